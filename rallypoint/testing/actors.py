@@ -71,7 +71,7 @@ class Actors:
 
     async def names(self, resource: Resource, namespace: str = "") -> list[str]:
         """Sorted."""
-        return sorted(one["metadata"]["name"] for one in await self.items(resource, namespace))
+        return sorted(item["metadata"]["name"] for item in await self.items(resource, namespace))
 
     async def delete(self, resource: Resource, name: str, **options: Any) -> None:
         await self.client.delete(resource, self.namespace, name, **options)
@@ -95,11 +95,13 @@ class Actors:
     async def conditions(self, name: str = "train") -> str:
         """Such as ``Created T, Running F``."""
         status = (await self.job(name)).get("status") or {}
-        return ", ".join(f"{one['type']} {one['status'][0]}" for one in status.get("conditions") or ())
+        return ", ".join(
+            f"{condition['type']} {condition['status'][0]}" for condition in status.get("conditions") or ()
+        )
 
     async def events(self, reason: str = "") -> list[str]:
         """Messages, those that were counted up once; of one reason if it is named."""
-        return [one["message"] for one in await self.items(EVENTS) if reason in {"", one["reason"]}]
+        return [event["message"] for event in await self.items(EVENTS) if reason in {"", event["reason"]}]
 
 
 def _parsed(answer: bytes) -> dict[str, Any]:

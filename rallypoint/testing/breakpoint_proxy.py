@@ -22,7 +22,7 @@ from controller.kube.client import LONGEST_LINE_BYTES
 from controller.kube.connect import Connection
 from rallypoint.testing.crash_injection import CrashPoint, Moment
 
-PASSED_ON = ("Authorization", "Content-Type", "Accept", "Accept-Encoding", "User-Agent")
+FORWARDED_HEADERS = ("Authorization", "Content-Type", "Accept", "Accept-Encoding", "User-Agent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +81,20 @@ class BreakpointProxy:
         self.calls[job, is_event] += 1
         point = self._points.get(job)
         if point is None or (is_event, self.calls[job, is_event]) != (point.is_event, point.crash.number):
-            answer = await self._pass_on(request, body)
+            answer = await self._forward(request, body)
             if (call := (request.method, request.path)) in self._lost_responses:
                 self._lost_responses.remove(call)
                 return web.Response(status=503, headers={"Retry-After": "1"})
             return answer
         if point.crash.moment is Moment.AFTER:
-            await self._pass_on(request, body)
+            await self._forward(request, body)
         self.reached[job].set()
         await self._over.wait()
         if request.transport is not None:
             request.transport.abort()
         return web.Response(status=499)
 
-    async def _pass_on(self, request: web.Request, body: bytes) -> web.Response:
+    async def _forward(self, request: web.Request, body: bytes) -> web.Response:
         async with self._call(request, body) as answer:
             headers = {name: answer.headers[name] for name in ("Retry-After",) if name in answer.headers}
             return web.Response(
@@ -119,10 +119,10 @@ class BreakpointProxy:
             request.method,
             URL(self._connection.server + request.raw_path, encoded=True),
             data=body or None,
-            headers={name: request.headers[name] for name in PASSED_ON if name in request.headers},
+            headers={name: request.headers[name] for name in FORWARDED_HEADERS if name in request.headers},
         )
 
 
-def _job(told: bytes) -> str:
-    found = re.search(rb"\bcut-\d+\b", told)
+def _job(request: bytes) -> str:
+    found = re.search(rb"\bcut-\d+\b", request)
     return found[0].decode() if found else ""

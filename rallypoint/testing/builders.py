@@ -143,6 +143,6 @@ def pod_group(*, job: str = "train", **fields: Any) -> PodGroup:
 def snapshot(*children: Pod | Service) -> Snapshot:
     """What is seen of a job that has these children."""
     return Snapshot(
-        pods=tuple(one for one in children if isinstance(one, Pod)),
-        services=tuple(one for one in children if isinstance(one, Service)),
+        pods=tuple(child for child in children if isinstance(child, Pod)),
+        services=tuple(child for child in children if isinstance(child, Service)),
     )

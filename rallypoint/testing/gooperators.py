@@ -159,9 +159,11 @@ def _prepare_webhooks(plane: ControlPlane, folder: Path, port: int, kinds: Seque
         (manifests("training-operator") / "base/webhook/manifests.yaml").read_text()
     )
     validated = {f"validator.{kind.lower()}.training-operator.kubeflow.org" for kind in kinds}
-    webhooks["webhooks"] = [one for one in webhooks["webhooks"] if one["name"] in validated]
-    for one in webhooks["webhooks"]:
-        one["clientConfig"] = {"url": f"https://127.0.0.1:{port}{one['clientConfig']['service']['path']}"}
+    webhooks["webhooks"] = [webhook for webhook in webhooks["webhooks"] if webhook["name"] in validated]
+    for webhook in webhooks["webhooks"]:
+        webhook["clientConfig"] = {
+            "url": f"https://127.0.0.1:{port}{webhook['clientConfig']['service']['path']}"
+        }
     plane.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
         {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": encoded},

@@ -68,12 +68,12 @@ class Harness(Actors):
     @property
     def calls(self) -> list[Call]:
         """All calls but the test's own."""
-        return [one for one in self.faults.calls if one.user_agent != TEST_USER_AGENT]
+        return [call for call in self.faults.calls if call.user_agent != TEST_USER_AGENT]
 
     async def define(self, definitions: Iterable[Mapping[str, Any]]) -> None:
         """Install definitions, as somebody would while the controller runs."""
-        for one in definitions:
-            await self.create(DEFINITIONS, one)
+        for definition in definitions:
+            await self.create(DEFINITIONS, definition)
 
     async def settle(self, seconds: float = 1.0) -> None:
         """Let everything happen that is due within so much loop time."""
@@ -87,7 +87,7 @@ async def start_harness(
     """A server with the definitions of these kinds, and with faults that start at once."""
     options.setdefault("clock", lambda: clock.now())
     faults = faults or Faults(rules, spared=TEST_USER_AGENT)
-    server = ApiServer(crds=[definition(one) for one in crds], interceptor=faults, **options)
+    server = ApiServer(crds=[definition(resource) for resource in crds], interceptor=faults, **options)
     await server.start()
     try:
         async with Client(
@@ -117,8 +117,8 @@ async def running_controller(
         await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
         yield task
     finally:
-        for one in (task, waiting):
-            one.cancel()
+        for pending in (task, waiting):
+            pending.cancel()
         await asyncio.gather(task, waiting, return_exceptions=True)
 
 
@@ -146,8 +146,8 @@ def _loop_time() -> float:
 def is_owned_by(job: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool]:
     """Whether an object's controller is that very job."""
 
-    def is_owned(one: Mapping[str, Any]) -> bool:
-        owners = one["metadata"].get("ownerReferences") or ()
+    def is_owned(obj: Mapping[str, Any]) -> bool:
+        owners = obj["metadata"].get("ownerReferences") or ()
         return any(owner.get("controller") and owner["uid"] == job["metadata"]["uid"] for owner in owners)
 
     return is_owned

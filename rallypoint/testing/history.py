@@ -74,8 +74,10 @@ async def record_history(
     history = History()
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(_watch(client, namespace, one, await _version(client, namespace, one), history))
-            for one in resources
+            group.create_task(
+                _watch(client, namespace, resource, await _version(client, namespace, resource), history)
+            )
+            for resource in resources
         ]
         yield history
         for task in tasks:

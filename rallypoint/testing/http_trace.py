@@ -141,8 +141,8 @@ def _filled(value: Any, replies: Sequence[Reply]) -> Any:
     if isinstance(value, str):
         whole = REFERENCE.fullmatch(value)
         if whole is not None:
-            return _look_up(whole, replies)
-        return REFERENCE.sub(lambda found: str(_look_up(found, replies)), value)
+            return _reference(whole, replies)
+        return REFERENCE.sub(lambda found: str(_reference(found, replies)), value)
     if isinstance(value, dict):
         return {key: _filled(item, replies) for key, item in value.items()}
     if isinstance(value, list):
@@ -150,7 +150,7 @@ def _filled(value: Any, replies: Sequence[Reply]) -> Any:
     return value
 
 
-def _look_up(found: re.Match[str], replies: Sequence[Reply]) -> Any:
+def _reference(found: re.Match[str], replies: Sequence[Reply]) -> Any:
     value = replies[int(found["step"]) - 1].body
     for name in found["path"].strip(".").split("."):
         value = value[int(name)] if isinstance(value, list) else value[name]

@@ -76,15 +76,17 @@ class InMemoryCluster:
     @property
     def conditions(self) -> str:
         """The conditions in their order, such as ``Created T, Running F``."""
-        return ", ".join(f"{one.type} {one.status[0]}" for one in self.status.conditions or ())
+        return ", ".join(
+            f"{condition.type} {condition.status[0]}" for condition in self.status.conditions or ()
+        )
 
     @property
     def counters(self) -> dict[str, dict[str, Any]]:
         """The replica statuses as on the wire, without the selectors."""
         roles = self.status.to_wire().get("replicaStatuses", {})
         return {
-            name: {key: value for key, value in one.items() if key != "selector"}
-            for name, one in roles.items()
+            name: {key: value for key, value in counts.items() if key != "selector"}
+            for name, counts in roles.items()
         }
 
     @property
@@ -100,7 +102,7 @@ class InMemoryCluster:
             in_place(self.kind, key, self.pods.values()),
             in_place(self.kind, key, self.services.values()),
             self.group,
-            tuple(batch_job_from_json(msgspec.json.encode(one)) for one in self.batch_jobs.values()),
+            tuple(batch_job_from_json(msgspec.json.encode(job)) for job in self.batch_jobs.values()),
             tuple(self.batch_pods),
             frozenset(self.probed_uids),
             self.node_topologies,
@@ -132,24 +134,28 @@ class InMemoryCluster:
         written = plan.status is not None and differs(self.job, plan.status)
         acts = [
             *self._new(self._taken_by_server(plan.create)),
-            *(one for one in plan.delete if one.uid or self._key(one.resource, one.name) in self.extras),
+            *(
+                deletion
+                for deletion in plan.delete
+                if deletion.uid or self._key(deletion.resource, deletion.name) in self.extras
+            ),
         ]
         return not (written or acts or plan.counts or plan.delete_job or self._new_events(plan.events))
 
     def apply(self, plan: Plan) -> None:
         """Let a plan come true."""
-        for doomed in plan.delete:
-            if doomed.resource == PODS:
-                self._delete_pod(doomed.name, doomed.uid)
-            elif doomed.resource == SERVICES:
-                assert self.services.pop(doomed.name).uid == doomed.uid, (
-                    f"{doomed.name} is another Service by now"
+        for deletion in plan.delete:
+            if deletion.resource == PODS:
+                self._delete_pod(deletion.name, deletion.uid)
+            elif deletion.resource == SERVICES:
+                assert self.services.pop(deletion.name).uid == deletion.uid, (
+                    f"{deletion.name} is another Service by now"
                 )
-            elif self.group is not None and doomed.resource.kind == "PodGroup":
-                assert self.group.uid == doomed.uid
+            elif self.group is not None and deletion.resource.kind == "PodGroup":
+                assert self.group.uid == deletion.uid
                 self.group = None
             else:
-                self.extras.pop(self._key(doomed.resource, doomed.name), None)
+                self.extras.pop(self._key(deletion.resource, deletion.name), None)
         for child in self._new(self._taken_by_server(plan.create)):
             self._create(child)
         if plan.status is not None:
@@ -247,19 +253,21 @@ class InMemoryCluster:
     def _container(self, pod: str) -> str:
         """The container of that pod whose exit code counts."""
         role = pod.removeprefix(f"{self.job.metadata.name}-").split("-")[0]
-        return next((one.container for one in self.kind.roles(self.job).values() if one.label == role), "")
+        return next(
+            (known.container for known in self.kind.roles(self.job).values() if known.label == role), ""
+        )
 
     def _named(self, names: Iterable[str]) -> list[str]:
         return [f"{self.job.metadata.name}-{name}" for name in names] or list(self.pods)
 
     def _taken_by_server(self, children: Sequence[Child]) -> Sequence[Child]:
         """None while one that goes first is refused."""
-        return () if self.is_group_name_taken and any(one.first for one in children) else children
+        return () if self.is_group_name_taken and any(child.first for child in children) else children
 
     def _new(self, children: Iterable[Child]) -> list[Child]:
-        return [one for one in children if not self._is_as_wanted(one)]
+        return [child for child in children if not self._is_up_to_date(child)]
 
-    def _is_as_wanted(self, child: Child) -> bool:
+    def _is_up_to_date(self, child: Child) -> bool:
         """Whether there is nothing to do for a child that decisions do not read."""
         if child.write_mode in {WriteMode.CREATE, WriteMode.PATCH}:
             return False
@@ -275,7 +283,11 @@ class InMemoryCluster:
         return name if is_first else f"{resource.kind}/{name}"
 
     def _new_events(self, events: Iterable[Event]) -> list[Event]:
-        return [one for one in events if not one.once or (one.reason, one.once) not in self._recorded_events]
+        return [
+            event
+            for event in events
+            if not event.once or (event.reason, event.once) not in self._recorded_events
+        ]
 
     def _create(self, child: Child) -> None:
         self._versions += 1

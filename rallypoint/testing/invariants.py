@@ -119,42 +119,45 @@ class Invariants(History):
         """
         status = job.get("status") or {}
         for field in ("startTime", "completionTime"):
-            told = status.get(field)
-            if told is None or told == (before.get("status") or {}).get(field):
+            time = status.get(field)
+            if time is None or time == (before.get("status") or {}).get(field):
                 continue
             created = -self._seconds_since(job["metadata"]["creationTimestamp"])
-            if not created - INEXACT_SECONDS <= -self._seconds_since(told) <= INEXACT_SECONDS:
-                self.violations.append(f"{_named(job)} has the {field} {told} at {self.time}")
+            if not created - INEXACT_SECONDS <= -self._seconds_since(time) <= INEXACT_SECONDS:
+                self.violations.append(f"{_named(job)} has the {field} {time} at {self.time}")
         limit = job["spec"].get("runPolicy", {}).get("activeDeadlineSeconds")
-        late = next((one for one in status.get("conditions") or () if "deadline" in one["message"]), None)
-        is_news = has(job, "Failed") and not has(before, "Failed")
+        late = next(
+            (condition for condition in status.get("conditions") or () if "deadline" in condition["message"]),
+            None,
+        )
+        is_new_failure = has(job, "Failed") and not has(before, "Failed")
         by_launcher = self.workload.has_launcher_job and job["metadata"]["uid"] in self.restored_jobs
         created_at = job["metadata"]["creationTimestamp"]
         began = created_at if by_launcher else status.get("startTime", created_at)
-        if is_news and late and limit and self._seconds_since(began) < limit - INEXACT_SECONDS:
+        if is_new_failure and late and limit and self._seconds_since(began) < limit - INEXACT_SECONDS:
             self.violations.append(f"{_named(job)} is late after {self._seconds_since(began)} s")
 
-    def _seconds_since(self, told: str) -> float:
-        return (self.time - datetime.fromisoformat(told)).total_seconds()
+    def _seconds_since(self, time: str) -> float:
+        return (self.time - datetime.fromisoformat(time)).total_seconds()
 
     @property
     def _ends(self) -> tuple[str, ...]:
         """The reasons of the events that tell of an end, and of nothing else."""
-        told = TERMINAL[:1] if self.workload.has_launcher_job else TERMINAL
-        return *(f"{self.workload.resource.kind}{one}" for one in told), *self.workload.failures
+        types = TERMINAL[:1] if self.workload.has_launcher_job else TERMINAL
+        return *(f"{self.workload.resource.kind}{type_}" for type_ in types), *self.workload.failures
 
     def _launchers_counted(self, pod: Mapping[str, Any]) -> None:
         if FOREIGN in pod["metadata"]["labels"] or not self.workload.is_launcher(pod):
             return
         owner = _owner(pod).get("uid")
         there = [
-            one
-            for (kind, _), one in self.now.items()
+            other
+            for (kind, _), other in self.now.items()
             if kind == PODS.kind
-            and FOREIGN not in one["metadata"]["labels"]
-            and self.workload.is_launcher(one)
-            and _owner(one).get("uid") == owner
-            and _phase(one) not in TERMINAL
+            and FOREIGN not in other["metadata"]["labels"]
+            and self.workload.is_launcher(other)
+            and _owner(other).get("uid") == owner
+            and _phase(other) not in TERMINAL
         ]
         if len(there) > 1:
             self.violations.append(f"{_named(pod)} is one of {len(there)} launchers")
@@ -177,9 +180,9 @@ class Invariants(History):
                 self.violations.append(f"{_named(after)} is {type_} without a reason")
         if has(after, "Succeeded") and has(after, "Failed"):
             self.violations.append(f"{_named(after)} has both succeeded and failed")
-        for role, told in replica_statuses(before).items():
+        for role, earlier in replica_statuses(before).items():
             now = replica_statuses(after).get(role)
-            if now is not None and (now.get("restarts") or 0) < (told.get("restarts") or 0):
+            if now is not None and (now.get("restarts") or 0) < (earlier.get("restarts") or 0):
                 self.violations.append(f"{_named(after)} forgets restarts of {role}")
 
     def _can_be_deleted(self, foreign: dict[str, Any]) -> bool:
@@ -270,7 +273,7 @@ def _version(obj: Mapping[str, Any]) -> int:
 def has(job: Mapping[str, Any], type_: str) -> bool:
     """Whether that condition is true."""
     conditions = (job.get("status") or {}).get("conditions") or ()
-    return any((one["type"], one["status"]) == (type_, "True") for one in conditions)
+    return any((condition["type"], condition["status"]) == (type_, "True") for condition in conditions)
 
 
 def is_finished(job: Mapping[str, Any]) -> bool:

@@ -29,11 +29,11 @@ class Jobs:
 
     def conditions(self, name: str) -> list[tuple[str, str]]:
         status = self._plane.request("GET", self.path(name)).get("status", {})
-        return [(one["type"], one["status"]) for one in status.get("conditions", [])]
+        return [(condition["type"], condition["status"]) for condition in status.get("conditions", [])]
 
     def condition(self, name: str, type_: str) -> dict[str, Any]:
         conditions = self._plane.request("GET", self.path(name))["status"]["conditions"]
-        return next(one for one in conditions if one["type"] == type_)
+        return next(condition for condition in conditions if condition["type"] == type_)
 
     def wait_for(self, name: str, type_: str) -> None:
         self._plane.wait(
@@ -50,7 +50,7 @@ class Jobs:
     def uid(self, pod: str) -> str:
         """The pod's UID, empty while there is none of that name."""
         items = self._plane.request("GET", f"/api/v1/namespaces/{self._namespace}/pods")["items"]
-        return next((str(one["metadata"]["uid"]) for one in items if one["metadata"]["name"] == pod), "")
+        return next((str(item["metadata"]["uid"]) for item in items if item["metadata"]["name"] == pod), "")
 
     def owner(self, path: str) -> str:
         if not self._plane.has(path):

@@ -52,7 +52,10 @@ class Flavor:
             "annotations": _union(metadata.get("annotations"), self.annotations),
             "nodeSelector": _union(spec.get("nodeSelector"), self.node_selector),
             "tolerations": [*(spec.get("tolerations") or ()), *self.tolerations],
-            "schedulingGates": [*(spec.get("schedulingGates") or ()), *({"name": one} for one in self.gates)],
+            "schedulingGates": [
+                *(spec.get("schedulingGates") or ()),
+                *({"name": gate} for gate in self.gates),
+            ],
         }
         return {
             **template,
@@ -175,13 +178,16 @@ class Kueue:
 def pod_sets(kind: Kind, job: Object) -> dict[str, tuple[int, Object]]:
     """What Kueue reads of a job: how many pods of which template, by role."""
     specs = job["spec"][kind.replicas_field]
-    return {role: (one.get("replicas", 1), one["template"]) for role, one in copy.deepcopy(specs).items()}
+    return {
+        role: (role_spec.get("replicas", 1), role_spec["template"])
+        for role, role_spec in copy.deepcopy(specs).items()
+    }
 
 
 def is_active(job: Object) -> bool:
     """Whether the job still holds quota."""
     roles = job.get("status", {}).get("replicaStatuses") or {}
-    return any(one.get("active") for one in roles.values())
+    return any(role.get("active") for role in roles.values())
 
 
 def change(before: Object, after: Object) -> Object:

@@ -26,7 +26,7 @@ Json: TypeAlias = dict[str, Any]
 
 NAME = "pi"
 SLOTS = 2
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 KUBEXEC = '#!/bin/sh\nset -x\nPOD_NAME=$1\nshift\n/opt/kube/kubectl exec ${POD_NAME} -- /bin/sh -c "$*"'
 OPERATORS = {"ssh": "mpi-operator", "kubectl": "mpijob-controller"}
 SSHD = ("/usr/sbin/sshd", "-De")
@@ -145,7 +145,7 @@ async def launcher_over(client: Client) -> str:
         phase = await launcher_phase(client)
         if phase in ("Succeeded", "Failed"):
             return phase
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def launcher_phase(client: Client) -> str:
@@ -162,7 +162,7 @@ async def launcher_says(cluster: LocalCluster, words: str) -> None:
     while True:
         if words in launcher_log(cluster):
             return
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def _run(folder: Path, isolation: IsolationMode, enough: str, job: MpiJob, *, real_ssh: bool) -> None:
@@ -179,10 +179,14 @@ def main() -> None:
 
     With ``enough``, what the launcher has to say, its end is not waited for.
     """
-    told = json.loads(sys.argv[1])
-    folder, isolation, enough = Path(told.pop("folder")), told.pop("isolation"), told.pop("enough", "")
-    real_ssh = told.pop("real_ssh", False)
-    asyncio.run(_run(folder, isolation, enough, MpiJob(**told), real_ssh=real_ssh))
+    options = json.loads(sys.argv[1])
+    folder, isolation, enough = (
+        Path(options.pop("folder")),
+        options.pop("isolation"),
+        options.pop("enough", ""),
+    )
+    real_ssh = options.pop("real_ssh", False)
+    asyncio.run(_run(folder, isolation, enough, MpiJob(**options), real_ssh=real_ssh))
 
 
 _CONFIG_MOUNT: Json = {"name": "mpi-job-config", "mountPath": "/etc/mpi"}

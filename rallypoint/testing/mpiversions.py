@@ -99,8 +99,8 @@ def missing(wanted: Any, there: Any, path: str = "") -> Iterator[str]:
             else:
                 yield from missing(value, there[key], f"{path}.{key}")
     elif isinstance(wanted, list) and isinstance(there, list) and len(wanted) == len(there):
-        for index, (one, other) in enumerate(zip(wanted, there, strict=True)):
-            yield from missing(one, other, f"{path}[{index}]")
+        for index, (item, other) in enumerate(zip(wanted, there, strict=True)):
+            yield from missing(item, other, f"{path}[{index}]")
     elif wanted != there:
         yield f"{path}: {there!r}, not {wanted!r}"
 

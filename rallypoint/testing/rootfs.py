@@ -31,5 +31,5 @@ def build(folder: Path, programs: Iterable[str] = PROGRAMS) -> Path:
 
 
 def _libraries(program: Path) -> list[Path]:
-    told = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
-    return [Path(path) for path in _LIBRARY.findall(told) if path != str(program)]
+    output = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    return [Path(path) for path in _LIBRARY.findall(output) if path != str(program)]

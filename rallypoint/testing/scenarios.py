@@ -38,12 +38,12 @@ class Outcome:
         return cls(
             conditions=_conditions(job),
             restarts={
-                role: one["restarts"]
-                for role, one in (job.get("status", {}).get("replicaStatuses") or {}).items()
-                if "restarts" in one
+                role: status["restarts"]
+                for role, status in (job.get("status", {}).get("replicaStatuses") or {}).items()
+                if "restarts" in status
             },
-            created={_told(name, key): times for key, times in created.items()},
-            left=frozenset(_told(name, key) for key in created if key in history.now),
+            created={_child_name(name, key): times for key, times in created.items()},
+            left=frozenset(_child_name(name, key) for key in created if key in history.now),
         )
 
 
@@ -75,12 +75,12 @@ class ScenarioRunner:
 
     async def unrecorded_reasons(self, job: str) -> set[str]:
         """Reasons of conditions of which no event tells."""
-        recorded = {one["reason"] for one in await self.actors.items(EVENTS)}
+        recorded = {event["reason"] for event in await self.actors.items(EVENTS)}
         try:
             status = (await self.actors.job(job)).get("status") or {}
         except NotFound:
             return set()
-        return {one["reason"] for one in status.get("conditions") or ()} - recorded
+        return {condition["reason"] for condition in status.get("conditions") or ()} - recorded
 
     async def run(self, job: str, *names: str) -> None:
         """Let pods run once they and their Services are there, and see the job run."""
@@ -95,10 +95,10 @@ class ScenarioRunner:
         await self.wait_for_condition(job, "Running T")
 
     async def wait_for_condition(self, job: str, condition: str) -> None:
-        def is_told() -> bool:
+        def is_true() -> bool:
             return condition in _conditions(self._history.now.get((RESOURCE.kind, job), {}))
 
-        await self._history.until(f"{job}: {condition}", is_told)
+        await self._history.until(f"{job}: {condition}", is_true)
 
     async def fail(self, job: str, name: str) -> None:
         """Let a pod fail, and see it replaced."""
@@ -156,16 +156,16 @@ class ScenarioRunner:
     def _children(self, resource: Resource, job: str) -> dict[str, dict[str, Any]]:
         """By role and index."""
         return {
-            name.removeprefix(f"{job}-"): one
-            for (kind, name), one in self._history.now.items()
-            if kind == resource.kind and one["metadata"].get("labels", {}).get(JOB_NAME) == job
+            name.removeprefix(f"{job}-"): obj
+            for (kind, name), obj in self._history.now.items()
+            if kind == resource.kind and obj["metadata"].get("labels", {}).get(JOB_NAME) == job
         }
 
 
 def _conditions(job: Mapping[str, Any]) -> str:
     """Such as ``Created T, Running F``."""
     found = (job.get("status") or {}).get("conditions") or ()
-    return ", ".join(f"{one['type']} {one['status'][0]}" for one in found)
+    return ", ".join(f"{condition['type']} {condition['status'][0]}" for condition in found)
 
 
 def _is_going(pod: Mapping[str, Any]) -> bool:
@@ -176,7 +176,7 @@ def _is_of(job: str, child: str) -> bool:
     return child == job or child.startswith(f"{job}-")
 
 
-def _told(job: str, key: tuple[str, str]) -> str:
+def _child_name(job: str, key: tuple[str, str]) -> str:
     return f"{key[0]} {key[1].removeprefix(job).removeprefix('-')}".strip()
 
 

@@ -120,8 +120,10 @@ def _environment(
     ours = {name: value for name, value in os.environ.items() if not name.startswith("KUBE")}
     server = urlsplit(plane.server)
     values = {
-        one["name"]: one["value"] if "value" in one else fields[one["valueFrom"]["fieldRef"]["fieldPath"]]
-        for one in declared
+        variable["name"]: variable["value"]
+        if "value" in variable
+        else fields[variable["valueFrom"]["fieldRef"]["fieldPath"]]
+        for variable in declared
     }
     around = {"KUBERNETES_SERVICE_HOST": str(server.hostname), "KUBERNETES_SERVICE_PORT": str(server.port)}
     return {**ours, **around, **values}

@@ -45,7 +45,7 @@ class Simulation:
         """Let everything happen that happens within so many seconds."""
         end = self.now + seconds
         while True:
-            due = min([self._due[0][0] if self._due else NEVER, *(one.wakes_at() for one in self.loops)])
+            due = min([self._due[0][0] if self._due else NEVER, *(loop.wakes_at() for loop in self.loops)])
             if due > end:
                 break
             self.now = max(self.now, due)
@@ -152,8 +152,8 @@ class SimulatedServer:
     def begin(self, watch: "SimulatedWatch", params: Mapping[str, str]) -> None:
         """Tell all there is, or all since a version, and go on."""
         if "sendInitialEvents" in params:
-            for one in self.objects.values():
-                watch.send(_line("ADDED", one))
+            for obj in self.objects.values():
+                watch.send(_line("ADDED", obj))
             version = self._events[-1][0] if self._events else 1
             metadata = {
                 "resourceVersion": str(version),
@@ -166,8 +166,8 @@ class SimulatedServer:
                     watch.send(line)
         self.watches.append(watch)
 
-    def _send_event(self, type_: str, one: dict[str, Any], version: int) -> None:
-        self._events.append((version, _line(type_, one)))
+    def _send_event(self, type_: str, obj: dict[str, Any], version: int) -> None:
+        self._events.append((version, _line(type_, obj)))
         for watch in self.watches:
             watch.send(self._events[-1][1])
 
@@ -268,5 +268,5 @@ def _settle(answer: "asyncio.Future[bytes]", value: bytes | ApiError) -> None:
         answer.set_result(value)
 
 
-def _line(type_: str, one: Mapping[str, Any]) -> bytes:
-    return orjson.dumps({"type": type_, "object": one}) + b"\n"
+def _line(type_: str, obj: Mapping[str, Any]) -> bytes:
+    return orjson.dumps({"type": type_, "object": obj}) + b"\n"

@@ -69,8 +69,8 @@ async def up(*arguments: str, folder: Path, command: Sequence[str] = COMMAND) ->
 
 
 def has(condition: str) -> Callable[[Any], bool]:
-    """Whether a job has a condition."""
+    """Return a check whether a job has this condition."""
     return lambda found: any(
-        one["type"] == condition and one["status"] == "True"
-        for one in (found.get("status") or {}).get("conditions") or ()
+        entry["type"] == condition and entry["status"] == "True"
+        for entry in (found.get("status") or {}).get("conditions") or ()
     )

@@ -40,8 +40,8 @@ def write(images: Sequence[Image], path: Path) -> Path:
         for number, image in enumerate(images):
             layers = [digests[folder] for folder in image.layers]
             _add(archive, f"{number}.json", _config(image, layers))
-            told = {"Config": f"{number}.json", "RepoTags": [image.name], "Layers": [*map(_file, layers)]}
-            manifest.append(told)
+            entry = {"Config": f"{number}.json", "RepoTags": [image.name], "Layers": [*map(_file, layers)]}
+            manifest.append(entry)
         _add(archive, "manifest.json", manifest)
     return path
 

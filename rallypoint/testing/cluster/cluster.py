@@ -16,7 +16,7 @@ from typing import IO, Any, Self
 import psutil
 
 from rallypoint.testing.cluster import cgroups, configs, images, machine, network, system
-from rallypoint.testing.cluster.layout import HOST, Place
+from rallypoint.testing.cluster.layout import HOST, NodeLayout
 from rallypoint.testing.cluster.node import Node
 from rallypoint.testing.controlplane import ControlPlane, Unavailable, User, binaries
 from rallypoint.testing.controlplane.access import administrator
@@ -104,7 +104,7 @@ class Cluster:
             else {}
         )
         conditions = node.get("status", {}).get("conditions", [])
-        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
     def _prepare(self) -> None:
         self._cleanup.enter_context(_alone(0.0))
@@ -116,7 +116,7 @@ class Cluster:
         network.lay()
 
     def _start_plane(self) -> None:
-        users = [User(f"system:node:{place.name}", groups=("system:nodes",)) for place in self._places()]
+        users = [User(f"system:node:{layout.name}", groups=("system:nodes",)) for layout in self._layouts()]
         self.plane = ControlPlane(
             users=[*users, User(_PROXY), administrator(_DNS)],
             controllers=_CONTROLLERS,
@@ -136,12 +136,12 @@ class Cluster:
 
     def _start_nodes(self, programs: Path, tools: Mapping[str, Path]) -> None:
         started = time.monotonic()
-        places = self._places()
-        for place in places:
-            user = f"system:node:{place.name}"
+        layouts = self._layouts()
+        for layout in layouts:
+            user = f"system:node:{layout.name}"
             node = Node(
-                place,
-                [other for other in places if other != place],
+                layout,
+                [other for other in layouts if other != layout],
                 programs=programs,
                 system=tools,
                 kubeconfigs={
@@ -150,7 +150,7 @@ class Cluster:
                 },
                 ca=self.plane.authority.path,
             )
-            self.nodes[place.name] = node
+            self.nodes[layout.name] = node
             self._cleanup.callback(node.power_off)
             node.power_on()
         self.plane.wait("nodes Ready", lambda: all(map(self.is_ready, self.nodes)), seconds=_READY_SECONDS)
@@ -162,8 +162,8 @@ class Cluster:
             list(pool.map(lambda node: node.load(*archives), self.nodes.values()))
         self.say(f"  images loaded: {time.monotonic() - started:.0f} s")
 
-    def _places(self) -> list[Place]:
-        return [Place(index, self.folder / f"node-{index}") for index in range(1, self._count + 1)]
+    def _layouts(self) -> list[NodeLayout]:
+        return [NodeLayout(index, self.folder / f"node-{index}") for index in range(1, self._count + 1)]
 
 
 def _granted(user: str, role: str) -> dict[str, Any]:

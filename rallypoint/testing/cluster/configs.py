@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from rallypoint.testing.cluster.layout import DOMAIN, HOST, PAUSE, PODS, Place
+from rallypoint.testing.cluster.layout import DOMAIN, HOST, PAUSE, PODS, NodeLayout
 
 SYSCTLS = {
     "vm/overcommit_memory": "1",
@@ -19,11 +19,11 @@ SYSCTLS = {
 """What a kubelet writes for the whole machine. A node shows it files with these values, so that nothing is written."""
 
 
-def containerd(programs: Path, runc: Path, place: Place) -> str:
+def containerd(programs: Path, runc: Path, layout: NodeLayout) -> str:
     """TOML. Neither AppArmor nor the right to protect a process from the OOM killer is asked for: not every machine has them."""
     return f"""\
 version = 3
-root = "{place.folder}/containerd"
+root = "{layout.folder}/containerd"
 state = "/run/containerd"
 oom_score = 0
 
@@ -40,7 +40,7 @@ restrict_oom_score_adj = true
 disable_apparmor = true
 [plugins."io.containerd.cri.v1.runtime".cni]
 bin_dirs = ["{programs}"]
-conf_dir = "{place.config}/cni"
+conf_dir = "{layout.config}/cni"
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
@@ -49,7 +49,7 @@ SystemdCgroup = false
 """
 
 
-def cni(place: Place) -> str:
+def cni(layout: NodeLayout) -> str:
     """A bridge in the node, with addresses for pods; other nodes' pods are reached by the node's routes."""
     bridge: dict[str, Any] = {
         "type": "bridge",
@@ -59,7 +59,7 @@ def cni(place: Place) -> str:
         "hairpinMode": True,
         "ipam": {
             "type": "host-local",
-            "ranges": [[{"subnet": place.pods}]],
+            "ranges": [[{"subnet": layout.pods}]],
             "routes": [{"dst": "0.0.0.0/0"}],
             "dataDir": "/run/cni",
         },
@@ -68,7 +68,7 @@ def cni(place: Place) -> str:
     return json.dumps({"cniVersion": "1.0.0", "name": "pods", "plugins": plugins})
 
 
-def kubelet(place: Place, ca: Path) -> str:
+def kubelet(layout: NodeLayout, ca: Path) -> str:
     """As kubeadm would set it up, but for what one machine cannot give twice; images are never thrown away."""
     return yaml.safe_dump(
         {
@@ -93,23 +93,23 @@ def kubelet(place: Place, ca: Path) -> str:
             "failSwapOn": False,
             "imageGCHighThresholdPercent": 100,
             "makeIPTablesUtilChains": False,
-            "resolvConf": str(place.config / "resolv.conf"),
+            "resolvConf": str(layout.config / "resolv.conf"),
             "serializeImagePulls": False,
         }
     )
 
 
-def kube_proxy(place: Place) -> str:
+def kube_proxy(layout: NodeLayout) -> str:
     """Limits of connection tracking are the machine's, and stay as they are."""
     kept = {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"}
     return yaml.safe_dump(
         {
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
             "kind": "KubeProxyConfiguration",
-            "clientConnection": {"kubeconfig": str(place.config / "kube-proxy.yaml")},
+            "clientConnection": {"kubeconfig": str(layout.config / "kube-proxy.yaml")},
             "clusterCIDR": PODS,
             "conntrack": kept,
-            "hostnameOverride": place.name,
+            "hostnameOverride": layout.name,
             "mode": "nftables",
         }
     )

@@ -14,7 +14,7 @@ PAUSE = "registry.local/pause:1"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodeLayout:
     """The ``index``-th node, from 1; what it keeps is in ``folder``, outside its own ``/var`` and ``/run``."""
 
     index: int

@@ -2,7 +2,7 @@
 
 import subprocess
 
-from rallypoint.testing.cluster.layout import BRIDGE, HOST, PREFIX, Place
+from rallypoint.testing.cluster.layout import BRIDGE, HOST, PREFIX, NodeLayout
 
 
 def lay() -> None:
@@ -20,12 +20,12 @@ def take_up() -> None:
     subprocess.run(["ip", "link", "delete", BRIDGE], check=False, capture_output=True)
 
 
-def plug(place: Place, pid: int) -> None:
+def plug(layout: NodeLayout, pid: int) -> None:
     """A cable to the node whose first process this is; this machine then finds its pods."""
-    peer = ("peer", "name", "eth0", "address", hardware(place.address), "netns", str(pid))
-    _ip("link", "add", place.link, "type", "veth", *peer)
-    _ip("link", "set", place.link, "master", BRIDGE, "up")
-    _ip("route", "replace", place.pods, "via", place.address)
+    peer = ("peer", "name", "eth0", "address", hardware(layout.address), "netns", str(pid))
+    _ip("link", "add", layout.link, "type", "veth", *peer)
+    _ip("link", "set", layout.link, "master", BRIDGE, "up")
+    _ip("route", "replace", layout.pods, "via", layout.address)
 
 
 def hardware(address: str) -> str:

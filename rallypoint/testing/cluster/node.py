@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rallypoint.testing.cluster import cgroups, configs, network
 from rallypoint.testing.cluster.inside import Inside
-from rallypoint.testing.cluster.layout import HOST, PREFIX, Place
+from rallypoint.testing.cluster.layout import HOST, PREFIX, NodeLayout
 from rallypoint.testing.controlplane.process import Process
 
 _NAMESPACES = ("--mount", "--pid", "--uts", "--ipc", "--net", "--cgroup")
@@ -28,38 +28,38 @@ class Node:
 
     def __init__(
         self,
-        place: Place,
-        others: Sequence[Place],
+        layout: NodeLayout,
+        others: Sequence[NodeLayout],
         *,
         programs: Path,
         system: Mapping[str, Path],
         kubeconfigs: Mapping[str, Path],
         ca: Path,
     ) -> None:
-        self.place = place
-        self.name = place.name
+        self.layout = layout
+        self.name = layout.name
         self._programs = programs
         self._path = f"{programs}:{system['nft'].parent}:{_PATH}"
-        for folder in (place.folder, place.log, place.config, place.config / "cni"):
+        for folder in (layout.folder, layout.log, layout.config, layout.config / "cni"):
             folder.mkdir(parents=True, exist_ok=True)
         self._write_configs(system["runc"], ca, kubeconfigs)
-        self._inside(others).write(place.config / "inside.json")
+        self._inside(others).write(layout.config / "inside.json")
         self._process: Process | None = None
 
     def power_on(self) -> None:
         """Returns when its programs have been started; that the node is Ready is another matter."""
         groups = cgroups.make(self.name)
         module = "rallypoint.testing.cluster.inside"
-        first = [sys.executable, "-m", module, str(self.place.config / "inside.json")]
+        first = [sys.executable, "-m", module, str(self.layout.config / "inside.json")]
         command = ["unshare", *_NAMESPACES, "--fork", "--kill-child=KILL", *first]
         self._process = Process(
             self.name,
             ["sh", "-c", _ENTER, "sh", *map(str, groups), "--", *command],
-            self.place.log / "node.log",
+            self.layout.log / "node.log",
             {**os.environ, "PATH": self._path},
         )
         self._process.start()
-        network.plug(self.place, self._first())
+        network.plug(self.layout, self._first())
 
     def power_off(self) -> None:
         """At once, without a word to anybody; what is on its disk stays."""
@@ -105,41 +105,43 @@ class Node:
         return int(found[0])
 
     def _write_configs(self, runc: Path, ca: Path, kubeconfigs: Mapping[str, Path]) -> None:
-        config = self.place.config
-        (config / "containerd.toml").write_text(configs.containerd(self._programs, runc, self.place))
-        (config / "cni" / "10-pods.conflist").write_text(configs.cni(self.place))
-        (config / "kubelet-config.yaml").write_text(configs.kubelet(self.place, ca))
-        (config / "kube-proxy-config.yaml").write_text(configs.kube_proxy(self.place))
+        config = self.layout.config
+        (config / "containerd.toml").write_text(configs.containerd(self._programs, runc, self.layout))
+        (config / "cni" / "10-pods.conflist").write_text(configs.cni(self.layout))
+        (config / "kubelet-config.yaml").write_text(configs.kubelet(self.layout, ca))
+        (config / "kube-proxy-config.yaml").write_text(configs.kube_proxy(self.layout))
         (config / "resolv.conf").write_text(f"nameserver {HOST}\n")
         for name, kubeconfig in kubeconfigs.items():
             shutil.copy(kubeconfig, config / f"{name}.yaml")
 
-    def _inside(self, others: Sequence[Place]) -> Inside:
+    def _inside(self, others: Sequence[NodeLayout]) -> Inside:
         return Inside(
             name=self.name,
-            address=self.place.address,
+            address=self.layout.address,
             prefix=PREFIX,
             gateway=HOST,
             routes={other.pods: other.address for other in others},
-            cgroups={one.mount.name: one.option for one in cgroups.ours() if one.option},
+            cgroups={
+                hierarchy.mount.name: hierarchy.option for hierarchy in cgroups.ours() if hierarchy.option
+            },
             sysctls=configs.SYSCTLS,
             programs=self._commands(),
-            log=str(self.place.log),
+            log=str(self.layout.log),
             pids="/run/pids",
         )
 
     def _commands(self) -> dict[str, list[str]]:
-        place, config = self.place, self.place.config
+        layout, config = self.layout, self.layout.config
         return {
             "containerd": ["containerd", f"--config={config / 'containerd.toml'}"],
             "kubelet": [
                 "kubelet",
                 f"--config={config / 'kubelet-config.yaml'}",
                 f"--kubeconfig={config / 'kubelet.yaml'}",
-                f"--root-dir={place.folder / 'kubelet'}",
+                f"--root-dir={layout.folder / 'kubelet'}",
                 "--cert-dir=/run/kubelet-pki",
-                f"--hostname-override={place.name}",
-                f"--node-ip={place.address}",
+                f"--hostname-override={layout.name}",
+                f"--node-ip={layout.address}",
             ],
             "kube-proxy": ["kube-proxy", f"--config={config / 'kube-proxy-config.yaml'}"],
         }

@@ -151,8 +151,8 @@ def _unpack(folder: Path, packages: Iterable[str]) -> None:
 
 def _installed(packages: Iterable[str]) -> list[str]:
     """Those of these patterns. Raises CalledProcessError when nothing is known of one."""
-    told = _run("dpkg-query", "--show", "--showformat=${db:Status-Abbrev}\t${binary:Package}\n", *packages)
-    found = (line.split("\t") for line in told.splitlines())
+    output = _run("dpkg-query", "--show", "--showformat=${db:Status-Abbrev}\t${binary:Package}\n", *packages)
+    found = (line.split("\t") for line in output.splitlines())
     return [name for status, name in found if status.startswith("ii")]
 
 
@@ -180,8 +180,8 @@ def _link(folder: Path, *programs: Path) -> None:
 
 
 def _libraries(binaries: Iterable[Path]) -> set[Path]:
-    told = subprocess.run(["ldd", *binaries], capture_output=True, text=True, check=False).stdout
-    return {Path(one or other) for one, other in _LIBRARY.findall(told)}
+    output = subprocess.run(["ldd", *binaries], capture_output=True, text=True, check=False).stdout
+    return {Path(path or other) for path, other in _LIBRARY.findall(output)}
 
 
 def _copy(path: Path, folder: Path, *, follow_symlinks: bool = True) -> None:

@@ -14,7 +14,7 @@ from rallypoint.testing.cluster.cluster import Cluster
 from rallypoint.testing.up import RALLYPOINT
 
 _NAMES = itertools.count(1)
-_PATIENCE_SECONDS = 120.0
+_TIMEOUT_SECONDS = 120.0
 _CONTAINERS = {
     "PyTorchJob": "pytorch",
     "TFJob": "tensorflow",
@@ -89,26 +89,33 @@ class Workloads:
 
     def nodes(self, part: str) -> set[str]:
         """Where the scheduler has put pods with that in their names, whether they are still there or not."""
-        told = self.kubectl("get", "events", "--field-selector=reason=Scheduled", "-o", "json")
-        events = json.loads(told)["items"]
+        output = self.kubectl("get", "events", "--field-selector=reason=Scheduled", "-o", "json")
+        events = json.loads(output)["items"]
         return {event["message"].split()[-1] for event in events if part in event["involvedObject"]["name"]}
 
     def why(self, kind: str, name: str) -> Any:
         """What ``rallypoint why`` tells of a job."""
         flags = ("--kubeconfig", str(self.cluster.kubeconfig), "-n", self.namespace, "-o", "json")
         command = [*RALLYPOINT, "why", kind, name, *flags]
-        (told,) = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-        return told
+        (diagnosis,) = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        return diagnosis
 
     def condition(self, kind: str, name: str, type_: str) -> dict[str, Any]:
         """The job's condition of that type, if it holds; else empty."""
         conditions = self.get(kind, name).get("status", {}).get("conditions", [])
-        return next((one for one in conditions if one["type"] == type_ and one["status"] == "True"), {})
+        return next(
+            (
+                condition
+                for condition in conditions
+                if condition["type"] == type_ and condition["status"] == "True"
+            ),
+            {},
+        )
 
-    def wait_for(self, kind: str, name: str, type_: str, *, seconds: float = _PATIENCE_SECONDS) -> None:
+    def wait_for(self, kind: str, name: str, type_: str, *, seconds: float = _TIMEOUT_SECONDS) -> None:
         self.wait(f"{kind} {name} {type_}", lambda: bool(self.condition(kind, name, type_)), seconds=seconds)
 
-    def wait(self, what: str, holds: Callable[[], bool], *, seconds: float = _PATIENCE_SECONDS) -> None:
+    def wait(self, what: str, holds: Callable[[], bool], *, seconds: float = _TIMEOUT_SECONDS) -> None:
         """Raises ``ProcessFailed`` when it does not hold in time; the message shows the pods."""
         try:
             self.cluster.plane.wait(what, holds, seconds=seconds)

@@ -98,7 +98,7 @@ def fetch(
         started = time.monotonic()
         try:
             for name, content in step():
-                _place(name, content, into)
+                _write_program(name, content, into)
                 say(f"  download {name}: {time.monotonic() - started:.0f} s")
         except (OSError, HTTPException, Unusable, ValueError, yaml.YAMLError, tarfile.TarError) as error:
             say(f"  no download: {error}")
@@ -158,7 +158,7 @@ def _read(url: str) -> bytes:
         raise Unusable(f"{url}: {error}") from error
 
 
-def _place(name: str, content: bytes, into: Path) -> None:
+def _write_program(name: str, content: bytes, into: Path) -> None:
     """Writes beside the place and renames, so that the name stands for a whole program only."""
     with tempfile.NamedTemporaryFile(dir=into, prefix=f".{name}-", delete=False) as file:
         try:

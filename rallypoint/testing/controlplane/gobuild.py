@@ -122,7 +122,9 @@ class _Workspace:
 
     def require(self, module: str, version: str, more: Sequence[str]) -> None:
         self._run("mod", "init", "controlplane")
-        fetched = self._told(f"fetch {module} {version}", "mod", "download", "-json", f"{module}@{version}")
+        fetched = self._run_step(
+            f"fetch {module} {version}", "mod", "download", "-json", f"{module}@{version}"
+        )
         module_files = json.loads(fetched)
         go_mod = Path(module_files["GoMod"]).read_text(encoding="utf-8")
         sums = Path(module_files["Dir"]) / "go.sum"
@@ -142,10 +144,10 @@ class _Workspace:
             shutil.copy(program.source, self._directory / program.name)
         options = ["-trimpath", "-ldflags", program.ldflags, "-tags", program.tags]
         arguments = ["build", *options, "-o", str(output), program.package]
-        self._told(f"compile {program.name} {program.version}", *arguments)
+        self._run_step(f"compile {program.name} {program.version}", *arguments)
         output.rename(into / program.name)
 
-    def _told(self, step: str, *arguments: str) -> str:
+    def _run_step(self, step: str, *arguments: str) -> str:
         """Like ``_run``, for a step that takes long enough to be told about."""
         started = time.monotonic()
         self._say(f"  {step} …")

@@ -29,7 +29,7 @@ SETTLE_SECONDS = 20.0
 """When a case that never settles goes on, unless it says so itself."""
 POD_SECONDS = 15.0
 """How long a step waits for the pods that it names."""
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 BACKGROUND = "Background"
 
 
@@ -81,13 +81,17 @@ class CaseRun:
 
     async def _until_priorities_are_known(self) -> None:
         """The API server refuses pods of a PriorityClass for some milliseconds after it has been made."""
-        names = [one["metadata"]["name"] for one in self.case.manifests if one["kind"] == "PriorityClass"]
+        names = [
+            manifest["metadata"]["name"]
+            for manifest in self.case.manifests
+            if manifest["kind"] == "PriorityClass"
+        ]
         async with asyncio.timeout(POD_SECONDS):
             for name in names:
                 while True:
                     if await self._is_known(name):
                         break
-                    await asyncio.sleep(LOOK_SECONDS)
+                    await asyncio.sleep(POLL_SECONDS)
 
     async def _is_known(self, priority_class: str) -> bool:
         container = {"name": "probe", "image": "none"}
@@ -113,7 +117,7 @@ class CaseRun:
             now = self._now()
             if now >= min(longest, self._busy_until(began, now) + QUIET_SECONDS):
                 return
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     def _busy_until(self, began: float, now: float) -> float:
         """When something last happened, as far as is known now."""

@@ -64,16 +64,16 @@ def _section(section: str, expected: Any, actual: Any, lossy_events: bool) -> It
 def _events(
     expected: list[dict[str, Any]], actual: list[dict[str, Any]], lossy: bool
 ) -> Iterator[Difference]:
-    wanted, told = {_told(event): event for event in expected}, {_told(event): event for event in actual}
+    wanted, found = {_text(event): event for event in expected}, {_text(event): event for event in actual}
     for line, event in wanted.items():
-        if line not in told and not event.get("sometimes"):
+        if line not in found and not event.get("sometimes"):
             yield Difference(_under("/events", event["reason"]), f"missing: {line}")
-    for line, event in told.items():
+    for line, event in found.items():
         if line not in wanted and not lossy and event["reason"] != _OPTIONAL_EVENT:
             yield Difference(_under("/events", event["reason"]), f"not expected: {line}")
 
 
-def _told(event: dict[str, Any]) -> str:
+def _text(event: dict[str, Any]) -> str:
     return f"{event['type']} {event['reason']}: {event['message']}"
 
 

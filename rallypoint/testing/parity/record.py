@@ -133,12 +133,12 @@ def _current(children: Mapping[Resource, Mapping[str, Object]], words: Words) ->
 
 def _events(events: Iterable[Object], words: Words) -> list[dict[str, str]]:
     """Each different event once. A creation that found its object there already is a late cache and no news."""
-    told = Counter(
+    events_by_text = Counter(
         (event.get("type", ""), event.get("reason", ""), text(event.get("message", ""), words))
         for event in events
         if "already exists" not in event.get("message", "") or event.get("reason") == "ErrResourceExists"
     )
-    return [dict(zip(("type", "reason", "message"), event, strict=True)) for event in sorted(told)]
+    return [dict(zip(("type", "reason", "message"), event, strict=True)) for event in sorted(events_by_text)]
 
 
 def _given(kinds: dict[str, Any]) -> dict[str, Any]:

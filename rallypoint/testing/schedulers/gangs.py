@@ -38,7 +38,7 @@ class GangJobs:
         """All pods run, the launcher ends with them, and the job succeeds."""
         self.wait("all pods running", lambda: len(self.pods(name, "Running")) == 3)
         self.wait("the launcher a member", lambda: self.members(name) == 3)
-        assert {one["spec"]["schedulerName"] for one in self.pods(name)} == {self._scheduler}
+        assert {pod["spec"]["schedulerName"] for pod in self.pods(name)} == {self._scheduler}
         self.wait("the job Running", lambda: "Running" in self.conditions(name))
         self.end_launcher(name)
         self.wait("the job Succeeded", lambda: "Succeeded" in self.conditions(name))
@@ -46,18 +46,18 @@ class GangJobs:
     def conditions(self, name: str) -> set[str]:
         job = self._get("kubeflow.org/v1", "mpijobs", name)
         conditions = job.get("status", {}).get("conditions", ())
-        return {one["type"] for one in conditions if one["status"] == "True"}
+        return {condition["type"] for condition in conditions if condition["status"] == "True"}
 
     def members(self, name: str) -> int:
         return int(self._get(self._pod_groups, "podgroups", name)["spec"]["minMember"])
 
     def pods(self, name: str, phase: str = "") -> list[Any]:
         items = self._plane.request("GET", f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
-        own = [one for one in items if one["metadata"]["name"].startswith(f"{name}-")]
-        return [one for one in own if not phase or one["status"]["phase"] == phase]
+        own = [pod for pod in items if pod["metadata"]["name"].startswith(f"{name}-")]
+        return [pod for pod in own if not phase or pod["status"]["phase"] == phase]
 
     def end_launcher(self, name: str) -> None:
-        (launcher,) = (one for one in self.pods(name) if "-launcher" in one["metadata"]["name"])
+        (launcher,) = (pod for pod in self.pods(name) if "-launcher" in pod["metadata"]["name"])
         mark = {"metadata": {"annotations": {"rallypoint.testing/exit-code": "0"}}}
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{launcher['metadata']['name']}"
         self._plane.request("PATCH", path, mark)

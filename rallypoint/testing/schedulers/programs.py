@@ -81,7 +81,9 @@ def ensure(module: Module, *, environ: Mapping[str, str] = os.environ) -> Path:
             if not (folder / name).exists()
         ]
         if missing:
-            say(f"{module.path} {version}: {', '.join(one.name for one in missing)} wanted in {folder}")
+            say(
+                f"{module.path} {version}: {', '.join(program.name for program in missing)} wanted in {folder}"
+            )
             gobuild.build(missing, folder, say=say)
         if not all((folder / name).exists() for name in module.files):
             _copy(gobuild.module_directory(module.path, version), module.files, folder)

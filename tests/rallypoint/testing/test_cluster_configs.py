@@ -6,9 +6,9 @@ from pathlib import Path
 import yaml
 
 from rallypoint.testing.cluster import configs
-from rallypoint.testing.cluster.layout import HOST, PAUSE, Place
+from rallypoint.testing.cluster.layout import HOST, PAUSE, NodeLayout
 
-FIRST, SECOND = Place(1, Path("/nodes/1")), Place(2, Path("/nodes/2"))
+FIRST, SECOND = NodeLayout(1, Path("/nodes/1")), NodeLayout(2, Path("/nodes/2"))
 
 
 def test_nodes_share_no_address_and_no_link() -> None:
