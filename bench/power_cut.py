@@ -37,7 +37,7 @@ def power_cut(cluster: Cluster) -> dict[str, float]:
         lost = _uid(workloads)
         since = time.monotonic()
         cluster.nodes[_NODE].power_off()
-        off = _first_seen(
+        off = _durations(
             workloads,
             since,
             {
@@ -48,7 +48,7 @@ def power_cut(cluster: Cluster) -> dict[str, float]:
         )
         since = time.monotonic()
         cluster.nodes[_NODE].power_on()
-        on = _first_seen(
+        on = _durations(
             workloads,
             since,
             {
@@ -61,20 +61,20 @@ def power_cut(cluster: Cluster) -> dict[str, float]:
     return off | on
 
 
-def _first_seen(
+def _durations(
     workloads: Workloads, since: float, figures: Mapping[str, Callable[[], bool]]
 ) -> dict[str, float]:
     """Return when each condition first held, in seconds from ``since``."""
-    times: dict[str, float] = {}
+    durations: dict[str, float] = {}
 
     def check() -> bool:
         for figure, is_so in figures.items():
-            if figure not in times and is_so():
-                times[figure] = time.monotonic() - since
-        return times.keys() == figures.keys()
+            if figure not in durations and is_so():
+                durations[figure] = time.monotonic() - since
+        return durations.keys() == figures.keys()
 
     workloads.wait(" and ".join(figures), check, seconds=TIMEOUT_SECONDS)
-    return times
+    return durations
 
 
 def _job() -> dict[str, Any]:

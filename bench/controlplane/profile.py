@@ -56,9 +56,9 @@ async def profile_process(pid: int, folder: Path) -> AsyncGenerator[Profile]:
     stacks, profile = folder / f"stacks-{pid}.txt", Profile()
     arguments = ("record", "--native", "--function", "--rate", str(RATE_HZ), "--format", "raw")
     target = ("--output", str(stacks), "--pid", str(pid))
-    quiet = asyncio.subprocess.DEVNULL
+    devnull = asyncio.subprocess.DEVNULL
     profiler = await asyncio.create_subprocess_exec(
-        py_spy_path(), *arguments, *target, stdout=asyncio.subprocess.PIPE, stderr=quiet
+        py_spy_path(), *arguments, *target, stdout=asyncio.subprocess.PIPE, stderr=devnull
     )
     assert profiler.stdout is not None
     await profiler.stdout.readline()  # py-spy prints this line once it samples

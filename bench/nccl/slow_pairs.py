@@ -33,7 +33,7 @@ def find(pairs: Pairs, ranks: Sequence[Rank], below: float = SLOW_SHARE) -> Slow
     """Find the slow pairs by their slower direction. Ranks share a node if their pods do, or if they share a pod."""
     met = list(combinations(range(len(pairs.gb_per_second)), 2))
     speed = {(a, b): min(pairs.gb_per_second[a][b], pairs.gb_per_second[b][a]) for a, b in met}
-    near = {pair: _place(ranks, pair[0]) == _place(ranks, pair[1]) for pair in met}
+    near = {pair: _node_of(ranks, pair[0]) == _node_of(ranks, pair[1]) for pair in met}
     usual = {
         sort: percentile([speed[pair] for pair in met if near[pair] == sort], 75)
         for sort in set(near.values())
@@ -84,6 +84,6 @@ def _slow_ranks(slow: Sequence[SlowPair], ranks: int) -> tuple[int, ...]:
     return tuple(rank for rank, count in met.items() if count >= SLOW_RANK_SHARE * (ranks - 1))
 
 
-def _place(ranks: Sequence[Rank], number: int) -> str:
+def _node_of(ranks: Sequence[Rank], number: int) -> str:
     rank = next((rank for rank in ranks if rank.rank == number), None)
     return (rank.node or rank.host) if rank else ""

@@ -36,8 +36,8 @@ def run(task: Mapping[str, Any], group: Group) -> None:
         optimizer.step()
 
     _seconds(group, step, task["warmup"])
-    seen = task["batch"] * task["iterations"] * group.rank_info.ranks
-    rates = [seen / _seconds(group, step, task["iterations"]) for _ in range(task["rounds"])]
+    images_per_round = task["batch"] * task["iterations"] * group.rank_info.ranks
+    rates = [images_per_round / _seconds(group, step, task["iterations"]) for _ in range(task["rounds"])]
     if group.rank_info.rank == 0:
         parameters = sum(parameter.numel() for parameter in model.parameters())
         emit("trained", images_per_second=[round(rate, 3) for rate in rates], parameters=parameters)

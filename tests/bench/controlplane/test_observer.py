@@ -16,7 +16,7 @@ class Server:
     """Each of its watches sends one pod and then nothing."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.versions: list[str] = []
 
     async def list(self, resource: Resource, namespace: str) -> bytes:
         return b'{"metadata": {"resourceVersion": "1"}, "items": []}'
@@ -28,7 +28,7 @@ class Server:
     async def _lines(self, path: str, reached: int) -> AsyncIterator[bytes]:
         if not path.endswith("/pods"):
             await asyncio.Event().wait()
-        self.asked.append(str(reached))
+        self.versions.append(str(reached))
         pod: dict[str, Any] = {
             "metadata": {"name": f"pod-{reached}", "resourceVersion": str(reached + 1)},
             "status": {"phase": "Running"},
@@ -42,5 +42,5 @@ async def test_a_silent_watch_resumes_at_its_resource_version() -> None:
     async with Observer(cast(Client, server), "bench") as observer:
         await observer.wait_until(lambda: len(observer.pods) >= 3)
 
-    assert server.asked[:3] == ["1", "2", "3"]
+    assert server.versions[:3] == ["1", "2", "3"]
     assert list(observer.pods_running)[:3] == ["pod-1", "pod-2", "pod-3"]

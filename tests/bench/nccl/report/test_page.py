@@ -17,17 +17,17 @@ class Tags(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.open: list[str] = []
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
 
     @override
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
+        self.elements.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)
 
     @override
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
+        self.elements.append((tag, dict(attrs)))
 
     @override
     def handle_endtag(self, tag: str) -> None:
@@ -45,8 +45,8 @@ def test_the_page_is_self_contained(make_record: Callable[..., Record]) -> None:
     text = page(make_record())
 
     found = tags(text)
-    assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in found.seen}
-    assert not any(name in {"src", "href"} for _, attributes in found.seen for name in attributes)
+    assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in found.elements}
+    assert not any(name in {"src", "href"} for _, attributes in found.elements for name in attributes)
     assert set(re.findall(r"https?://[^\s\"]+", text)) == {"http://www.w3.org/2000/svg"}
     assert "url(" not in text
 
