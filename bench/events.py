@@ -46,7 +46,7 @@ LABELS = {
     "median_delay_ms": "the same, the median of the quiet jobs, ms",
     "quiet_jobs": "quiet jobs",
     "busy_events": "events of the large job",
-    "trouble_seconds": "until all pods failed to pull, s",
+    "trouble_seconds": "until all pods report their failure, s",
 }
 
 
