@@ -11,9 +11,9 @@ import pytest
 from controller.kinds import ALL
 from rallypoint.testing.parity import differs
 from rallypoint.testing.parity.case import Case, load
-from rallypoint.testing.parity.environment import OPERATOR, stage
-from rallypoint.testing.parity.run import play_all
-from rallypoint.testing.parity.verdict import Outcome, judge, unused
+from rallypoint.testing.parity.environment import OPERATOR, start_control_plane
+from rallypoint.testing.parity.run import run_cases
+from rallypoint.testing.parity.verdict import Outcome, evaluate, unused
 from rallypoint.testing.service import service
 
 FOLDER = Path(__file__).parent
@@ -37,18 +37,18 @@ def outcomes(request: pytest.FixtureRequest) -> dict[str, Outcome]:
     items = (item for item in request.session.items if isinstance(item, pytest.Function))
     chosen = [CASES[item.callspec.id] for item in items if item.originalname == test_recording.__name__]
     outcomes: dict[str, Outcome] = {}
-    with stage([GOLDEN / "crds" / "podgroups.yaml"]) as plane:
+    with start_control_plane([GOLDEN / "crds" / "podgroups.yaml"]) as plane:
         for profile, flags in PROFILES.items():
             cases = [case for case in chosen or CASES.values() if case.profile == profile]
             with service(plane, plane.kubeconfig(OPERATOR), [*EVERY_KIND, *flags]) as running:
-                outcomes |= asyncio.run(play_all(plane, cases))
+                outcomes |= asyncio.run(run_cases(plane, cases))
                 running.process.check()
     return outcomes
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES.values()])
 def test_recording(case: Case, outcomes: dict[str, Outcome]) -> None:
-    complaints = judge(case, outcomes[case.id], DECLARED).complaints
+    complaints = evaluate(case, outcomes[case.id], DECLARED).complaints
 
     if complaints:
         pytest.fail("\n".join(complaints), pytrace=False)
@@ -56,7 +56,7 @@ def test_recording(case: Case, outcomes: dict[str, Outcome]) -> None:
 
 def test_every_declared_difference_is_one(outcomes: dict[str, Outcome]) -> None:
     """An entry for cases that were all played and differ nowhere says something that is no longer so."""
-    verdicts = [judge(CASES[name], outcome, DECLARED) for name, outcome in outcomes.items()]
+    verdicts = [evaluate(CASES[name], outcome, DECLARED) for name, outcome in outcomes.items()]
     used = {entry for verdict in verdicts for entry in verdict.used}
 
     assert unused(DECLARED, used, outcomes, CASES) == []
