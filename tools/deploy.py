@@ -8,10 +8,13 @@ Before that, all kinds are named where ``manifests`` has to name them. The test 
 
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from controller.crds import all_crds
 from controller.crds.files import HEADER, file_name, to_yaml
+from controller.kind import JobKind
 from controller.kinds import ALL, DEFAULT
 from rallypoint.testing.manifests import build
 
@@ -25,16 +28,17 @@ DEFINITIONS = Path("manifests/base/crds/kustomization.yaml")
 COMPONENTS = Path("manifests/components")
 """Where an opt-in kind has a folder of its name, with its definition in it."""
 ROLE = Path("manifests/base/rbac/cluster-role.yaml")
+USER_ROLES = [Path(f"manifests/components/user-roles/{name}.yaml") for name in ("edit", "view")]
+SERVED_HEADER = "# Made by `make deploy`. With --enable-scheme the controller serves the named kinds only, so all are named.\n"
 _JOBS = re.compile(r"(?<=- apiGroups: \[kubeflow\.org\]\n  resources: \[)[a-z]+(?P<part>[/a-z]*)[^\]]*")
 """In the role: what is granted of jobs, or of a part of them."""
 
 
 def naming_kinds() -> dict[Path, str]:
     """The files in ``manifests`` that name every kind of the default installation, and the definitions of the others, as they have to be."""
-    role = _JOBS.sub(
-        lambda found: ", ".join(f"{kind.resource.plural}{found['part']}" for kind in DEFAULT),
-        (ROOT / ROLE).read_text(encoding="utf-8"),
-    )
+    plurals = [kind.resource.plural for kind in DEFAULT]
+    roles = {ROLE: _naming(ROLE, plurals)}
+    roles |= {path: _naming(path, sorted(plurals)) for path in USER_ROLES}
     head, _, _ = (ROOT / DEFINITIONS).read_text(encoding="utf-8").partition("- ")
     files = sorted(map(file_name, all_crds(kinds=DEFAULT)))
     components = {
@@ -43,7 +47,24 @@ def naming_kinds() -> dict[Path, str]:
         if kind.is_opt_in
         for definition in all_crds(kinds=[kind])
     }
-    return {DEFINITIONS: head + "".join(f"- {name}\n" for name in files), ROLE: role, **components}
+    for kind in ALL:
+        if kind.is_opt_in:
+            components[COMPONENTS / kind.resource.singular / "served-kinds.yaml"] = _served((*DEFAULT, kind))
+    return {DEFINITIONS: head + "".join(f"- {name}\n" for name in files), **roles, **components}
+
+
+def _naming(role: Path, plurals: Iterable[str]) -> str:
+    """The text of the role with these kinds."""
+    return _JOBS.sub(
+        lambda found: ", ".join(f"{plural}{found['part']}" for plural in plurals),
+        (ROOT / role).read_text(encoding="utf-8"),
+    )
+
+
+def _served(kinds: Iterable[JobKind[Any]]) -> str:
+    """The patch of the Deployment by which the controller serves these kinds."""
+    add = "- {op: add, path: /spec/template/spec/containers/0/args/-, value: --enable-scheme=%s}\n"
+    return SERVED_HEADER + "".join(add % kind.resource.kind for kind in kinds)
 
 
 def write(folder: Path) -> list[Path]:

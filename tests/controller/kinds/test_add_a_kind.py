@@ -1,6 +1,6 @@
-"""What a new kind costs and what it gets: one file and one name in a copy of the product, and nothing else is touched.
+"""Adding a kind by ``docs/how-to/add-a-kind.md``, followed to the letter in a copy of the product.
 
-The copy runs as processes of its own, as the product does.
+The blocks of the page are the files and the commands. The copy runs as processes of its own, as the product does.
 """
 
 import asyncio
@@ -28,6 +28,9 @@ from rallypoint.testing.manifests import build
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 COPIED = ("api", "controller", "deploy", "examples", "manifests", "tools", "tests/controller/kinds")
+PAGE = ROOT / "docs" / "how-to" / "add-a-kind.md"
+CHANGE = " (change)"
+"""What follows the path of a file that is there already."""
 FILES = ("pyproject.toml", "tests/conftest.py")
 RALLYPOINT = ("-c", "import sys; from rallypoint.cli import main; sys.exit(main())")
 RELAYS = Resource("kubeflow.org", "v1", "RelayJob", "relayjobs")
@@ -45,22 +48,51 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for file in FILES:
         shutil.copy(ROOT / file, copy / file)
     add_kind(copy)
-    call(copy, *RALLYPOINT, "crds", "--output", "manifests/base/crds")
-    call(copy, "tools/deploy.py")
+    definitions, deploy, *_ = commands()
+    call(copy, *definitions)
+    call(copy, *deploy)
     return copy
 
 
-def add_kind(copy: Path) -> None:
-    """One file, one name, and an example."""
-    shutil.copy(HERE / "relay.py", copy / "controller" / "kinds")
-    (copy / "examples" / "relay").mkdir()
-    shutil.copy(HERE / "relay.yaml", copy / "examples" / "relay")
-    names = copy / "controller" / "kinds" / "__init__.py"
-    text, added = re.subn(
-        r"(?m)^(ALL: .*)\)", r"from controller.kinds.relay import RELAY\n\1, RELAY)", names.read_text()
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of the page in that language."""
+    return re.findall(
+        rf"^```{language}\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
     )
-    assert added == 1
-    names.write_text(text)
+
+
+def add_kind(copy: Path) -> None:
+    """Write the files of the page; each block begins with its path."""
+    for block in (*blocks("python"), *blocks("yaml")):
+        head, _, content = block.partition("\n")
+        path = head.removeprefix("# ")
+        if path.endswith(CHANGE):
+            change(copy / path.removesuffix(CHANGE), content)
+        else:
+            assert not (copy / path).exists()
+            (copy / path).parent.mkdir(exist_ok=True)
+            (copy / path).write_text(content)
+
+
+def change(file: Path, content: str) -> None:
+    """Add the imports; put the other lines in the place of those that begin alike and are what the page says but for the new name."""
+    text = file.read_text()
+    for line in filter(None, content.splitlines()):
+        if line.startswith("from "):
+            text = text.replace("\nfrom ", f"\n{line}\nfrom ", 1)
+        else:
+            before = line.replace(", RELAY)", ")")
+            assert text.count(f"{before}\n") == 1, f"{PAGE.name} does not know all kinds: {before}"
+            text = text.replace(before, line)
+    file.write_text(text)
+
+
+def commands() -> list[list[str]]:
+    """The arguments for Python of the page's commands."""
+    (block,) = blocks("sh")
+    programs = {".venv/bin/python": (), ".venv/bin/rallypoint": RALLYPOINT}
+    words = [line.split() for line in block.splitlines()]
+    return [[*programs[program], *arguments] for program, *arguments in words]
 
 
 def python(copy: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -77,20 +109,33 @@ def call(copy: Path, *arguments: str) -> str:
 
 
 def test_the_laws_hold(product: Path) -> None:
-    told = call(
-        product,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "tests/controller/kinds/test_every_kind.py",
-        "-k",
-        "RelayJob",
-    )
+    _, _, laws, _ = commands()
+    told = call(product, *laws, "-q", "-p", "no:cacheprovider")
 
     (passed,) = re.findall(r"(\d+) passed", told)
     assert int(passed) >= 12
+
+
+def test_a_definition_that_cannot_work_is_refused_with_the_sentence_of_the_page(
+    product: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "wrong"
+    for folder in ("api", "controller"):
+        shutil.copytree(product / folder, copy / folder)
+    kind = copy / "controller" / "kinds" / "relay.py"
+    kind.write_text(kind.read_text().replace("port=7070,", 'port=7070, port_name="relayjob-headquarters",'))
+    (sentence,) = blocks("text")
+
+    done = python(copy, "-m", "controller.crds")
+
+    assert done.returncode == 1
+    assert done.stderr.endswith(sentence)
+
+
+def test_the_engine_of_the_copy_is_that_of_the_product(product: Path) -> None:
+    for engine in ("reconcile", "policy", "runtime", "kind"):
+        for path in (ROOT / "controller" / engine).glob("*.py"):
+            assert (product / path.relative_to(ROOT)).read_bytes() == path.read_bytes()
 
 
 def test_it_is_in_what_is_installed(product: Path) -> None:
@@ -103,6 +148,14 @@ def test_it_is_in_what_is_installed(product: Path) -> None:
         (resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]
     }
 
+    edit, view = (
+        (product / "manifests" / "components" / "user-roles" / name).read_text()
+        for name in ("edit.yaml", "view.yaml")
+    )
+
+    for users in (edit, view):
+        assert "relayjobs, " in users
+        assert "relayjobs/status, " in users
     assert "relayjobs.kubeflow.org" in {one["metadata"]["name"] for one in documents}
     assert {
         (what.replace("pytorch", "relay"), verb) for what, verb in granted if "pytorch" in what
@@ -224,7 +277,8 @@ async def settled(on: Harness) -> list[str]:
 
 
 def test_it_runs_on_this_machine(product: Path, tmp_path: Path) -> None:
-    done = python(product, *RALLYPOINT, "run", "--run-dir", str(tmp_path), "examples/relay/relay.yaml")
+    *_, run = commands()
+    done = python(product, *run, "--run-dir", str(tmp_path))
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "RelayJob default/relay: Succeeded" in done.stdout
