@@ -14,12 +14,11 @@ RUN cd deploy/operator && /build/bin/python -m hatchling build -t wheel -d /whee
     && /opt/rallypoint/bin/pip install --no-deps /wheels/*.whl \
     && /opt/rallypoint/bin/pip uninstall --yes pip
 
-# Holds the interpreter and the environment only: no compiler, no pip, no shell is needed at run time.
+# Contains the interpreter and the environment; the operator needs no compiler, pip or shell.
 FROM python:${PYTHON}-slim
 COPY --from=build /opt/rallypoint /opt/rallypoint
 ENV PATH=/opt/rallypoint/bin:$PATH PYTHONUNBUFFERED=1
-# Started once, which stores the compiled form of what it imports: later its file system is read-only, and each start would
-# compile it anew.
+# This run stores the compiled bytecode of all imports: later the file system is read-only, and each start would compile them.
 RUN /usr/local/bin/python -m pip uninstall --yes --root-user-action=ignore pip \
     && python -m controller --help > /dev/null
 ENV PYTHONDONTWRITEBYTECODE=1
