@@ -1,4 +1,4 @@
-"""What a job's pods say of it: whether the first rank can be listened to, what it waits for, whether it is lost."""
+"""State of a job from its pods: whether the first rank has a log, why it is pending, and whether it failed."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -9,11 +9,11 @@ from api.pod_problems import ProblemType, container_problems, read_status, reaso
 Pod = Mapping[str, Any]
 
 FIRST_RANK_LABELS = {"pytorchjob": (REPLICA_TYPE, "master"), "mpijob": (JOB_ROLE, "launcher")}
-"""Label of the pod whose log has what the first rank says."""
+"""Label of the pod whose log holds the output of the first rank."""
 
 
 def first_rank_pod(via: str, pods: Iterable[Pod]) -> Pod | None:
-    """The youngest of them: a Job may have replaced a launcher."""
+    """Return the youngest such pod: a batch Job may have replaced a launcher."""
     label, value = FIRST_RANK_LABELS[via]
     found = [
         pod
@@ -25,7 +25,7 @@ def first_rank_pod(via: str, pods: Iterable[Pod]) -> Pod | None:
 
 
 def has_log(pod: Pod) -> bool:
-    """Whether it has a log: its container runs, or has."""
+    """Return whether the pod has a log: its container runs or ran."""
     states = (container.state for container in read_status(pod).container_statuses or ())
     return any(state is not None and (state.running or state.terminated) for state in states)
 
@@ -35,10 +35,10 @@ def has_ended(pod: Pod) -> bool:
 
 
 def failure_reason(via: str, job: Mapping[str, Any], pods: Sequence[Pod]) -> str:
-    """Why nothing more is to come; empty while all is well."""
+    """Return why the job can produce no more output; empty if it can."""
     leading = first_rank_pod(via, pods)
     if leading is not None and (leading.get("status") or {}).get("phase") == "Succeeded":
-        return ""  # The others are cleaned away after it, which is no death.
+        return ""  # The operator deletes the other pods after it: no failure.
     words = "; ".join(dict.fromkeys(_pod_failures(pods)))
     if words:
         return words
@@ -53,7 +53,7 @@ def failure_reason(via: str, job: Mapping[str, Any], pods: Sequence[Pod]) -> str
 
 
 def pending_reason(job: Mapping[str, Any], pods: Sequence[Pod]) -> str:
-    """Why the first rank has not started, in the words of scheduler, kubelet and queue."""
+    """Return why the first rank has not started, in the words of scheduler, kubelet and queue."""
     reasons: dict[str, list[str]] = {}
     for pod in pods:
         for reason in _pending_reasons(pod):
@@ -62,14 +62,14 @@ def pending_reason(job: Mapping[str, Any], pods: Sequence[Pod]) -> str:
         return "; ".join(f"{_shorten(names)}: {reason}" for reason, names in sorted(reasons.items()))
     conditions = (job.get("status") or {}).get("conditions") or ()
     if conditions:
-        # What does not hold stands before what does, and says the most: it was written last.
+        # False conditions come before True ones; the last update has the most information.
         last = max(reversed(conditions), key=lambda condition: str(condition.get("lastUpdateTime") or ""))
         return f"the job is {last['type']}: {last.get('message') or last.get('reason')}"
-    return "no pod is there, and the job has no status; does the operator run?"
+    return "there are no pods, and the job has no status; does the operator run?"
 
 
 def nodes_by_host(pods: Iterable[Pod]) -> dict[str, str]:
-    """The node of each pod, by the host name that its processes see."""
+    """Return host name → node, for the host name that the pod's processes see."""
     return {
         (pod["spec"].get("hostname") or pod["metadata"]["name"]): pod["spec"].get("nodeName") or ""
         for pod in pods
