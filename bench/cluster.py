@@ -15,6 +15,7 @@ from rich.table import Table
 from bench import power_cut, record
 from bench.controlplane.observer import Observer, Timestamps
 from bench.figures import spread
+from bench.subparsers import Subparsers
 from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
 from rallypoint.testing.cluster.cluster import Cluster
@@ -70,9 +71,7 @@ KINDS = (Kind("PyTorchJob", "master-0", ("Master", "Worker")), Kind("JAXJob", "w
 """Workers of the first kind wait in an init container for the master's name; all pods of the second start at once."""
 
 
-def add_parser(
-    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
-) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("cluster", help="start jobs on nodes with kubelets; needs Linux and root")
     parser.add_argument("--runs", type=int, default=5, help="runs of each size; default 5")
     parser.add_argument(
@@ -104,8 +103,8 @@ def execute(args: argparse.Namespace) -> int:
     if cuts:
         shown.print(table("a node without power", power_cut.LABELS, {"ExitCode": cuts}))
     if not args.no_record:
-        measured = {"cluster": jobs, "operator": usage, "power_cut": cuts}
-        console.print(f"recorded in {record.save('cluster', _result(measured, version, load_before))}")
+        result = record.document(load_before, version, cluster=jobs, operator=usage, power_cut=cuts)
+        console.print(f"recorded in {record.save('cluster', result)}")
     return 0
 
 
@@ -268,16 +267,6 @@ def table(title: str, labels: Mapping[str, str], results: Mapping[str, list[dict
     for case, runs in results.items():
         shown.add_row(case, *(str(spread([run[figure] for run in runs])) for figure in labels))
     return shown
-
-
-def _result(measured: dict[str, Any], version: str, load_before: float) -> dict[str, Any]:
-    return {
-        "definitions": "bench/README.md",
-        "commit": record.commit(),
-        "environment": record.environment() | {"versions": {"kube-apiserver": version}},
-        "load_average": {"before": load_before, "after": record.load_average()},
-        **measured,
-    }
 
 
 def _last(timestamps: Timestamps, since: float) -> float:

@@ -4,20 +4,20 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from statistics import median
 from typing import Any
 
 import orjson
 from rich.console import Console
-from rich.table import Table
 
 from api.meta import EVENTS, PODS
 from api.v1.pytorchjob import RESOURCE
 from bench import record
 from bench.controlplane.observer import Observer
-from bench.figures import spread
+from bench.figures import table
+from bench.subparsers import Subparsers
 from controller.crds import all_crds
 from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
@@ -41,6 +41,7 @@ STATES = (
     ),
     ("ImagePullBackOff", 'Back-off pulling image "train:none"'),
 )
+TITLE = "a large job with image errors beside a quiet namespace"
 LABELS = {
     "longest_delay_ms": "a quiet job: Succeeded in status → its event, the longest, ms",
     "median_delay_ms": "the same, the median of the quiet jobs, ms",
@@ -50,9 +51,7 @@ LABELS = {
 }
 
 
-def add_parser(
-    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
-) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "events", help="delay of events beside a large job that cannot pull its image"
     )
@@ -76,26 +75,11 @@ def execute(args: argparse.Namespace) -> int:
     except (ProcessFailed, TimeoutError) as error:
         console.print(f"not measured: {error!r}", style="red", markup=False)
         return 1
-    Console(file=sys.stdout, width=140).print(table(results))
+    Console(file=sys.stdout, width=140).print(table(TITLE, LABELS, {"": results}))
     if not args.no_record:
-        result = {
-            "definitions": "bench/README.md",
-            "commit": record.commit(),
-            "environment": record.environment() | {"versions": {"kube-apiserver": version}},
-            "load_average": {"before": load_before, "after": record.load_average()},
-            "pods": args.pods,
-            "events": results,
-        }
+        result = record.document(load_before, version, pods=args.pods, events=results)
         console.print(f"recorded in {record.save('events', result)}")
     return 0
-
-
-def table(results: Sequence[dict[str, float]]) -> Table:
-    """Return the smallest, the median and the largest value of each figure."""
-    shown = Table("", "", title="a large job with image errors beside a quiet namespace")
-    for figure, label in LABELS.items():
-        shown.add_row(label, str(spread([run[figure] for run in results])))
-    return shown
 
 
 @contextmanager

@@ -1,10 +1,11 @@
 """Spread of measured values, and their text form."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from rich.table import Table
 from typing_extensions import override
 
 
@@ -28,6 +29,17 @@ def spread(values: Sequence[float]) -> Spread:
     if not values:
         raise ValueError("nothing was measured")
     return Spread(min(values), median(values), max(values))
+
+
+def table(
+    title: str, labels: Mapping[str, str], results: Mapping[str, Sequence[Mapping[str, float]]]
+) -> Table:
+    """A row for each label and a column for each case, with the smallest, the median and the largest value."""
+    shown = Table("", *results, title=title)
+    for figure, label in labels.items():
+        found = [[run[figure] for run in runs if figure in run] for runs in results.values()]
+        shown.add_row(label, *(str(spread(values)) if values else "" for values in found))
+    return shown
 
 
 def percentile(values: Sequence[float], percent: int) -> float:

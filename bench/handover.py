@@ -9,13 +9,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from bench import record
-from bench.figures import spread
+from bench.figures import table
+from bench.subparsers import Subparsers
 from controller.crds import all_crds
 from rallypoint.testing.audit import Call, calls, policy
 from rallypoint.testing.controlplane import ControlPlane, ProcessFailed
@@ -39,9 +38,7 @@ LABELS = {
 }
 
 
-def add_parser(
-    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
-) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("handover", help="stop or kill the leader of two controllers")
     parser.add_argument("--runs", type=int, default=5, help="runs of each signal; default 5")
     parser.add_argument("--no-record", action="store_true", help="show the figures without recording them")
@@ -62,9 +59,10 @@ def execute(args: argparse.Namespace) -> int:
     except ProcessFailed as error:
         console.print(f"not measured: {error}", style="red", markup=False)
         return 1
-    Console(file=sys.stdout, width=140).print(table(results))
+    Console(file=sys.stdout, width=140).print(table("a second controller takes over", LABELS, results))
     if not args.no_record:
-        console.print(f"recorded in {record.save('handover', _result(results, version, load_before))}")
+        result = record.document(load_before, version, handover=results)
+        console.print(f"recorded in {record.save('handover', result)}")
     return 0
 
 
@@ -132,15 +130,6 @@ def figures(writes: list[Call], ended_at: datetime) -> dict[str, float]:
     }
 
 
-def table(results: dict[str, list[dict[str, float]]]) -> Table:
-    """Return the smallest, the median and the largest value of each figure."""
-    shown = Table("", *results, title="a second controller takes over")
-    for figure, label in LABELS.items():
-        spreads = [str(spread([run[figure] for run in runs])) for runs in results.values()]
-        shown.add_row(label, *spreads)
-    return shown
-
-
 @contextmanager
 def _controller(plane: ControlPlane, user: str) -> Generator[Service]:
     with service(plane, plane.kubeconfig(user), ["--leader-elect=true"]) as running:
@@ -162,16 +151,6 @@ def _clear(plane: ControlPlane, namespace: str) -> None:
 
 def _is_empty(plane: ControlPlane, path: str) -> bool:
     return not list(plane.request("GET", f"{path}?limit=1")["items"])
-
-
-def _result(results: dict[str, Any], version: str, load_before: float) -> dict[str, Any]:
-    return {
-        "definitions": "bench/README.md",
-        "commit": record.commit(),
-        "environment": record.environment() | {"versions": {"kube-apiserver": version}},
-        "load_average": {"before": load_before, "after": record.load_average()},
-        "handover": results,
-    }
 
 
 def _ms(since: datetime, until: datetime) -> float:

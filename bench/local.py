@@ -14,11 +14,11 @@ from typing import Any, get_args
 
 import psutil
 from rich.console import Console
-from rich.table import Table
 
 from bench import record
 from bench.controlplane.processes import cpu_ms, peak_rss_mib
-from bench.figures import spread
+from bench.figures import table
+from bench.subparsers import Subparsers
 from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.testing.http_trace import RawClient, Step
 from rallypoint.testing.up import COMMAND, Up, up
@@ -42,9 +42,7 @@ LABELS = {
 }
 
 
-def add_parser(
-    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
-) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("local", help="run many jobs at once in local mode")
     parser.add_argument("--jobs", type=int, default=100)
     parser.add_argument("--pods", type=int, default=4, help="pods of each job; default 4")
@@ -69,10 +67,11 @@ def execute(args: argparse.Namespace) -> int:
         )
         return 1
     title = f"{args.jobs} jobs of {args.pods} pods at once, isolation {args.isolation}"
-    Console(file=sys.stdout, width=120).print(table(title, results))
+    Console(file=sys.stdout, width=120).print(table(title, LABELS, results))
     if not args.no_record:
         parameters = {"jobs": args.jobs, "pods": args.pods, "isolation": args.isolation}
-        console.print(f"recorded in {record.save('local', _result(parameters, results, load_before))}")
+        result = record.document(load_before, local=parameters | results)
+        console.print(f"recorded in {record.save('local', result)}")
     return 0
 
 
@@ -148,15 +147,6 @@ def job_outcomes(listed: dict[str, Any]) -> tuple[int, list[str]]:
     return sum("Succeeded" in conditions for conditions in conditions_by_job.values()), failed
 
 
-def table(title: str, results: dict[str, list[dict[str, float]]]) -> Table:
-    """Return the smallest, the median and the largest value of each figure."""
-    shown = Table("", *results, title=title)
-    for figure, label in LABELS.items():
-        found = [[run[figure] for run in runs if figure in run] for runs in results.values()]
-        shown.add_row(label, *(str(spread(values)) if values else "" for values in found))
-    return shown
-
-
 async def _submit(client: RawClient, jobs: int, pods: int) -> None:
     in_flight = asyncio.Semaphore(IN_FLIGHT)
 
@@ -204,13 +194,3 @@ def _sandbox_daemons(cluster_pid: int) -> list[int]:
     """Return the sandbox daemons, before any pod runs; without namespaces there is none."""
     children = psutil.Process(cluster_pid).children(recursive=True)
     return [child.pid for child in children if "sandbox.daemon" in " ".join(child.cmdline())]
-
-
-def _result(parameters: dict[str, Any], results: dict[str, Any], load_before: float) -> dict[str, Any]:
-    return {
-        "definitions": "bench/README.md",
-        "commit": record.commit(),
-        "environment": record.environment(),
-        "load_average": {"before": load_before, "after": record.load_average()},
-        "local": parameters | results,
-    }

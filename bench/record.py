@@ -59,6 +59,18 @@ def commit() -> dict[str, Any]:
         return {"id": "unknown", "changed": True}
 
 
+def document(load_before: float, version: str = "", **measured: Any) -> dict[str, Any]:
+    """Return a record of what was measured with kube-apiserver ``version``, if there was one."""
+    versions = {"versions": {"kube-apiserver": version}} if version else {}
+    return {
+        "definitions": "bench/README.md",
+        "commit": commit(),
+        "environment": environment() | versions,
+        "load_average": {"before": load_before, "after": load_average()},
+        **measured,
+    }
+
+
 def save(name: str, result: dict[str, Any], folder: Path = RESULTS) -> Path:
     """Write a new file ``<date>-<name>.json``, with a number if that file exists."""
     folder.mkdir(parents=True, exist_ok=True)

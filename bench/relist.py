@@ -16,13 +16,13 @@ from typing import Any
 import orjson
 from aiohttp import web
 from rich.console import Console
-from rich.table import Table
 
 from api.children import Pod, pod_from_json
 from api.meta import PODS
 from bench import record
 from bench.controlplane.callbacks import LongestCallbacks, time_callbacks
-from bench.figures import spread
+from bench.figures import table
+from bench.subparsers import Subparsers
 from controller.kube.client import Client
 from controller.kube.connect import Connection
 from controller.runtime.informer import Informer
@@ -38,9 +38,7 @@ LABELS = {
 }
 
 
-def add_parser(
-    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
-) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("relist", help="compare a full cache with the server")
     parser.add_argument("--rows", type=int, default=100_000, help="pods; default 100000")
     parser.add_argument("--runs", type=int, default=3, help="default 3")
@@ -69,10 +67,7 @@ def execute(args: argparse.Namespace) -> int:
     callback_ms = max(ms for name, ms in longest.table().items() if name != _measure.__qualname__)
     shared = {"longest_callback_ms": callback_ms, "received_mib": received_bytes / 2**20}
     runs = [run | shared for run in runs]
-    table = Table("figure", "median (least to most)", title=f"relist of {args.rows} pods")
-    for key, label in LABELS.items():
-        table.add_row(label, str(spread([run[key] for run in runs])))
-    Console(file=sys.stdout, width=120).print(table)
+    Console(file=sys.stdout, width=120).print(table(f"relist of {args.rows} pods", LABELS, {"": runs}))
     if not args.no_record:
         result = {
             "subject": "relist",

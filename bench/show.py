@@ -12,6 +12,7 @@ from rich.table import Table
 from bench import record
 from bench.controlplane import report
 from bench.nccl import exit_status, schema
+from bench.subparsers import Subparsers
 
 WIDTH = 140
 """Width of the tables in characters."""
@@ -21,9 +22,7 @@ BEGIN, END = "<!-- figures: python -m bench show FILE --into PAGE -->\n", "<!-- 
 """The tables go between these lines of a page."""
 
 
-def add_parser(
-    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
-) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("show", help="print a recorded run as tables")
     parser.add_argument("file", type=Path, metavar="FILE", help="a file of bench/results")
     parser.add_argument(

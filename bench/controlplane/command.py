@@ -15,13 +15,12 @@ from bench.controlplane.profile import ProfilerUnavailable, py_spy_path
 from bench.controlplane.scenario import CASES, Case, Jobs, Start, parse
 from bench.controlplane.testbed import control_plane, open_testbed
 from bench.show import show
+from bench.subparsers import Subparsers
 from rallypoint.testing.controlplane import ControlPlane, ProcessFailed
 from rallypoint.testing.service import RBAC
 
 
-def add_parser(
-    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
-) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "controlplane", help="measure the controller on a real API server with simulated nodes"
     )
@@ -62,15 +61,21 @@ def execute(args: argparse.Namespace) -> int:
     if not measured.is_complete:
         return 1
     if not args.no_record:
-        path = record.save("controlplane", _result(args, measured, load_before, time.monotonic() - began))
-        console.print(f"recorded in {path}")
+        result = record.document(
+            load_before,
+            measured.version,
+            took_seconds=round(time.monotonic() - began),
+            controller_flags=list(args.flags),
+            cases=measured.results,
+        )
+        console.print(f"recorded in {record.save('controlplane', result)}")
     return 0
 
 
 @dataclass
 class _Measured:
     results: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    versions: dict[str, str] = field(default_factory=dict[str, str])
+    version: str = ""
     is_complete: bool = False
 
 
@@ -88,7 +93,7 @@ def _measure_all(args: argparse.Namespace, console: Console, measured: _Measured
     for cases in group_by_control_plane(selected_cases(args)):
         batch = any(isinstance(case.scenario, Jobs) and case.scenario.mpi for case in cases)
         with control_plane(batch=batch) as plane:
-            measured.versions["kube-apiserver"] = plane.request("GET", "/version")["gitVersion"]
+            measured.version = plane.request("GET", "/version")["gitVersion"]
             for case in cases:
                 console.print(f"{case.name}: {options.runs} runs")
                 measured.results.append(asyncio.run(_measure(plane, case, options)))
@@ -106,17 +111,3 @@ def group_by_control_plane(cases: Iterable[Case]) -> list[list[Case]]:
 async def _measure(plane: ControlPlane, case: Case, options: MeasurementOptions) -> dict[str, Any]:
     async with open_testbed(plane) as testbed:
         return await measure(testbed, case, options)
-
-
-def _result(
-    args: argparse.Namespace, measured: _Measured, load_before: float, took_seconds: float
-) -> dict[str, Any]:
-    return {
-        "definitions": "bench/README.md",
-        "commit": record.commit(),
-        "environment": record.environment() | {"versions": measured.versions},
-        "load_average": {"before": load_before, "after": record.load_average()},
-        "took_seconds": round(took_seconds),
-        "controller_flags": list(args.flags),
-        "cases": measured.results,
-    }

@@ -7,11 +7,10 @@ from rich.console import Console
 from bench.nccl import cluster, exit_status, gate, measurement, run_config
 from bench.nccl.references import REFERENCES
 from bench.nccl.schema import Record, RunConfig
+from bench.subparsers import Subparsers
 
 
-def add_parser(
-    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
-) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "nccl",
         help="measure the bandwidth of collectives between GPUs, in a job",

@@ -11,13 +11,12 @@ from bench.figures import text
 from bench.nccl.comparison import PointComparison, compare, differences, ratio
 from bench.nccl.schema import InvalidRecord, Point, Record, load
 from bench.nccl.sizes import spelled
+from bench.subparsers import Subparsers
 
 WIDTH = 140
 
 
-def add_parser(
-    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
-) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "compare",
         help="compare two records of `nccl`",

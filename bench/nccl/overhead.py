@@ -10,11 +10,10 @@ from bench.nccl import cluster, exit_status, manual_baseline, measurement, run_c
 from bench.nccl.cluster import Cluster
 from bench.nccl.log_parser import LogParser
 from bench.nccl.schema import VERSION, Overhead, RunConfig, Start
+from bench.subparsers import Subparsers
 
 
-def add_parser(
-    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
-) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "overhead",
         help="measure what the operator costs a job: start and bandwidth",

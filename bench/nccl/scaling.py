@@ -12,14 +12,13 @@ from bench import record
 from bench.nccl import cluster, exit_status, measurement, run_config
 from bench.nccl.cluster import Cluster
 from bench.nccl.schema import VERSION, Scaling, ScalingRun, Via
+from bench.subparsers import Subparsers
 
 MODELS = ("resnet50", "small")
 KINDS = get_args(Via)[:2]
 
 
-def add_parser(
-    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
-) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "scaling",
         help="measure images per second of a fixed model over nodes",

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bench import handover
-from bench.figures import Spread
+from bench.figures import Spread, table
 from rallypoint.testing.audit import Call
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
@@ -43,7 +43,9 @@ def test_figures() -> None:
 def test_table() -> None:
     run = dict.fromkeys(handover.LABELS, 1.0)
 
-    shown = handover.table({"SIGTERM": [run, {**run, "without_writes_ms": 3.0}], "SIGKILL": [run]})
+    shown = table(
+        "title", handover.LABELS, {"SIGTERM": [run, {**run, "without_writes_ms": 3.0}], "SIGKILL": [run]}
+    )
 
     cells = [list(column.cells) for column in shown.columns]
     assert cells[0] == list(handover.LABELS.values())

@@ -5,7 +5,7 @@ import argparse
 import pytest
 
 from bench import local
-from bench.figures import Spread
+from bench.figures import Spread, table
 
 
 def listed(**conditions: list[str]) -> dict[str, object]:
@@ -34,7 +34,7 @@ def test_table() -> None:
         "separate-controller": [{"cpu_ms_per_pod": 2.0}],
     }
 
-    shown = local.table("title", runs)
+    shown = table("title", local.LABELS, runs)
 
     cells = [list(column.cells) for column in shown.columns]
     assert cells[0] == list(local.LABELS.values())
