@@ -19,7 +19,7 @@ def case(*steps: Step) -> Case:
 
 
 def test_every_case_is_found() -> None:
-    assert len(CASES) == 174
+    assert len(CASES) == 184
 
 
 def test_every_record_is_there() -> None:
