@@ -1,7 +1,4 @@
-"""Everybody but the controller, through one client: the user who writes jobs and the kubelet that runs pods.
-
-Any server will do, embedded or real.
-"""
+"""The user who writes jobs and the kubelet that runs pods, through one client of an embedded or a real API server."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +12,7 @@ from rallypoint.testing.builders import template
 
 
 class Actors:
-    """Plays in one namespace."""
+    """The user and the kubelet of one namespace."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self.client = client
@@ -30,7 +27,7 @@ class Actors:
         namespace: str = "",
         **spec: Any,
     ) -> dict[str, Any]:
-        """Create a PyTorchJob; ``spec`` is laid over its spec, spelled as on the wire."""
+        """Create a PyTorchJob; ``spec`` overrides fields of its spec, in JSON names."""
         roles = {
             role: {"replicas": count, "template": template()}
             for role, count in (("Master", masters), ("Worker", workers))
@@ -79,7 +76,7 @@ class Actors:
     async def set_phase(
         self, phase: str, *pods: str, code: int | None = None, container: str = "pytorch"
     ) -> None:
-        """Play the kubelet: pods change their phase; all pods if none is named."""
+        """Set the phase of these pods as the kubelet does; of all pods without names."""
         for name in pods or await self.names(PODS):
             state = {"terminated": {"exitCode": code or 0}} if code is not None else {"running": {}}
             container_status = {
@@ -93,14 +90,14 @@ class Actors:
             await self.change(PODS, name, {"status": status}, "status")
 
     async def conditions(self, name: str = "train") -> str:
-        """Such as ``Created T, Running F``."""
+        """Return the job's conditions, such as ``Created T, Running F``."""
         status = (await self.job(name)).get("status") or {}
         return ", ".join(
             f"{condition['type']} {condition['status'][0]}" for condition in status.get("conditions") or ()
         )
 
     async def events(self, reason: str = "") -> list[str]:
-        """Messages, those that were counted up once; of one reason if it is named."""
+        """Return the messages of the events, of one reason if given; a counted event appears once."""
         return [event["message"] for event in await self.items(EVENTS) if reason in {"", event["reason"]}]
 
 

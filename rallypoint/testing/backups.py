@@ -1,6 +1,6 @@
-"""What etcd goes through when somebody restores a backup of it: the objects and the revision are those of then.
+"""The restore of an etcd backup: objects and revision return to those of the backup.
 
-The API servers are restarted for that, so nobody who watches hears of it, and what was written since the backup is unknown to all.
+A restore restarts the API servers, so that watches end without an event for what changed. Writes after the backup are lost.
 """
 
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from rallypoint.local.apiserver.storage.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """Of an embedded server's store."""
+    """A backup of an embedded server's store."""
 
     revision: int
     objects: tuple[tuple[str, dict[str, Any]], ...]
-    """The name of the collection, and the object."""
+    """Pairs of a collection's name and an object."""
 
     @classmethod
     def of(cls, store: Store) -> "Backup":
@@ -30,9 +30,9 @@ class Backup:
         )
 
     def restore(self, server: ApiServer) -> None:
-        """Put everything back as it was; whoever watches has to begin anew.
+        """Restore the store and close all watches.
 
-        The listeners of the store are told of all objects as if they were new, and of none that is gone.
+        The listeners of the store get every restored object as added, and no deletion.
         """
         store = server.store
         for collection in store.collections.values():

@@ -1,8 +1,8 @@
-"""A door between a controller's process and a real API server, at which single jobs are held, so that it is killed just there.
+"""A proxy between a controller's process and a real API server that stops jobs at breakpoints, so that a test kills the process there.
 
-    async with Door(connection, {"cut-7": Hold(Cut(12, Moment.AFTER))}) as door: ...  # the controller is told of ``proxy.url``
+    async with BreakpointProxy(connection, {"cut-7": Breakpoint(CrashPoint(12, Moment.AFTER))}) as proxy: ...  # serves at ``proxy.url``
 
-A job's calls are those that name it; watches name none and always pass. Many jobs may be held at once and cut by one kill.
+A job's calls are those that name it. Watches name no job and always pass. One kill can hit many jobs at their breakpoints.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ FORWARDED_HEADERS = ("Authorization", "Content-Type", "Accept", "Accept-Encoding
 
 @dataclass(frozen=True, slots=True)
 class Breakpoint:
-    """Where a job is held: its events are counted apart from its other calls."""
+    """The call at which a job stops; events are counted apart from other calls."""
 
     crash: CrashPoint
     is_event: bool = False
 
 
 class BreakpointProxy:
-    """Serves plain HTTP on loopback while the block runs. Jobs that are counted and held are named ``cut-NUMBER``."""
+    """Serves plain HTTP on loopback while the block runs. It counts and stops jobs named ``cut-NUMBER``."""
 
     def __init__(
         self,
@@ -43,12 +43,12 @@ class BreakpointProxy:
         *,
         lost_responses: Iterable[tuple[str, str]] = (),
     ) -> None:
-        """``lost_responses`` are methods and paths: such a call takes place once, and its answer is lost in a gateway, which asks for another try."""
+        """``lost_responses`` are methods and paths. The server handles such a call once; the client gets a 503 with Retry-After."""
         self.url = ""
         self.calls: Counter[tuple[str, bool]] = Counter()
-        """How often each job was named: by events, by other calls."""
+        """Calls by job and by whether the call is an event."""
         self.reached: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
-        """Set when the job is held."""
+        """By job, set when it reaches its breakpoint."""
         self._connection = connection
         self._points = points or {}
         self._lost_responses = set(lost_responses)
@@ -109,7 +109,9 @@ class BreakpointProxy:
             response = web.StreamResponse(status=answer.status, headers={"Content-Type": answer.content_type})
             response.enable_chunked_encoding()
             await response.prepare(request)
-            with contextlib.suppress(ConnectionResetError, aiohttp.ClientError):  # whoever watches is dead
+            with contextlib.suppress(
+                ConnectionResetError, aiohttp.ClientError
+            ):  # the watching process is dead
                 while line := await answer.content.readline(max_line_length=LONGEST_LINE_BYTES):
                     await response.write(line)
         return response

@@ -1,4 +1,4 @@
-"""Small and valid jobs, pods and Services: a test names only what it is about."""
+"""Builders of small and valid jobs, pods and Services. A test names only the fields that it is about."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -19,12 +19,12 @@ J = TypeVar("J", bound=Job)
 
 
 def subject(name: str = "train", *, uid: str = "uid-1", namespace: str = "default") -> Subject:
-    """A PyTorchJob as events name it."""
+    """Return the subject of a PyTorchJob's events."""
     return Subject("kubeflow.org/v1", "PyTorchJob", namespace, name, uid, "pytorchjob-controller")
 
 
 def template(container: str = "pytorch", **container_fields: Any) -> dict[str, Any]:
-    """A pod template of one container."""
+    """Return a pod template with one container."""
     return {"spec": {"containers": [{"name": container, "image": "img", **container_fields}]}}
 
 
@@ -39,10 +39,10 @@ def pytorch_job(
     status: Mapping[str, Any] | None = None,
     **spec: Any,
 ) -> PyTorchJob:
-    """A PyTorchJob in the namespace ``ml``.
+    """Return a PyTorchJob in the namespace ``ml``.
 
-    None leaves a role out. ``master`` and ``worker`` are laid over that role's replica spec, ``spec`` over the job's spec; all of them
-    are spelled as on the wire.
+    None omits a role. ``master`` and ``worker`` override fields of that role's replica spec, ``spec`` fields of the job's spec, all in
+    JSON names.
     """
     roles = {
         role: {"replicas": replicas, "template": template(), **(fields or {})}
@@ -61,9 +61,9 @@ def pytorch_job(
 
 
 def job_of(kind: ReplicaKind[J], name: str = "train", **fields: Any) -> J:
-    """A job of any kind in the namespace ``ml``: what is spelled with a capital is a role, all else stands in the spec.
+    """Return a job of any kind in the namespace ``ml``. A capitalized argument is a role, any other a field of the spec.
 
-    A role's fields are laid over one pod of one container.
+    By default a role has one pod with one container.
     """
     roles = {
         key: {"template": template(kind.container), **value}
@@ -91,7 +91,7 @@ def pod(
     container: str = "pytorch",
     **fields: Any,
 ) -> Pod:
-    """A pod of that job; ``code`` is how its container ended."""
+    """Return a pod of that job; ``code`` is its container's exit code."""
     name = child_name(job, role, index)
     row: dict[str, Any] = {
         "namespace": "ml",
@@ -110,7 +110,7 @@ def pod(
 
 
 def service(role: str = "worker", index: int = 0, *, job: str = "train", **fields: Any) -> Service:
-    """A Service of that job."""
+    """Return a Service of that job."""
     name = child_name(job, role, index)
     row: dict[str, Any] = {
         "namespace": "ml",
@@ -127,7 +127,7 @@ def service(role: str = "worker", index: int = 0, *, job: str = "train", **field
 
 
 def pod_group(*, job: str = "train", **fields: Any) -> PodGroup:
-    """The PodGroup of that job."""
+    """Return the PodGroup of that job."""
     row: dict[str, Any] = {
         "namespace": "ml",
         "name": job,
@@ -141,7 +141,7 @@ def pod_group(*, job: str = "train", **fields: Any) -> PodGroup:
 
 
 def snapshot(*children: Pod | Service) -> Snapshot:
-    """What is seen of a job that has these children."""
+    """Return the snapshot of a job with these children."""
     return Snapshot(
         pods=tuple(child for child in children if isinstance(child, Pod)),
         services=tuple(child for child in children if isinstance(child, Service)),

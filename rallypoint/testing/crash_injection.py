@@ -1,7 +1,7 @@
-"""A controller that is killed at one of its calls, as by ``crash -9``: nothing of it reaches the server any more.
+"""Crashes of the controller at chosen API calls, as by ``kill -9``: after one, no call of it reaches the server.
 
-killer = Killer(Cut(12, Moment.BEFORE))
-async with stage(faults=killer) as on, undying(on, killer): ...
+injector = CrashInjector(CrashPoint(12, Moment.BEFORE))
+async with start_harness(faults=injector) as on, restarting_controller(on, injector): ...
 """
 
 import asyncio
@@ -20,53 +20,53 @@ from rallypoint.testing.faults import Faults, Rule
 from rallypoint.testing.harness import TEST_SETTINGS, TEST_USER_AGENT, Harness
 
 CONCURRENT_CALLS_SECONDS = 0.01
-"""Time for the calls that are under way beside the one that is cut before."""
+"""Time for calls that run beside the one before which the controller crashes."""
 
 
 class Moment(StrEnum):
-    """When a call costs the caller its life."""
+    """Whether the caller crashes before or after the server handles the call."""
 
     BEFORE = "before"
-    """The call does not take place; those that were sent beside it do."""
+    """The server does not handle the call. It does handle those sent beside it."""
     AFTER = "after"
-    """It has taken place, and nobody has heard of it."""
+    """The server has handled the call; the caller gets no answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class CrashPoint:
-    """At the controller's ``number``-th call, counted from 1 over all its lives."""
+    """The controller's ``number``-th call, counted from 1 over all its processes."""
 
     number: int
     moment: Moment
 
 
 class CrashInjector(Faults):
-    """Faults, and the greatest of them: the door shuts at the cut, and whoever runs the controller is told."""
+    """Faults that include crashes. At a crash point it refuses all further calls and sets ``crashed``."""
 
     def __init__(self, *points: CrashPoint, rules: tuple[Rule, ...] = ()) -> None:
         super().__init__(rules, spared=TEST_USER_AGENT)
         self.crashed_calls: list[Call] = []
-        """The calls that were cut."""
+        """The calls at which the controller crashed."""
         self.crashed = asyncio.Event()
         self.call_count = 0
-        """The controller's calls so far."""
+        """The number of the controller's calls so far."""
         self._points = set(points)
         self._numbers: dict[int, int] = {}
 
     def add_point(self, point: CrashPoint) -> None:
-        """One more."""
+        """Add a crash point."""
         self._points.add(point)
 
     def clear_points(self) -> None:
-        """No more cuts."""
+        """Remove all crash points."""
         self._points.clear()
 
     def crash(self) -> None:
-        """From now on nothing comes through."""
+        """Refuse all calls of the controller from now on."""
         self.crashed.set()
 
     def reset(self) -> None:
-        """The next life may begin."""
+        """Accept the calls of a new controller."""
         self.crashed.clear()
 
     @override
@@ -115,10 +115,10 @@ async def restarting_controller(
     *,
     between: Callable[[], Awaitable[None]] | None = None,
 ) -> AsyncGenerator[None]:
-    """The controller on that stage, started anew whenever it is killed; ``between`` two lives something may be looked at.
+    """Run the controller on that harness and start it again after each crash, once ``between`` has run.
 
     Raises:
-        ExceptionGroup: it has ended by itself.
+        ExceptionGroup: it ended without a crash.
     """
 
     async def run() -> None:
@@ -130,7 +130,7 @@ async def restarting_controller(
                 if controller.done():
                     await controller
             finally:
-                # Whatever it still wants to write or to release, once it is dead, goes to a shut door.
+                # The injector refuses what the crashed controller still tries to write or to release.
                 for task in (controller, crash):
                     task.cancel()
                 await asyncio.gather(controller, crash, return_exceptions=True)

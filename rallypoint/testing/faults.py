@@ -1,9 +1,9 @@
-"""Faults in front of the embedded API server: plain rules that say which calls go wrong, and how.
+"""Faults of the embedded API server: rules that say which calls fail, and how.
 
     faults = Faults([Rule(Reset(committed=True), verb="create", plural="pods", times=1)])
     server = ApiServer(crds=[...], interceptor=faults)
 
-The first rule that fits a call and is not used up decides. ``Faults.calls`` is the list of all calls that reached the server's door.
+The first rule that matches a call and is not used up applies. ``Faults.calls`` lists all calls that reached the server.
 """
 
 import asyncio
@@ -18,16 +18,16 @@ from rallypoint.local.apiserver.serving.interceptor import Call, Disconnect
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Answer with a Status of this code; the call does not take place."""
+    """Answer with a Status of this code; the server does not handle the call."""
 
     code: int
     reason: str = ""
     message: str = "refused by a fault"
     retry_after_seconds: int = 0
     fields: tuple[tuple[str, str], ...] = ()
-    """(field, message) of each cause, as of the API server's own validation."""
+    """(field, message) of each cause, as in the API server's own validation errors."""
     cause: str = "FieldValueInvalid"
-    """The reason of each."""
+    """The reason of each cause."""
 
     def response(self) -> web.Response:
         causes = [{"reason": self.cause, "field": path, "message": text} for path, text in self.fields]
@@ -54,7 +54,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Answer with these bytes, whatever they are, and end."""
+    """Answer with these bytes."""
 
     body: bytes = b""
     code: int = 200
@@ -65,14 +65,14 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Break the connection: before the call takes place, or after it has been ``committed``."""
+    """Break the connection before the server handles the call, or after it has ``committed`` the call."""
 
     committed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Wait on loop time: before the call takes place, or after it has been ``committed``."""
+    """Wait on loop time before the server handles the call, or after it has ``committed`` the call."""
 
     seconds: float
     committed: bool = False
@@ -80,7 +80,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Keep an event of a watch from its client."""
+    """Do not send an event of a watch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ Fault = Refuse | Say | Reset | Delay | Drop | Cut
 
 @dataclass(slots=True)
 class Rule:
-    """What happens to the calls that fit. Empty means any; ``times`` is how often, None without end."""
+    """The fault of the calls that match. Empty matches any; the rule applies ``times`` times, or always if None."""
 
     fault: Fault
     verb: str = ""
@@ -102,10 +102,10 @@ class Rule:
     namespace: str = ""
     subresource: str | None = None
     containing: bytes = b""
-    """Must be found in the body of the call, or in the event of a watch."""
+    """The body of the call, or the event of a watch, must contain this."""
     times: int | None = None
     met: int = field(default=0, init=False)
-    """How often the rule has decided."""
+    """How often the rule has applied."""
 
     def fits(self, call: Call, content: bytes) -> bool:
         return (
@@ -120,9 +120,9 @@ class Rule:
 
 
 class Faults:
-    """An interceptor that follows rules; they may be added and removed at any time.
+    """An interceptor that applies rules, which tests may add and remove at any time.
 
-    Calls of the user agent ``spared`` always go well.
+    Calls of the user agent ``spared`` meet no fault.
     """
 
     def __init__(self, rules: Sequence[Rule] = (), *, spared: str = "nobody") -> None:
@@ -165,7 +165,7 @@ class Faults:
                 return True
 
     def count(self, verb: str, plural: str = "", subresource: str | None = None) -> int:
-        """How many calls of that kind there were."""
+        """Return how many such calls arrived."""
         return sum(
             call.verb == verb and plural in {"", call.plural} and subresource in {None, call.subresource}
             for call in self.calls

@@ -1,6 +1,6 @@
-"""An embedded API server with faults in front, and what tests do to it: the user's part and the kubelet's.
+"""An embedded API server with fault injection, and a client that acts as the user and the kubelet.
 
-The controller under test is another client of the same server. Everything happens on the running loop, so on loop time in tests.
+The controller under test is another client of the same server. All of them run on the running loop, in tests on loop time.
 """
 
 import asyncio
@@ -34,26 +34,26 @@ DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
 )
 TEST_USER_AGENT = "test"
-"""The user agent of the test's own client, which meets no faults."""
+"""The user agent of the test's own client, which meets no fault."""
 TEST_SETTINGS = Settings(
     metrics_bind_address="0", health_probe_bind_address="0", enable_scheme=(RESOURCE.kind,)
 )
-"""Settings of a controller of one kind, the one that ``start_harness`` defines, that serves nothing itself."""
+"""Settings of a controller of one kind, the one that ``start_harness`` defines, without its own HTTP servers."""
 
 UNLIMITED_SETTINGS = replace(TEST_SETTINGS, kube_api_qps=1e6, kube_api_burst=1_000_000)
-"""With a limit, which nothing meets, no connection is kept warm: in long lives that would be most of all calls."""
+"""With a rate limit, however high, the client keeps no connection warm. In long runs that would be most of all calls."""
 
 
 @cache
 def definition(resource: Resource) -> dict[str, Any]:
-    """The CustomResourceDefinition of a kind, as it is installed."""
+    """Return the shipped CustomResourceDefinition of a kind."""
     text = (CRDS / f"{resource.group}_{resource.plural}.yaml").read_text()
     found: dict[str, Any] = yaml.load(text, Loader=yaml.CSafeLoader)
     return found
 
 
 class Harness(Actors):
-    """The server and its faults, and everybody but the controller."""
+    """The server, its faults, the user and the kubelet."""
 
     def __init__(self, server: ApiServer, faults: Faults, client: Client) -> None:
         super().__init__(client, NAMESPACE)
@@ -62,21 +62,21 @@ class Harness(Actors):
 
     @property
     def connection(self) -> Connection:
-        """How a controller reaches the server."""
+        """The connection for a controller."""
         return Connection(self.server.url, token=lambda: self.server.token)
 
     @property
     def calls(self) -> list[Call]:
-        """All calls but the test's own."""
+        """All calls except the test's own."""
         return [call for call in self.faults.calls if call.user_agent != TEST_USER_AGENT]
 
     async def define(self, definitions: Iterable[Mapping[str, Any]]) -> None:
-        """Install definitions, as somebody would while the controller runs."""
+        """Install definitions."""
         for definition in definitions:
             await self.create(DEFINITIONS, definition)
 
     async def settle(self, seconds: float = 1.0) -> None:
-        """Let everything happen that is due within so much loop time."""
+        """Wait until everything due within this loop time has happened."""
         await asyncio.sleep(seconds)
 
 
@@ -84,7 +84,7 @@ class Harness(Actors):
 async def start_harness(
     *rules: Rule, crds: Sequence[Resource] = (RESOURCE,), faults: Faults | None = None, **options: Any
 ) -> AsyncGenerator[Harness]:
-    """A server with the definitions of these kinds, and with faults that start at once."""
+    """Start a server with the definitions of these kinds; its faults apply at once."""
     options.setdefault("clock", lambda: clock.now())
     faults = faults or Faults(rules, spared=TEST_USER_AGENT)
     server = ApiServer(crds=[definition(resource) for resource in crds], interceptor=faults, **options)
@@ -106,7 +106,7 @@ async def running_controller(
     connection: Connection | None = None,
     stop: asyncio.Event | None = None,
 ) -> AsyncGenerator["asyncio.Task[None]"]:
-    """The whole controller on that stage, from when it works; its task. At the end of the block it is killed, if it still runs."""
+    """Run the whole controller on that harness; yield its task when it works. The end of the block cancels it."""
     working = asyncio.Event()
     time = asyncio.get_running_loop().time
     task = asyncio.create_task(
@@ -124,9 +124,9 @@ async def running_controller(
 
 @contextmanager
 def fake_clock(ahead_seconds: Callable[[], float] = lambda: 0.0) -> Generator[Callable[[], datetime]]:
-    """Let the time of day go by with the loop's time, from noon on; the clock, for the server to go by it as well.
+    """Tie the controller's clock to loop time, from noon on; yield the clock for the server.
 
-    The controller's own clock is ahead of it by so much.
+    The controller's clock is ``ahead_seconds()`` ahead of it.
     """
 
     def now() -> datetime:
@@ -144,7 +144,7 @@ def _loop_time() -> float:
 
 
 def is_owned_by(job: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool]:
-    """Whether an object's controller is that very job."""
+    """Return a check whether that job controls an object."""
 
     def is_owned(obj: Mapping[str, Any]) -> bool:
         owners = obj["metadata"].get("ownerReferences") or ()

@@ -1,4 +1,4 @@
-"""All that was ever seen of some resources in a namespace, by watching: what a list at the end no longer shows."""
+"""All changes of some resources in a namespace, recorded by watches: a list at the end no longer shows them."""
 
 import asyncio
 import contextlib
@@ -18,32 +18,32 @@ WATCHED = (*CHILDREN, RESOURCE, EVENTS)
 
 
 LONGEST_SECONDS = 300.0
-"""Of anything that is waited for."""
+"""The timeout of each wait."""
 
 
 class History:
-    """What has happened in one namespace."""
+    """The changes of one namespace."""
 
     def __init__(self) -> None:
         self.created: Counter[tuple[str, str]] = Counter()
-        """How often an object of that kind and name was created."""
+        """How often an object was created, by kind and name."""
         self.now: dict[tuple[str, str], dict[str, Any]] = {}
-        """What is there, by kind and name."""
+        """The objects that exist, by kind and name."""
         self.latest: dict[tuple[str, str], dict[str, Any]] = {}
-        """How each object was last seen, those that are gone too."""
+        """The latest state of each object, deleted ones included."""
         self.changes: list[tuple[str, dict[str, Any]]] = []
-        """All of it: ADDED, MODIFIED or DELETED, and the object as it was then. Each watch is in order; versions order them all."""
+        """Each change: ADDED, MODIFIED or DELETED, and the object then. Changes of one watch are in order; versions order them all."""
         self._changed = asyncio.Event()
 
     def event_counts(self) -> Counter[str]:
-        """How often each reason has an event, those that were counted up once."""
+        """Return the number of events by reason; a counted event is one."""
         return Counter(obj["reason"] for (kind, _), obj in self.latest.items() if kind == EVENTS.kind)
 
     async def until(self, what: str, question: Callable[[], object]) -> None:
-        """Wait for a yes, asking anew whenever something has happened.
+        """Wait until ``question`` is true; evaluate it after each change.
 
         Raises:
-            TimeoutError: there is none for ``LONGEST_SECONDS``.
+            TimeoutError: it was not within ``LONGEST_SECONDS``.
         """
         try:
             async with asyncio.timeout(LONGEST_SECONDS):
@@ -53,7 +53,7 @@ class History:
             raise TimeoutError(f"waited for {what}") from error
 
     def record(self, type_: str, obj: dict[str, Any]) -> None:
-        # Whoever waits is woken once, and asks on the next turn of the loop, when this is done.
+        # Waiters evaluate their question on the next turn of the loop, after this method.
         self._changed.set()
         self._changed.clear()
         self.changes.append((type_, obj))
@@ -70,7 +70,7 @@ class History:
 async def record_history(
     client: Client, namespace: str, resources: Sequence[Resource] = WATCHED
 ) -> AsyncGenerator[History]:
-    """The history from now on."""
+    """Record the history from now on."""
     history = History()
     async with asyncio.TaskGroup() as group:
         tasks = [
@@ -91,7 +91,7 @@ async def _version(client: Client, namespace: str, resource: Resource) -> str:
 async def _watch(client: Client, namespace: str, resource: Resource, version: str, history: History) -> None:
     while True:
         params = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version}
-        with contextlib.suppress(TimeoutError):  # of which nothing is heard is asked for again
+        with contextlib.suppress(TimeoutError):  # a silent watch starts again
             async with client.stream(resource.path(namespace), params) as stream:
                 while line := await stream.readline(max_line_length=LONGEST_LINE_BYTES):
                     event = orjson.loads(line)

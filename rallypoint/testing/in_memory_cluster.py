@@ -1,6 +1,6 @@
-"""A job's life in memory: plans come true at once, and tests play the kubelet and the user.
+"""One job in memory: plans apply at once, and tests act as the kubelet and the user.
 
-It stands for the API server, the caches and everything between them, so that a test of decisions needs none of these.
+It replaces the API server, the caches and everything between them in tests of planning.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,14 +24,14 @@ from rallypoint.local.apiserver.patches.jsonpatch import merge
 from rallypoint.testing.builders import NOON, pytorch_job
 
 Step = Callable[["InMemoryCluster"], object]
-"""Something that happens to a job."""
+"""A change of a job or its children."""
 
 MAX_RECONCILES = 12
-"""More than any change needs until nothing is left to do."""
+"""More reconciles than any change needs."""
 
 
 class InMemoryCluster:
-    """One job with its children. With ``graceful``, deleted pods that have started stay until ``go`` takes them."""
+    """One job with its children. With ``graceful``, deleted pods that have started stay until ``go`` removes them."""
 
     def __init__(
         self,
@@ -48,19 +48,19 @@ class InMemoryCluster:
         self.services: dict[str, Service] = {}
         self.group: PodGroup | None = None
         self.is_group_name_taken = False
-        """Whether a PodGroup of somebody else has the job's name."""
+        """Whether another owner's PodGroup has the job's name."""
         self.extras: dict[str, dict[str, Any]] = {}
-        """Children that are not watched, by name; of several of one name the later ones by ``Kind/name``."""
+        """Unwatched children by name; further children of the same name by ``Kind/name``."""
         self.batch_jobs: dict[str, dict[str, Any]] = {}
         self.batch_pods: list[Pod] = []
         self.node_topologies: dict[str, str] = {}
-        """Where nodes are, by name."""
+        """The topology of each node, by its name."""
         self.probed_uids: set[str] = set()
-        """UIDs of pods that have been asked whether they are up."""
+        """UIDs of pods whose probe has answered."""
         self.events: list[Event] = []
         self.counts: list[Count] = []
         self.created_pods: list[str] = []
-        """Names of all pods ever made, in order."""
+        """Names of all pods created so far, in order."""
         self.is_deleted = False
         self.malformed: tuple[Problem, ...] = ()
         self.options = options or Options()
@@ -75,14 +75,14 @@ class InMemoryCluster:
 
     @property
     def conditions(self) -> str:
-        """The conditions in their order, such as ``Created T, Running F``."""
+        """Return the conditions in their order, such as ``Created T, Running F``."""
         return ", ".join(
             f"{condition.type} {condition.status[0]}" for condition in self.status.conditions or ()
         )
 
     @property
     def counters(self) -> dict[str, dict[str, Any]]:
-        """The replica statuses as on the wire, without the selectors."""
+        """Return the replica statuses in JSON names, without the selectors."""
         roles = self.status.to_wire().get("replicaStatuses", {})
         return {
             name: {key: value for key, value in counts.items() if key != "selector"}
@@ -91,11 +91,11 @@ class InMemoryCluster:
 
     @property
     def reasons(self) -> list[str]:
-        """Of the events so far."""
+        """Return the reasons of the events so far."""
         return [event.reason for event in self.events]
 
     def decide(self) -> Plan:
-        """What the next pass would do."""
+        """Plan the next reconcile."""
         key = Key(self.job.metadata.namespace, self.job.metadata.name)
         self._failures = observed(self._failures, self.pods.values(), self.now)
         children = Snapshot(
@@ -111,26 +111,28 @@ class InMemoryCluster:
         return decide(self.kind, self.job, children, self.now, self.options, self.malformed)
 
     def step(self) -> Plan:
-        """One pass, carried out."""
+        """Plan one reconcile and apply it."""
         plan = self.decide()
         self.apply(plan)
         return plan
 
     def settle(self) -> list[Plan]:
-        """Passes until there is nothing left to do; those that did something.
+        """Reconcile until nothing is left to do; return the plans that did something.
 
         Raises:
-            AssertionError: the passes do not come to an end.
+            AssertionError: the reconciles do not end.
         """
         done: list[Plan] = []
         for _ in range(MAX_RECONCILES):
             if self.is_deleted or self.is_idle(self.decide()):
                 return done
             done.append(self.step())
-        raise AssertionError(f"after {MAX_RECONCILES} passes there is still something to do: {self.decide()}")
+        raise AssertionError(
+            f"after {MAX_RECONCILES} reconciles there is still something to do: {self.decide()}"
+        )
 
     def is_idle(self, plan: Plan) -> bool:
-        """Whether the plan writes and tells nothing."""
+        """Return whether the plan writes nothing and records no event."""
         written = plan.status is not None and differs(self.job, plan.status)
         acts = [
             *self._new(self._taken_by_server(plan.create)),
@@ -143,7 +145,7 @@ class InMemoryCluster:
         return not (written or acts or plan.counts or plan.delete_job or self._new_events(plan.events))
 
     def apply(self, plan: Plan) -> None:
-        """Let a plan come true."""
+        """Apply a plan."""
         for deletion in plan.delete:
             if deletion.resource == PODS:
                 self._delete_pod(deletion.name, deletion.uid)
@@ -176,9 +178,9 @@ class InMemoryCluster:
         exits: tuple[Exit, ...] = (),
         **fields: Any,
     ) -> None:
-        """Play the kubelet: set the phase of these pods, by role and index such as ``worker-0``; of all without names.
+        """Set the phase of these pods as the kubelet does, by role and index such as ``worker-0``; of all without names.
 
-        ``code`` is how the kind's container ended, ``started_at`` when it had begun.
+        ``code`` is the exit code of the kind's container, ``started_at`` its start.
         """
         for name in self._named(names):
             if code is not None:
@@ -187,12 +189,12 @@ class InMemoryCluster:
             self.pods[name] = row
 
     def remove(self, *names: str) -> None:
-        """Play the user: ask for the deletion of pods."""
+        """Delete pods, as a user does."""
         for name in self._named(names):
             self._delete_pod(name, self.pods[name].uid)
 
     def admit(self, phase: str = "Inqueue", **spec: Any) -> None:
-        """Play the gang scheduler: the PodGroup gets to that phase, and its spec says that, too."""
+        """Set the PodGroup's phase and spec, as a gang scheduler does."""
         assert self.group is not None
         said = msgspec.json.encode({**msgspec.json.decode(self.group.spec), **spec})
         self.group = msgspec.structs.replace(self.group, phase=phase, spec=said)
@@ -205,7 +207,7 @@ class InMemoryCluster:
         exits: tuple[Exit, ...] = (),
         **fields: Any,
     ) -> None:
-        """Play the controller of batch Jobs and the kubelet: the launcher's pod gets to that phase."""
+        """Set the phase of the launcher's pod, as the Job controller and the kubelet do."""
         ((name, job),) = self.batch_jobs.items()
         assert not job["spec"].get("suspend"), f"{name} is suspended"
         row = Pod(
@@ -221,7 +223,7 @@ class InMemoryCluster:
         self.batch_pods = [row]
 
     def end_batch(self, type_: str, *, reason: str = "", message: str = "", **status: Any) -> None:
-        """Play the controller of batch Jobs: the launcher's Job is ``Complete`` or ``Failed``."""
+        """Finish the launcher's Job as ``Complete`` or ``Failed``, as the Job controller does."""
         ((name, job),) = self.batch_jobs.items()
         now = self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
         ended = {
@@ -235,7 +237,7 @@ class InMemoryCluster:
         self.batch_jobs[name] = {**job, "status": {"startTime": now, **done, **status, "conditions": [ended]}}
 
     def go(self, *names: str) -> None:
-        """Play the kubelet: pods are gone now."""
+        """Remove pods, as the kubelet does when their containers have ended."""
         for name in self._named(names):
             del self.pods[name]
 
@@ -243,15 +245,15 @@ class InMemoryCluster:
         self.now += timedelta(seconds=seconds)
 
     def update_spec(self, job: Job) -> None:
-        """Play the user: another spec, the same job."""
+        """Replace the spec of the job, as a user does."""
         self.job = job.model_copy(update={"status": self.job.status})
 
     def write(self, **status: Any) -> None:
-        """Lay something over the status, spelled as in the model."""
+        """Override fields of the status, in the names of the model."""
         self.job = self.job.model_copy(update={"status": self.status.model_copy(update=status)})
 
     def _container(self, pod: str) -> str:
-        """The container of that pod whose exit code counts."""
+        """Return the container of that pod whose exit code counts."""
         role = pod.removeprefix(f"{self.job.metadata.name}-").split("-")[0]
         return next(
             (known.container for known in self.kind.roles(self.job).values() if known.label == role), ""
@@ -261,14 +263,14 @@ class InMemoryCluster:
         return [f"{self.job.metadata.name}-{name}" for name in names] or list(self.pods)
 
     def _taken_by_server(self, children: Sequence[Child]) -> Sequence[Child]:
-        """None while one that goes first is refused."""
+        """Return no children while the server refuses one that must go first."""
         return () if self.is_group_name_taken and any(child.first for child in children) else children
 
     def _new(self, children: Iterable[Child]) -> list[Child]:
         return [child for child in children if not self._is_up_to_date(child)]
 
     def _is_up_to_date(self, child: Child) -> bool:
-        """Whether there is nothing to do for a child that decisions do not read."""
+        """Return whether a child that planning does not read needs no write."""
         if child.write_mode in {WriteMode.CREATE, WriteMode.PATCH}:
             return False
         if child.write_mode is WriteMode.CHECK_NAME:
@@ -339,7 +341,7 @@ class InMemoryCluster:
 
 
 def pending_cluster(policy: str = "OnFailure", *, graceful: bool = False, **fields: Any) -> InMemoryCluster:
-    """The life of a PyTorchJob, a master and two workers of that restart policy, once all its pods are made."""
+    """Return a cluster with a PyTorchJob, a master and two workers of that restart policy, and all its pods."""
     role = {"restartPolicy": policy}
     given: dict[str, Any] = {"master": role, "worker": role, **fields}
     cluster = InMemoryCluster(pytorch_job(**given), graceful=graceful)
@@ -348,7 +350,7 @@ def pending_cluster(policy: str = "OnFailure", *, graceful: bool = False, **fiel
 
 
 def running_cluster(policy: str = "OnFailure", *, graceful: bool = False, **fields: Any) -> InMemoryCluster:
-    """The same once all its pods run."""
+    """Return such a cluster whose pods run."""
     cluster = pending_cluster(policy, graceful=graceful, **fields)
     cluster.set_phase("Running")
     cluster.settle()
@@ -356,15 +358,15 @@ def running_cluster(policy: str = "OnFailure", *, graceful: bool = False, **fiel
 
 
 def phase(phase: str, *names: str, **fields: Any) -> Step:
-    """Pods get to that phase."""
+    """Return the change of these pods to that phase."""
     return lambda cluster: cluster.set_phase(phase, *names, **fields)
 
 
 def run_policy(**fields: Any) -> Step:
-    """The job gets that run policy."""
+    """Return the change of the job to that run policy."""
     return lambda cluster: cluster.update_spec(pytorch_job(run_policy=fields))
 
 
 def workers(count: int, **fields: Any) -> Step:
-    """The job is scaled."""
+    """Return the change of the job to that many workers."""
     return lambda cluster: cluster.update_spec(pytorch_job(workers=count, **fields))

@@ -1,4 +1,4 @@
-"""What must hold at every change of a cluster, whatever has happened to the controller; told of each change in the server's order."""
+"""Invariants of a cluster, checked at every change in the order of the server, whatever has happened to the controller."""
 
 import copy
 import sys
@@ -16,39 +16,39 @@ from rallypoint.testing.history import History
 from rallypoint.testing.workloads import Workload
 
 FOREIGN = "rallypoint.testing/foreign"
-"""The label of what somebody else has made; nothing of ours may delete it."""
+"""The label of other owners' objects, which the controller must not delete."""
 TERMINAL = ("Succeeded", "Failed")
 _ENDED = {"Complete": "Succeeded", "Failed": "Failed"}
-"""What the conditions of a batch Job mean for the job that it launches."""
+"""The job condition that each condition of its batch Job causes."""
 INEXACT_SECONDS = 4.0
-"""By so much times may differ from the server's: they are of whole seconds, and so are those that its answers bear."""
+"""The tolerance of times: they and the Date headers of answers are whole seconds."""
 
 
 class Invariants(History):
-    """A history of jobs of one kind that notes each breach."""
+    """A history of jobs of one kind that records each violation."""
 
     def __init__(self, workload: Workload, deleted_by_others: set[str] | None = None) -> None:
-        """``deleted_by_others`` are UIDs of what others delete, which laws of several kinds share."""
+        """``deleted_by_others`` are UIDs of objects that others delete; invariants of several kinds share it."""
         super().__init__()
         self.workload = workload
         self.violations: list[str] = []
         self.failed: Counter[tuple[str, str]] = Counter()
-        """By job UID and role: pods that have failed."""
+        """By job UID and role: the number of failed pods."""
         self.replaced: Counter[tuple[str, str]] = Counter()
-        """By job UID and role: pods that were deleted because they had failed, and for nothing else."""
+        """By job UID and role: the number of pods deleted for their failure alone."""
         self.deleted_by_others = set[str]() if deleted_by_others is None else deleted_by_others
         self.end_event_counts: Counter[str] = Counter()
-        """By job UID: how often its end was told."""
+        """By job UID: how often events recorded its end."""
         self._allowed_ends: defaultdict[str, set[str]] = defaultdict(set)
-        """By job UID: the ends for which there has been a reason."""
+        """By job UID: the final conditions that have had a cause."""
         self._specs: defaultdict[str, list[tuple[int, dict[str, Any]]]] = defaultdict(list)
-        """By job UID: its specs, with the version that each came with."""
+        """By job UID: its specs, each with its version."""
         self._created_at: dict[str, int] = {}
-        """By UID: the version that a pod was made at."""
+        """By UID: the version of a pod at its creation."""
         self.restored_jobs: set[str] = set()
-        """UIDs of jobs that a restored backup has put back to an earlier state: what was counted since is unknown to the server."""
+        """UIDs of jobs that a restored backup has reset. The server does not know what was counted since."""
         self.time = NOON
-        """The server's time of the change that is taken."""
+        """The server's time of the change."""
 
     @override
     def record(self, type_: str, obj: dict[str, Any]) -> None:
@@ -63,7 +63,7 @@ class Invariants(History):
                 self._launcher_changed(obj)
             case PODS.kind | SERVICES.kind if FOREIGN in (obj["metadata"].get("labels") or {}):
                 if type_ == "DELETED" and not self._can_be_deleted(obj):
-                    self.violations.append(f"{_named(obj)} belongs to somebody else and is gone")
+                    self.violations.append(f"{_named(obj)} belongs to another owner and is gone")
             case EVENTS.kind if type_ != "DELETED" and obj["reason"] in self._ends:
                 self._end_recorded(before, obj)
             case PODS.kind if before is None:
@@ -77,7 +77,7 @@ class Invariants(History):
             self._launchers_counted(obj)
 
     def copy_state(self) -> "Invariants":
-        """What ``restore`` needs of the state of now."""
+        """Return a copy of the state, for ``restore``."""
         then = copy.copy(self)
         then.now, then.created = self.now.copy(), self.created.copy()
         then.failed, then.replaced = self.failed.copy(), self.replaced.copy()
@@ -85,9 +85,9 @@ class Invariants(History):
         return then
 
     def restore(self, then: "Invariants") -> None:
-        """The server has been put back to how it was then; nobody has deleted what is gone by that, nor made what is back.
+        """Return to the state of then, as a restored server has. What that removes is no deletion, what it brings back no creation.
 
-        Whoever knows what has been since may go by it once more: pods that are back may be lost again, and what ended may end.
+        Pods that are back may be deleted again, and jobs that had ended may end again.
         """
         self.now, self.created = then.now.copy(), then.created.copy()
         self.failed, self.replaced = then.failed.copy(), then.replaced.copy()
@@ -102,7 +102,7 @@ class Invariants(History):
                 self._specs[uid] = [*known, (0, obj["spec"])]
 
     def _job_gone(self, job: dict[str, Any]) -> None:
-        """By its user, or by its TTL when that is over."""
+        """Check that a user deleted the job, or its TTL did after it was over."""
         if job["metadata"]["uid"] in self.deleted_by_others:
             return
         ttl = job["spec"].get("runPolicy", {}).get("ttlSecondsAfterFinished")
@@ -113,9 +113,9 @@ class Invariants(History):
             self.violations.append(f"{_named(job)} is deleted {self._seconds_since(ended)} s after its end")
 
     def _times_are_right(self, before: Mapping[str, Any], job: Mapping[str, Any]) -> None:
-        """By the server's clock, whatever the controller's says.
+        """Check times against the server's clock, whatever the controller's clock says.
 
-        The deadline of a launcher's Job is the Job's. After a restore the Job may be older than the start that its MPIJob then gets.
+        The Job controller enforces a launcher's deadline. After a restore the Job may be older than its MPIJob's new start.
         """
         status = job.get("status") or {}
         for field in ("startTime", "completionTime"):
@@ -142,7 +142,7 @@ class Invariants(History):
 
     @property
     def _ends(self) -> tuple[str, ...]:
-        """The reasons of the events that tell of an end, and of nothing else."""
+        """Return the reasons of events that record a job's end, and nothing else."""
         types = TERMINAL[:1] if self.workload.has_launcher_job else TERMINAL
         return *(f"{self.workload.resource.kind}{type_}" for type_ in types), *self.workload.failures
 
@@ -183,10 +183,10 @@ class Invariants(History):
         for role, earlier in replica_statuses(before).items():
             now = replica_statuses(after).get(role)
             if now is not None and (now.get("restarts") or 0) < (earlier.get("restarts") or 0):
-                self.violations.append(f"{_named(after)} forgets restarts of {role}")
+                self.violations.append(f"{_named(after)} loses restarts of {role}")
 
     def _can_be_deleted(self, foreign: dict[str, Any]) -> bool:
-        """Whether somebody deletes it, or the job that it refers to is gone."""
+        """Return whether another owner deletes it, or the job that it refers to is gone."""
         return foreign["metadata"]["uid"] in self.deleted_by_others or (
             "ownerReferences" in foreign["metadata"] and self._job_of(foreign) is None
         )
@@ -196,25 +196,25 @@ class Invariants(History):
         return type_ in self._allowed_ends[job["metadata"]["uid"]] or (type_ == "Failed" and limited)
 
     def _end_recorded(self, before: Mapping[str, Any] | None, event: dict[str, Any]) -> None:
-        """A restored server has forgotten events that are counted up: one that is new to it has been recorded once since."""
+        """A restored server has lost counted events, so an event that is new to it has been recorded once since."""
         uid = event["involvedObject"]["uid"]
         if before is None and uid in self.restored_jobs:
             self.end_event_counts[uid] += 1
         else:
             self.end_event_counts[uid] += event["count"] - (before["count"] if before else 0)
         if self.end_event_counts[uid] > 1:
-            self.violations.append(f"the end of {event['involvedObject']['name']} is told again")
+            self.violations.append(f"the end of {event['involvedObject']['name']} is recorded again")
 
     def _pod_created(self, pod: dict[str, Any]) -> None:
         self._created_at[pod["metadata"]["uid"]] = _version(pod)
         job = self._job_of(pod)
         if job is None:
-            return  # made for a job that went meanwhile; it goes, too
+            return  # created for a job deleted meanwhile; garbage collection deletes it
         if is_finished(job):
-            self.violations.append(f"{_named(pod)} is made for a job that has ended")
-        # Any spec so far: the latest may be news to the controller.
+            self.violations.append(f"{_named(pod)} is created for a job that has ended")
+        # Any spec so far: the controller may not know the latest.
         if not any(self._is_expected(job, spec, pod) for _, spec in self._specs[job["metadata"]["uid"]]):
-            self.violations.append(f"{_named(pod)} is none that its job asks for")
+            self.violations.append(f"{_named(pod)} is not in any spec of its job")
 
     def _pod_changed(self, type_: str, before: dict[str, Any], pod: dict[str, Any]) -> None:
         job = self._job_of(pod)
@@ -225,7 +225,7 @@ class Invariants(History):
         if _phase(pod) in TERMINAL:
             self._allowed_ends[role[0]].add(_phase(pod))
         if pod["metadata"]["uid"] in self.deleted_by_others:
-            self._allowed_ends[role[0]].add("Failed")  # a running pod that somebody removes counts as failed
+            self._allowed_ends[role[0]].add("Failed")  # a deleted running pod counts as failed
         is_going = type_ == "DELETED" or "deletionTimestamp" in pod["metadata"]
         if not is_going or "deletionTimestamp" in before["metadata"] or is_finished(job):
             return
@@ -238,7 +238,7 @@ class Invariants(History):
             self.violations.append(f"{_named(pod)} is deleted without a reason")
 
     def _expected_since_creation(self, job: Mapping[str, Any], pod: Mapping[str, Any]) -> Iterator[bool]:
-        """Whether each spec that was valid in the pod's life asks for it."""
+        """Yield for each spec that was valid during the pod's life whether it has that pod."""
         specs = self._specs[job["metadata"]["uid"]]
         created = self._created_at[pod["metadata"]["uid"]]
         for (_, spec), (until, _) in zip(specs, [*specs[1:], (sys.maxsize, {})], strict=True):
@@ -251,7 +251,7 @@ class Invariants(History):
         return not is_suspended and pod["metadata"]["name"] in names
 
     def _job_of(self, pod: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The job that controls the pod, if it is still there."""
+        """Return the job that controls the pod, if it exists."""
         owner = _owner(pod)
         job = self.now.get((self.workload.resource.kind, owner.get("name", "")))
         return job if job is not None and job["metadata"]["uid"] == owner.get("uid") else None
@@ -271,7 +271,7 @@ def _version(obj: Mapping[str, Any]) -> int:
 
 
 def has(job: Mapping[str, Any], type_: str) -> bool:
-    """Whether that condition is true."""
+    """Return whether that condition is true."""
     conditions = (job.get("status") or {}).get("conditions") or ()
     return any((condition["type"], condition["status"]) == (type_, "True") for condition in conditions)
 

@@ -1,6 +1,6 @@
-"""Whole lives of jobs, as scripts for the user and the kubelet, and how each must end.
+"""Scenarios of jobs, as scripts for the user and the kubelet, with the outcome of each.
 
-A script waits for what it sees, never for a time, so it goes on whatever happens to the controller meanwhile.
+A script waits for changes, never for a time, so it continues whatever happens to the controller.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,15 +18,15 @@ from rallypoint.testing.history import CHILDREN, History
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What can be told of a job's life after it. Children are named without their job."""
+    """The outcome of a job. Names of children omit the job's name."""
 
     conditions: str
     restarts: Mapping[str, int]
-    """Of each role that has replaced pods, what the status has counted."""
+    """Restarts that the status has counted, by role with replaced pods."""
     created: Mapping[str, int]
     """How often each child was created."""
     left: frozenset[str]
-    """The children that are there at the end."""
+    """The children that exist at the end."""
 
     @classmethod
     def of(cls, name: str, history: History) -> "Outcome":
@@ -52,17 +52,17 @@ Script = Callable[["ScenarioRunner", str], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One life: the job's spec, what happens to it, and its ending."""
+    """One scenario: the spec of a job, what happens to it, and its outcome."""
 
     script: Script
     spec: Mapping[str, Any]
     outcome: Outcome
     event_reasons: frozenset[str]
-    """Reasons of the events of its state."""
+    """Reasons of the events that its conditions must have."""
 
 
 class ScenarioRunner:
-    """What the scripts ask of the cast, and of the history of its namespace."""
+    """Runs scenarios: acts as user and kubelet, and waits for changes in the namespace's history."""
 
     def __init__(self, actors: Actors, history: History) -> None:
         self.actors = actors
@@ -74,7 +74,7 @@ class ScenarioRunner:
         await scenario.script(self, name)
 
     async def unrecorded_reasons(self, job: str) -> set[str]:
-        """Reasons of conditions of which no event tells."""
+        """Return the reasons of conditions that have no event."""
         recorded = {event["reason"] for event in await self.actors.items(EVENTS)}
         try:
             status = (await self.actors.job(job)).get("status") or {}
@@ -83,7 +83,7 @@ class ScenarioRunner:
         return {condition["reason"] for condition in status.get("conditions") or ()} - recorded
 
     async def run(self, job: str, *names: str) -> None:
-        """Let pods run once they and their Services are there, and see the job run."""
+        """Set pods running once they and their Services exist, and wait until the job runs."""
 
         def are_there() -> bool:
             pods = self._children(PODS, job)
@@ -101,7 +101,7 @@ class ScenarioRunner:
         await self._history.until(f"{job}: {condition}", is_true)
 
     async def fail(self, job: str, name: str) -> None:
-        """Let a pod fail, and see it replaced."""
+        """Fail a pod and wait for its replacement."""
         before = self._children(PODS, job)[name]["metadata"]["uid"]
 
         def is_replaced() -> bool:
@@ -123,7 +123,7 @@ class ScenarioRunner:
         await self.actors.change(RESOURCE, job, {"spec": {"runPolicy": {"suspend": is_suspended}}})
 
     async def wait_for_terminating_pods(self, job: str) -> None:
-        """All pods on their way out, all Services gone."""
+        """Wait until all pods are terminating and all Services are gone."""
 
         def are_going() -> bool:
             pods = self._children(PODS, job).values()
@@ -138,7 +138,7 @@ class ScenarioRunner:
         await self._history.until(f"{job}: {names} gone", are_gone)
 
     async def wait_for_job_deletion(self, job: str) -> None:
-        """Neither the job nor its children."""
+        """Wait until the job and its children are gone."""
 
         def is_gone() -> bool:
             children = [*self._children(PODS, job), *self._children(SERVICES, job)]
@@ -154,7 +154,7 @@ class ScenarioRunner:
         await self._history.until(f"{job}: an autoscaler up to {most}", follows)
 
     def _children(self, resource: Resource, job: str) -> dict[str, dict[str, Any]]:
-        """By role and index."""
+        """Return the children of a job by role and index."""
         return {
             name.removeprefix(f"{job}-"): obj
             for (kind, name), obj in self._history.now.items()
@@ -163,7 +163,7 @@ class ScenarioRunner:
 
 
 def _conditions(job: Mapping[str, Any]) -> str:
-    """Such as ``Created T, Running F``."""
+    """Return the conditions, such as ``Created T, Running F``."""
     found = (job.get("status") or {}).get("conditions") or ()
     return ", ".join(f"{condition['type']} {condition['status'][0]}" for condition in found)
 
@@ -192,7 +192,7 @@ def _roles(masters: int, workers: int, *, on_node: bool = False) -> dict[str, An
 
 
 def _children(**pods: int) -> dict[str, int]:
-    """Pods made so often, each with a Service made once; ``_`` stands for ``-``."""
+    """Return pods created so often, each with a Service created once; ``_`` stands for ``-``."""
     names = {name.replace("_", "-"): times for name, times in pods.items()}
     return {
         **{f"Pod {name}": times for name, times in names.items()},
@@ -258,7 +258,7 @@ WHOLE = Scenario(
     ),
     frozenset({"PyTorchJobRestarting", "PyTorchJobSucceeded"}),
 )
-"""Created, run, a failed worker replaced, succeeded, cleaned up, deleted."""
+"""Runs, replaces a failed worker, succeeds; then cleanup and TTL delete everything."""
 
 PAUSED = Scenario(
     _paused,
@@ -271,7 +271,7 @@ PAUSED = Scenario(
     ),
     frozenset({"PyTorchJobSuspended", "PyTorchJobResumed", "PyTorchJobSucceeded"}),
 )
-"""Suspended with pods that take their time to go, resumed while they do, succeeded; everything stays."""
+"""Suspended with slowly terminating pods and resumed meanwhile; succeeds; everything stays."""
 
 ELASTIC = Scenario(
     _elastic,
@@ -296,7 +296,7 @@ ELASTIC = Scenario(
     ),
     frozenset({"PyTorchJobSucceeded"}),
 )
-"""With an autoscaler that is amended, scaled up and down, succeeded."""
+"""With an autoscaler that a user changes; scaled up and down; succeeds."""
 
 EXHAUSTED = Scenario(
     _exhausted,
@@ -309,4 +309,4 @@ EXHAUSTED = Scenario(
     ),
     frozenset({"PyTorchJobRestarting", "PyTorchJobFailed"}),
 )
-"""Out of tries: the first failure is one restart, the second is one too many."""
+"""Exceeds its backoff limit with the second failure."""

@@ -1,7 +1,7 @@
-"""Processes that are stopped, clocks that go at their own rates, and a network that loses things: in one thread, on made-up time.
+"""A simulation of processes that pause, clocks of different rates and a network that loses messages, in one thread on simulated time.
 
-Each process is an island: an event loop with a clock of its own, which ``Simulation`` turns when something is due there. Between islands and
-the one server only messages travel, and the world decides when they arrive, if at all. Nothing is real, so nothing depends on chance.
+Each process is an event loop with a clock of its own, which ``Simulation`` runs when something is due. Processes and the one server
+exchange messages alone; the simulation decides when each arrives, if at all. Nothing depends on chance.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from controller.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 
 NEVER = float("inf")
 SILENCE_SECONDS = 90.0
-"""After so long without a word a watch counts as broken."""
+"""After so long without a line a watch is broken."""
 
 
 class Simulation:
-    """True time, and what happens when."""
+    """The true time and the queue of what happens."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -33,16 +33,16 @@ class Simulation:
         """Seconds that a message takes."""
         self.loops: list[SimulatedLoop] = []
         self.on_step: Callable[[], None] = lambda: None
-        """Called whenever something may have happened."""
+        """Called after each step."""
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
 
     def at(self, seconds: float, what: Callable[[], None]) -> None:
-        """Have something happen in so many seconds."""
+        """Schedule a call in so many seconds of true time."""
         heapq.heappush(self._due, (self.now + seconds, next(self._count), what))
 
     def advance(self, seconds: float) -> None:
-        """Let everything happen that happens within so many seconds."""
+        """Run everything due within so many seconds."""
         end = self.now + seconds
         while True:
             due = min([self._due[0][0] if self._due else NEVER, *(loop.wakes_at() for loop in self.loops)])
@@ -58,7 +58,7 @@ class Simulation:
         self.now = end
 
     def close(self) -> None:
-        """End everything that runs on any island."""
+        """Cancel everything that runs in any process."""
         for loop in self.loops:
             while tasks := asyncio.all_tasks(loop):
                 for task in tasks:
@@ -69,7 +69,7 @@ class Simulation:
 
 
 class _Selector:
-    """Nothing ever comes in by itself."""
+    """A selector without events."""
 
     def select(self, timeout: float | None) -> list[Any]:
         return []
@@ -78,9 +78,9 @@ class _Selector:
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """One process. Its clock goes ``rate`` times as fast as true time, and goes on while it is stalled, as a stopped process's does."""
+    """The event loop of one process. Its clock runs at ``rate`` times true time, also while the process is paused."""
 
-    # What BaseEventLoop has and its stubs do not tell of.
+    # Members of BaseEventLoop that its stubs omit.
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
     _run_once: Callable[[], None]
@@ -90,9 +90,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._simulation = simulation
         self._rate = rate
         self._selector = _Selector()
-        self._clock_resolution = (
-            1e-6  # clocks that are converted into each other do not agree to the last bit
-        )
+        self._clock_resolution = 1e-6  # converted clock times differ in the last bits
         self.paused_until = 0.0
         simulation.loops.append(self)
 
@@ -101,12 +99,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._simulation.now * self._rate
 
     def wakes_at(self) -> float:
-        """True time when there is something to do."""
+        """Return the true time of the next thing to do."""
         due = 0.0 if self._ready else self._scheduled[0].when() / self._rate if self._scheduled else NEVER
         return max(due, self.paused_until) if due < NEVER else NEVER
 
     def run_once(self) -> None:
-        """Do what is due."""
+        """Run what is due."""
         asyncio.events._set_running_loop(self)  # noqa: SLF001 - asyncio documents it for whoever writes loops
         try:
             self._run_once()
@@ -119,7 +117,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
 
 class SimulatedServer:
-    """Objects of one resource, with versions; whatever watches is told of each change."""
+    """Objects of one resource with versions; each change goes to all watches."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
@@ -150,7 +148,7 @@ class SimulatedServer:
         return orjson.dumps(new)
 
     def begin(self, watch: "SimulatedWatch", params: Mapping[str, str]) -> None:
-        """Tell all there is, or all since a version, and go on."""
+        """Send all objects, or all changes after a version, then further changes."""
         if "sendInitialEvents" in params:
             for obj in self.objects.values():
                 watch.send(_line("ADDED", obj))
@@ -173,7 +171,7 @@ class SimulatedServer:
 
 
 class SimulatedWatch:
-    """One watch of one island. Once a line of it is lost, no later one arrives: it is silent, and nobody is told why."""
+    """One watch of a process. Once a line is lost no later line arrives: the watch is silent."""
 
     def __init__(self, simulation: Simulation, client: "SimulatedClient") -> None:
         self._simulation = simulation
@@ -200,12 +198,12 @@ class SimulatedWatch:
 
 
 class SimulatedClient:
-    """What an island has for a client: the same verbs, and a server somewhere at the other end."""
+    """The client of a process: the verbs of ``Client``, and messages to the simulated server."""
 
     def __init__(self, simulation: Simulation, loop: SimulatedLoop, server: SimulatedServer) -> None:
         self.loop = loop
         self.receives = True
-        """Whether messages to the island arrive."""
+        """Whether messages to the process arrive."""
         self.sends = True
         """Whether messages from it arrive."""
         self._simulation = simulation
@@ -240,7 +238,7 @@ class SimulatedClient:
                 self._server.watches.remove(watch)
 
     async def call(self, do: Callable[[], bytes]) -> bytes:
-        """Have something done at the server; what it answers, if that arrives."""
+        """Run a function at the server and return its answer, if that arrives."""
         answer: asyncio.Future[bytes] = self.loop.create_future()
 
         def arrive() -> None:
