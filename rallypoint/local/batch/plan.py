@@ -6,7 +6,7 @@ Source: kubernetes, pkg/controller/job/job_controller.go (syncJob, manageJob, tr
 back-off counts failures in a row; here all of them count, which is the same as long as one success ends the job.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -302,6 +302,7 @@ def _condition(status: Status, kind: str) -> Mapping[str, Any] | None:
 def _with_condition(
     status: Status, kind: str, value: str, reason: str, message: str, now: datetime
 ) -> Status:
+    """Return the status with a condition. A condition with the same status and reason stays unchanged."""
     made = {
         "type": kind,
         "status": value,
@@ -310,23 +311,9 @@ def _with_condition(
         "reason": reason,
         "message": message,
     }
-    return {**status, "conditions": list(_replace_condition(status.get("conditions") or (), made))}
-
-
-def _replace_condition(
-    conditions: Sequence[Mapping[str, Any]], made: Mapping[str, Any]
-) -> Iterator[Mapping[str, Any]]:
-    """What is said already stays as it was said."""
-    found = False
-    for condition in conditions:
-        if condition["type"] != made["type"]:
-            yield condition
-            continue
-        found = True
-        yield (
-            condition
-            if condition["status"] == made["status"] and condition["reason"] == made["reason"]
-            else made
-        )
-    if not found:
-        yield made
+    conditions, old = list(status.get("conditions") or ()), _condition(status, kind)
+    if old is None:
+        conditions.append(made)
+    elif (old["status"], old["reason"]) != (value, reason):
+        conditions[conditions.index(old)] = made
+    return {**status, "conditions": conditions}
