@@ -89,10 +89,10 @@ EXAMPLES = (
 
 
 def main(groups: Sequence[str]) -> int:
-    known = dict.fromkeys(one.group for one in EXAMPLES)
+    known = dict.fromkeys(example.group for example in EXAMPLES)
     if unknown := set(groups) - known.keys():
         sys.exit(f"error: {', '.join(sorted(unknown))}: not among {', '.join(known)}")
-    chosen = [one for one in EXAMPLES if not groups or one.group in groups]
+    chosen = [example for example in EXAMPLES if not groups or example.group in groups]
     groups_declared = declared()
     rows: list[Row] = []
     for example in chosen:
@@ -117,10 +117,10 @@ def frameworks(group: Iterable[object], package: str) -> list[Requirement]:
 
 def row(example: Example, wanted: Sequence[Requirement]) -> Row:
     """Install and train, if there is a wheel."""
-    fitting = [one for one in wanted if fits(one, here())]
+    fitting = [one for one in wanted if fits(one, python_version())]
     if not fitting:
         needed = ", ".join(python for python in PYTHONS if any(fits(one, python) for one in wanted))
-        outcome = f"no wheel for Python {here()}; " + (
+        outcome = f"no wheel for Python {python_version()}; " + (
             f"there is one for {needed}" if needed else "nor any other"
         )
         return Row(example.kind, example.manifest, example.package, outcome, "", "", None)
@@ -131,7 +131,7 @@ def row(example: Example, wanted: Sequence[Requirement]) -> Row:
     return trained(example, environment, name)
 
 
-def here() -> str:
+def python_version() -> str:
     return "{}.{}".format(*sys.version_info)
 
 
@@ -150,16 +150,16 @@ def trained(example: Example, environment: str, name: str) -> Row:
         lose(example.loses, folder, run)
     output, _ = run.communicate()
     seconds = time.monotonic() - started
-    told: Run = json.loads(output or f'{{"outcome": "exit status {run.returncode}", "jobs": []}}')
-    texts = logs(told["jobs"])
+    document: Run = json.loads(output or f'{{"outcome": "exit status {run.returncode}", "jobs": []}}')
+    texts = logs(document["jobs"])
     reached = metric(texts)
     resumed = not example.loses or any(RESUMED in text for text in texts)
     return Row(
         example.kind,
         example.manifest,
         f"{name} {version(environment, name)}",
-        told["outcome"] if resumed else "begun anew",
-        reached or "none told",
+        document["outcome"] if resumed else "begun anew",
+        reached or "none reported",
         f"{seconds:.0f}",
         run.returncode == 0 and bool(reached) and resumed,
     )
@@ -201,8 +201,8 @@ def metric(texts: Iterable[str]) -> str:
 
 
 def version(environment: str, package: str) -> str:
-    told = f"import importlib.metadata as m; print(m.version({package!r}))"
-    return subprocess.check_output([f"{environment}/bin/python", "-c", told], text=True).strip()
+    script = f"import importlib.metadata as m; print(m.version({package!r}))"
+    return subprocess.check_output([f"{environment}/bin/python", "-c", script], text=True).strip()
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -105,7 +105,8 @@ def page() -> str:
 
 def _group(group: Group) -> str:
     rows = (
-        (_code(one.name), _type(one), one.unit, _code(*one.label_names), one.help) for one in group.families
+        (_code(family.name), _type(family), family.unit, _code(*family.label_names), family.help)
+        for family in group.families
     )
     columns = ("name", "type", "unit", "labels", "meaning")
     return "".join((f"\n## {group.title}\n\n{group.about}\n", *_table(columns, rows)))

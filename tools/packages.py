@@ -36,8 +36,8 @@ def main(wanted: Sequence[str]) -> int:
         return 0
     prefix = as_root()
     if prefix is None:
-        plain = ["apt-get", "install", *lacking]
-        print(f"error: missing: {' '.join(lacking)}; as root: {' '.join(plain)}")
+        command = ["apt-get", "install", *lacking]
+        print(f"error: missing: {' '.join(lacking)}; as root: {' '.join(command)}")
         return 1
     apt([*prefix, *UPDATE])
     return apt([*prefix, *INSTALL, *lacking])
@@ -48,10 +48,10 @@ def missing(wanted: Iterable[str]) -> list[str]:
 
 
 def is_installed(name: str) -> bool:
-    told = subprocess.run(
+    result = subprocess.run(
         ["dpkg-query", "--show", "--showformat=${Status}", name], capture_output=True, text=True
     )
-    return told.stdout.endswith(" installed")
+    return result.stdout.endswith(" installed")
 
 
 def as_root() -> list[str] | None:

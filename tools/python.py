@@ -72,11 +72,11 @@ def candidates(version: str) -> list[Path]:
     folders = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     uv = Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or Path.home() / ".local/share/uv/python")
-    kept = [*(pyenv / "versions").glob(f"{version}.*"), *uv.glob(f"cpython-{version}.*")]
+    installed = [*(pyenv / "versions").glob(f"{version}.*"), *uv.glob(f"cpython-{version}.*")]
     return [
         Path(sys.executable),
         *(Path(folder, name) for folder in folders),
-        *(folder / "bin" / name for folder in kept),
+        *(folder / "bin" / name for folder in installed),
         *([cached(version)] if version in BUILDS else []),
     ]
 

@@ -75,7 +75,7 @@ def create(directory: Path) -> None:
         return
     if directory.exists():
         shutil.rmtree(str(directory))
-    if told(f"creating {directory}", [sys.executable, "-m", "venv", str(directory)]):
+    if run_with_progress(f"creating {directory}", [sys.executable, "-m", "venv", str(directory)]):
         shutil.rmtree(str(directory), ignore_errors=True)
         sys.exit(NO_VENV)
 
@@ -91,13 +91,13 @@ def install(python: Path, lock: Path) -> None:
         (f"installing {len(pins)} packages from {lock}{size}", ["--require-hashes", "-r", str(lock)]),
         ("installing this project", ["--no-build-isolation", *editable]),
     ):
-        status = told(what, [*pip, *arguments])
+        status = run_with_progress(what, [*pip, *arguments])
         if status:
             sys.exit(f"error: {what} failed ({status})")
 
 
-def told(what: str, command: list[str]) -> int:
-    """Runs a command and tells every half minute that it still runs; its exit status."""
+def run_with_progress(what: str, command: list[str]) -> int:
+    """Run a command, print every half minute that it still runs, and return its exit status."""
     started = time.monotonic()
     print(f"{what} ...", flush=True)
     with subprocess.Popen(command) as process:

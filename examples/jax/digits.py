@@ -53,8 +53,8 @@ def scores(weights: dict[str, jax.Array], pixels: jax.Array) -> jax.Array:
 
 def loss(weights: dict[str, jax.Array], pixels: jax.Array, labels: jax.Array) -> jax.Array:
     """The summed cross-entropy of some images."""
-    told = jax.nn.log_softmax(scores(weights, pixels))
-    return -jnp.take_along_axis(told, labels[:, None], axis=1).sum()
+    log_probabilities = jax.nn.log_softmax(scores(weights, pixels))
+    return -jnp.take_along_axis(log_probabilities, labels[:, None], axis=1).sum()
 
 
 def main() -> int:

@@ -62,8 +62,8 @@ class Network:
         back = likely @ self.parts(self.weights)[2].T * (hidden > 0)
         return loss, np.concatenate(
             [
-                one.ravel()
-                for one in (pixels.T @ back, back.sum(axis=0), hidden.T @ likely, likely.sum(axis=0))
+                gradient.ravel()
+                for gradient in (pixels.T @ back, back.sum(axis=0), hidden.T @ likely, likely.sum(axis=0))
             ]
         )
 

@@ -53,8 +53,8 @@ def main() -> int:
         print(f"epoch {epoch}/{args.epochs} loss {float(loss):.4f}", flush=True)
     seconds = time.monotonic() - started
 
-    told = network(paddle.to_tensor(held_out_x)).numpy().argmax(axis=1)
-    reached = float((told == held_out_y).mean())
+    predicted = network(paddle.to_tensor(held_out_x)).numpy().argmax(axis=1)
+    reached = float((predicted == held_out_y).mean())
     if rank == 0:
         print(
             f"accuracy {reached:.4f} on {len(held_out_y)} held-out images (target {args.target}), "

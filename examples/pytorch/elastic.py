@@ -23,12 +23,12 @@ from torch.utils.data.distributed import DistributedSampler
 
 
 def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, epochs_done: int) -> None:
-    """Write the snapshot in one step: who is killed meanwhile leaves the one before."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    """Replace the snapshot atomically. If the process is killed meanwhile, the previous snapshot stays."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     torch.save(
-        {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epochs": epochs_done}, draft
+        {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epochs": epochs_done}, temporary
     )
-    draft.replace(path)
+    temporary.replace(path)
 
 
 def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:

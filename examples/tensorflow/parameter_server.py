@@ -82,8 +82,8 @@ def lead(args: argparse.Namespace, resolver: tf.distribute.cluster_resolver.Clus
         print(f"step {done + len(losses)}/{args.steps} loss {mean:.4f}", flush=True)
     seconds = time.monotonic() - started
 
-    told = scores([weight.read_value() for weight in weights], held_out_x).numpy().argmax(axis=1)
-    reached = float((told == held_out_y).mean())
+    predicted = scores([weight.read_value() for weight in weights], held_out_x).numpy().argmax(axis=1)
+    reached = float((predicted == held_out_y).mean())
     print(
         f"accuracy {reached:.4f} on {len(held_out_y)} held-out images (target {args.target}), "
         f"trained on {len(train_x)} images in {seconds:.1f} s by {workers} workers",

@@ -53,15 +53,15 @@ def main() -> int:
     if rank == 0:
         tracker = RabitTracker(n_workers=world_size, host_ip=address, port=port, sortby="task")
         tracker.start()
-        place = tracker.worker_args()
+        tracker_address = tracker.worker_args()
     else:
-        place = {"dmlc_tracker_uri": address, "dmlc_tracker_port": port}
+        tracker_address = {"dmlc_tracker_uri": address, "dmlc_tracker_port": port}
 
     rows, labels = load_breast_cancer(return_X_y=True)
     train_x, held_out_x, train_y, held_out_y = train_test_split(
         rows, labels, test_size=0.2, random_state=0, stratify=labels
     )
-    with collective.CommunicatorContext(**place, dmlc_task_id=str(rank), dmlc_retry=RETRIES):
+    with collective.CommunicatorContext(**tracker_address, dmlc_task_id=str(rank), dmlc_retry=RETRIES):
         share = xgboost.DMatrix(train_x[rank::world_size], train_y[rank::world_size])
         print(f"rank {rank} of {world_size} has {share.num_row()} of {len(train_x)} tumours", flush=True)
         started = time.monotonic()

@@ -90,10 +90,10 @@ def test_a_framework_is_installed_and_trained(commands: Commands) -> None:
     [
         pytest.param(1, "Failed", TOLD, ("Failed", "accuracy 0.9750"), id="below its target"),
         pytest.param(
-            0, "Succeeded", "accuracy nan on 3 (target 1)", ("Succeeded", "none told"), id="no metric"
+            0, "Succeeded", "accuracy nan on 3 (target 1)", ("Succeeded", "none reported"), id="no metric"
         ),
-        pytest.param(124, "Timeout", "", ("Timeout", "none told"), id="late"),
-        pytest.param(1, "", "", ("exit status 1", "none told"), id="nothing to read"),
+        pytest.param(124, "Timeout", "", ("Timeout", "none reported"), id="late"),
+        pytest.param(1, "", "", ("exit status 1", "none reported"), id="nothing to read"),
     ],
 )
 def test_what_is_no_pass(
@@ -126,7 +126,7 @@ def test_a_framework_that_cannot_be_installed_fails(commands: Commands) -> None:
 def test_a_missing_wheel_is_named_and_counts_as_neither(
     commands: Commands, monkeypatch: pytest.MonkeyPatch, wanted: str, outcome: str
 ) -> None:
-    monkeypatch.setattr(examples, "here", lambda: "3.99")
+    monkeypatch.setattr(examples, "python_version", lambda: "3.99")
 
     found = row(JAX, [Requirement(wanted)])
 

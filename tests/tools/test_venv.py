@@ -36,7 +36,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
             python.symlink_to(sys.executable)
         return 0
 
-    monkeypatch.setattr(venv, "told", told)
+    monkeypatch.setattr(venv, "run_with_progress", told)
     return recorded
 
 
@@ -112,7 +112,7 @@ def test_an_environment_whose_python_is_gone_is_made_anew(
 
 def test_a_failed_install_is_not_remembered(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(venv, "usable", lambda python: True)
-    monkeypatch.setattr(venv, "told", lambda what, command: 1)
+    monkeypatch.setattr(venv, "run_with_progress", lambda what, command: 1)
 
     with pytest.raises(SystemExit, match="error: installing 2 packages"):
         venv.main(Path("env"), lock)
@@ -120,7 +120,7 @@ def test_a_failed_install_is_not_remembered(lock: Path, monkeypatch: pytest.Monk
 
 
 def test_without_the_venv_module_its_package_is_named(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(venv, "told", lambda what, command: 1)
+    monkeypatch.setattr(venv, "run_with_progress", lambda what, command: 1)
 
     with pytest.raises(SystemExit, match="apt-get install python3-venv"):
         venv.main(Path("env"), lock)
