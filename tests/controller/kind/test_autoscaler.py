@@ -9,7 +9,7 @@ from rallypoint.testing.builders import UID, pytorch_job
 METRICS = [{"type": "Resource", "resource": {"name": "cpu"}}]
 
 
-def test_it_scales_the_job_that_owns_it() -> None:
+def test_the_autoscaler_scales_the_job_that_owns_it() -> None:
     child = autoscaler(RESOURCE, pytorch_job("elastic"), 1, 3, METRICS)
 
     assert child.body() == {
@@ -37,7 +37,7 @@ def test_it_scales_the_job_that_owns_it() -> None:
     }
 
 
-def test_it_is_kept_equal() -> None:
+def test_the_autoscaler_is_applied() -> None:
     child = autoscaler(RESOURCE, pytorch_job("elastic"), 1, 3, METRICS)
 
     assert (child.resource, child.name, child.write_mode) == (

@@ -20,24 +20,24 @@ DNS = "should match: a DNS-1035 label"
 
 
 def problems(name: str = "train", options: Options | None = None, **fields: Any) -> list[str]:
-    return [str(one) for one in PYTORCH.problems(pytorch_job(name, **fields), options or Options())]
+    return [str(problem) for problem in PYTORCH.problems(pytorch_job(name, **fields), options or Options())]
 
 
 def containers(*given: dict[str, Any]) -> dict[str, Any]:
     return {"template": {"spec": {"containers": list(given)}}}
 
 
-def test_a_plain_job_has_none() -> None:
+def test_a_minimal_job_has_no_problems() -> None:
     assert problems() == []
 
 
 @pytest.mark.parametrize("name", ["a", "a-1", "train", "x" * 54])
-def test_names_of_services_are_taken(name: str) -> None:
+def test_dns_labels_are_valid_names(name: str) -> None:
     assert problems(name) == []
 
 
 @pytest.mark.parametrize("name", ["", "1st", "Train", "a.b", "a_b", "a-", "-a", "tränen", "a" * 64])
-def test_other_names_are_not(name: str) -> None:
+def test_other_names_are_invalid(name: str) -> None:
     (problem,) = problems(name)
 
     assert problem.startswith(f'metadata.name: Invalid value: "{name}": {DNS}')
@@ -115,14 +115,14 @@ def test_other_names_are_not(name: str) -> None:
         ),
     ],
 )
-def test_problem(fields: dict[str, Any], expected: list[str]) -> None:
+def test_an_invalid_field_is_a_problem(fields: dict[str, Any], expected: list[str]) -> None:
     assert problems(**fields) == expected
 
 
-def test_all_problems_are_named_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     found = problems("Train", masters=2, worker={**containers({"name": "x"}), "restartPolicy": "y"})
 
-    assert [one.split(":")[0] for one in found] == [
+    assert [problem.split(":")[0] for problem in found] == [
         "metadata.name",
         f"{MAP}[Master].replicas",
         f"{MAP}[Worker].restartPolicy",
@@ -154,24 +154,24 @@ def test_the_longest_derived_name_counts(length: int, workers: int, fits: bool) 
 @pytest.mark.parametrize(
     ("workers", "fits"), [pytest.param(9, True, id="the most"), pytest.param(10, False, id="one more")]
 )
-def test_the_most_replicas_are_a_setting(workers: int, fits: bool) -> None:
+def test_the_limit_of_replicas_is_a_setting(workers: int, fits: bool) -> None:
     found = problems(options=Options(max_replicas=10), workers=workers)
 
     assert found == ([] if fits else [f"{MAP}: Invalid value: 11 replicas: must be at most 10"])
 
 
-def test_ten_thousand_replicas_are_the_most_unless_told_otherwise() -> None:
+def test_ten_thousand_replicas_are_the_default_limit() -> None:
     assert problems(workers=9_999) == []
     assert problems(workers=10_000) == [f"{MAP}: Invalid value: 10001 replicas: must be at most 10000"]
 
 
-def test_an_absurd_number_is_refused_without_counting_to_it() -> None:
+def test_a_huge_number_of_replicas_is_rejected_without_a_loop() -> None:
     assert problems(workers=2**31 - 1)[-1].startswith(f"{MAP}: Invalid value: {2**31} replicas")
 
 
-def test_only_a_job_of_nothing_is_a_problem_of_the_start() -> None:
+def test_only_missing_replicas_are_a_problem_at_the_start() -> None:
     def at_start(**fields: Any) -> Sequence[bool]:
-        return [one.at_start for one in PYTORCH.problems(pytorch_job(**fields), Options())]
+        return [problem.at_start for problem in PYTORCH.problems(pytorch_job(**fields), Options())]
 
     assert at_start(masters=None, workers=0) == [True]
     assert at_start(masters=2, workers=-1) == [False, False]
@@ -194,7 +194,7 @@ def large(kind: ReplicaKind[Any], workers: int) -> Any:
 @pytest.mark.parametrize(
     ("kind", "variable"), [(TENSORFLOW, "TF_CONFIG"), (XGBOOST, "WORKER_ADDRS")], ids=["TFJob", "XGBoostJob"]
 )
-def test_replicas_whose_list_is_too_long_for_a_variable_are_refused(
+def test_replicas_whose_list_exceeds_a_variable_are_rejected(
     kind: ReplicaKind[Any], variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = large(kind, 1_000)
@@ -212,13 +212,13 @@ def test_replicas_whose_list_is_too_long_for_a_variable_are_refused(
     ("kind", "most"),
     [pytest.param(TENSORFLOW, 4_127, id="TFJob"), pytest.param(XGBOOST, 7_342, id="XGBoostJob")],
 )
-def test_as_many_replicas_as_a_variable_lists_can_be_had(kind: ReplicaKind[Any], most: int) -> None:
+def test_the_largest_list_that_fits_a_variable_is_valid(kind: ReplicaKind[Any], most: int) -> None:
     assert kind.problems(large(kind, most), Options()) == []
     assert len(kind.problems(large(kind, most + 1), Options())) == 1
 
 
 @pytest.mark.parametrize("kind", [JAX, PADDLE, PYTORCH], ids=lambda kind: kind.resource.kind)
-def test_kinds_that_list_no_replicas_have_as_many_as_they_like(kind: ReplicaKind[Any]) -> None:
+def test_kinds_without_lists_of_replicas_have_no_such_limit(kind: ReplicaKind[Any]) -> None:
     assert kind.problems(large(kind, 9_999), Options()) == []
 
 
@@ -229,7 +229,7 @@ def test_dynamic_workers_are_not_listed() -> None:
 
 
 @pytest.mark.skipif(os.sysconf("SC_PAGE_SIZE") != 4096, reason="the limit is 32 pages")
-def test_linux_takes_a_variable_of_that_length_and_none_longer() -> None:
+def test_linux_accepts_a_variable_of_that_length_and_no_longer_one() -> None:
     def start(size: int) -> None:
         subprocess.run(["/bin/true"], env={"A": "x" * (size - len("A="))}, check=True)
 

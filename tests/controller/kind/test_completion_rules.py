@@ -101,7 +101,7 @@ def test_without_a_master_the_workers_decide(worker: Counts, elastic: bool, verd
     assert judged({"Worker": worker}, masters=None, first_success_ends=elastic) == verdict
 
 
-def test_the_first_success_of_workers_ends_nothing_beside_a_master() -> None:
+def test_a_succeeded_worker_does_not_end_a_job_with_a_master() -> None:
     counts = {"Master": Counts(active=1), "Worker": Counts(succeeded=1, active=1)}
 
     assert judged(counts, first_success_ends=True).succeeded == ""
@@ -142,13 +142,13 @@ def test_a_vanished_pod_does_not_fail_the_job_under_never() -> None:
     assert (verdict.failed, verdict.restarting) == ("", "")
 
 
-def test_of_two_losses_the_master_s_is_told() -> None:
+def test_the_loss_of_the_master_is_reported_first() -> None:
     verdict = judged({"Master": Counts(failed=1), "Worker": Counts(failed=1)})
 
     assert verdict.restarting == "PyTorchJob train is restarting because 1 Master replica(s) failed."
 
 
-def test_a_role_of_zero_decides_nothing() -> None:
+def test_a_role_without_replicas_decides_nothing() -> None:
     assert judged({}, masters=None, workers=0) == Verdict()
 
 

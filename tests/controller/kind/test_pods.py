@@ -47,7 +47,7 @@ def container(name: str = "pytorch", *ports: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "image": "img", "ports": list(ports)}
 
 
-def test_variables_follow_the_user_s_own() -> None:
+def test_variables_follow_those_of_the_user() -> None:
     own = {"name": "A", "value": "1"}
 
     first, second = (
@@ -59,23 +59,25 @@ def test_variables_follow_the_user_s_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "env", "kept"),
+    ("name", "env", "unchanged"),
     [
         pytest.param("pytorch", [{"name": "B"}], False, id="the kind's container gets the variables"),
         pytest.param("sidecar", [{"name": "B"}], True, id="another stays as it is"),
         pytest.param("pytorch", [], True, id="no variables change nothing"),
     ],
 )
-def test_of_a_kind_that_speaks_to_one_container(name: str, env: list[dict[str, Any]], kept: bool) -> None:
+def test_a_kind_may_set_variables_in_its_own_container_only(
+    name: str, env: list[dict[str, Any]], unchanged: bool
+) -> None:
     given = {"name": name, "image": "img"}
 
     made = with_env(replace(PYTORCH, env_everywhere=False), given, env)
 
-    assert (made == given) is kept
+    assert (made == given) is unchanged
     assert given == {"name": name, "image": "img"}
 
 
-def test_a_pod_is_named_labelled_and_owned() -> None:
+def test_a_pod_has_its_name_labels_and_owner() -> None:
     assert made("Worker", 1)["metadata"] == {
         "name": "train-worker-1",
         "labels": {
@@ -89,19 +91,19 @@ def test_a_pod_is_named_labelled_and_owned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "kept"),
+    ("metadata", "expected"),
     [
         pytest.param({"annotations": {"a": "b"}}, {"annotations": {"a": "b"}}, id="annotations are kept"),
         pytest.param({"finalizers": ["a/b"]}, {"finalizers": ["a/b"]}, id="finalizers are kept"),
         pytest.param({"name": "mine", "namespace": "theirs"}, {}, id="name and namespace are not"),
     ],
 )
-def test_metadata_of_the_template(metadata: dict[str, Any], kept: dict[str, Any]) -> None:
+def test_the_metadata_of_the_template_is_merged(metadata: dict[str, Any], expected: dict[str, Any]) -> None:
     meta = made(template={**template(), "metadata": metadata})["metadata"]
 
     assert {key: meta[key] for key in meta.keys() - {"labels", "ownerReferences"}} == {
         "name": "train-worker-0",
-        **kept,
+        **expected,
     }
 
 
@@ -124,7 +126,7 @@ def test_the_operator_s_labels_win_over_the_template_s() -> None:
         pytest.param("ExitCode", "Never", id="with ExitCode the operator restarts"),
     ],
 )
-def test_restart_policy(policy: str, effective: str) -> None:
+def test_the_restart_policy_of_the_role_becomes_that_of_the_pod(policy: str, effective: str) -> None:
     role = role_of(container(), restartPolicy=policy)
 
     assert effective_restart_policy(role) == effective
@@ -138,7 +140,7 @@ def test_the_template_s_own_restart_policy_is_overwritten() -> None:
     assert made(template=given)["spec"]["restartPolicy"] == "OnFailure"
 
 
-def test_all_else_of_a_template_passes_unchanged() -> None:
+def test_other_fields_of_a_template_stay_unchanged() -> None:
     extra = {
         "hostNetwork": True,
         "dnsPolicy": "None",
@@ -154,7 +156,7 @@ def test_all_else_of_a_template_passes_unchanged() -> None:
     assert {key: spec[key] for key in extra} == extra
 
 
-def test_the_environment_goes_to_every_container_after_its_own() -> None:
+def test_every_container_gets_the_environment_after_its_own() -> None:
     given = {
         "spec": {
             "containers": [
@@ -166,7 +168,7 @@ def test_the_environment_goes_to_every_container_after_its_own() -> None:
     }
 
     spec = made("Master", template=given)["spec"]
-    first, second = (one["env"] for one in spec["containers"])
+    first, second = (container["env"] for container in spec["containers"])
 
     assert first[0] == {"name": "RANK", "value": "99"}
     assert first[1:] == second
@@ -178,7 +180,7 @@ def test_init_containers_come_after_the_user_s() -> None:
     given = template()
     given["spec"]["initContainers"] = [{"name": "mine", "image": "img"}]
 
-    names = [one["name"] for one in made("Worker", template=given)["spec"]["initContainers"]]
+    names = [container["name"] for container in made("Worker", template=given)["spec"]["initContainers"]]
 
     assert names == ["mine", "init-pytorch"]
 
@@ -218,7 +220,7 @@ def test_the_job_s_template_is_never_changed() -> None:
     ],
 )
 def test_default_port(given: list[dict[str, Any]], ports: list[list[dict[str, Any]]]) -> None:
-    assert [one["ports"] for one in containers(PYTORCH, role_of(*given))] == ports
+    assert [container["ports"] for container in containers(PYTORCH, role_of(*given))] == ports
 
 
 @pytest.mark.parametrize(
@@ -293,11 +295,13 @@ def test_a_service_is_headless_and_selects_by_its_own_labels() -> None:
         ),
     ],
 )
-def test_service_ports(ports: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+def test_a_service_has_the_ports_of_the_containers(
+    ports: list[dict[str, Any]], expected: list[dict[str, Any]]
+) -> None:
     assert service_ports(PYTORCH, role_of(container("pytorch", *ports), container("sidecar"))) == expected
 
 
-def test_a_service_of_no_port_has_no_ports() -> None:
+def test_a_service_without_ports_has_an_empty_list() -> None:
     role = role_of(container("main"))
 
     assert "ports" not in service(PYTORCH, pytorch_job(), role, 0)["spec"]

@@ -42,7 +42,7 @@ def test_restart_policy(given: dict[str, Any], policy: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["worker", "WORKER", "wOrKeR"])
-def test_a_role_is_known_by_any_case_and_keeps_its_right_name(key: str) -> None:
+def test_a_role_is_recognized_in_any_case_and_gets_its_canonical_name(key: str) -> None:
     (role,) = specs(**{key: {}}).values()
 
     assert (role.name, role.label) == ("Worker", "worker")
@@ -79,7 +79,7 @@ def test_children_come_role_by_role_each_pod_before_its_service() -> None:
     ]
 
 
-def test_a_role_of_zero_wants_nothing() -> None:
+def test_a_role_with_zero_replicas_has_no_children() -> None:
     job = pytorch_job(masters=None, workers=0)
 
     assert list(PYTORCH.wanted(job, PYTORCH.roles(job), Options())) == []

@@ -33,29 +33,38 @@ def builder(*conditions: dict[str, Any], **status: Any) -> StatusBuilder:
 
 
 def shown(of: StatusBuilder) -> str:
-    return ", ".join(f"{one.type} {one.status[0]}" for one in of.status.conditions or ())
+    return ", ".join(f"{condition.type} {condition.status[0]}" for condition in of.status.conditions or ())
 
 
 @pytest.mark.parametrize(
-    ("change", "told", "counted"),
+    ("change", "reason_suffix", "counted"),
     [
-        pytest.param(lambda one: one.created(), None, [Count.CREATED], id="created"),
-        pytest.param(lambda one: one.running("m"), None, [], id="running"),
-        pytest.param(lambda one: one.restarting("m"), None, [], id="restarting"),
-        pytest.param(lambda one: one.suspended(), "Suspended", [], id="suspended"),
-        pytest.param(lambda one: one.succeeded("m"), "Succeeded", [Count.SUCCESSFUL], id="succeeded"),
-        pytest.param(lambda one: one.failed("m"), "Failed", [Count.FAILED], id="failed"),
+        pytest.param(lambda status_builder: status_builder.created(), None, [Count.CREATED], id="created"),
+        pytest.param(lambda status_builder: status_builder.running("m"), None, [], id="running"),
+        pytest.param(lambda status_builder: status_builder.restarting("m"), None, [], id="restarting"),
+        pytest.param(lambda status_builder: status_builder.suspended(), "Suspended", [], id="suspended"),
+        pytest.param(
+            lambda status_builder: status_builder.succeeded("m"),
+            "Succeeded",
+            [Count.SUCCESSFUL],
+            id="succeeded",
+        ),
+        pytest.param(
+            lambda status_builder: status_builder.failed("m"), "Failed", [Count.FAILED], id="failed"
+        ),
     ],
 )
-def test_a_change_is_told_and_counted_once(
-    change: Callable[[StatusBuilder], None], told: str | None, counted: list[Count]
+def test_a_change_is_recorded_and_counted_once(
+    change: Callable[[StatusBuilder], None], reason_suffix: str | None, counted: list[Count]
 ) -> None:
-    one = builder()
-    change(one)
-    change(one)
+    status_builder = builder()
+    change(status_builder)
+    change(status_builder)
 
-    assert [event.reason for event in one.events] == ([f"PyTorchJob{told}"] if told else [])
-    assert one.counted == counted
+    assert [event.reason for event in status_builder.events] == (
+        [f"PyTorchJob{reason_suffix}"] if reason_suffix else []
+    )
+    assert status_builder.counted == counted
 
 
 @pytest.mark.parametrize(
@@ -65,12 +74,12 @@ def test_a_change_is_told_and_counted_once(
         pytest.param(StatusBuilder.restarting, "Restarting", id="restarting"),
     ],
 )
-def test_running_and_restarting_are_written_with_their_words(
+def test_running_and_restarting_are_written_with_their_messages(
     change: Callable[[StatusBuilder, str], None], type_: str
 ) -> None:
-    one = builder(condition("Created"))
-    change(one, "words")
-    (_, last) = one.status.conditions or []
+    status_builder = builder(condition("Created"))
+    change(status_builder, "words")
+    (_, last) = status_builder.status.conditions or []
 
     assert (last.type, last.status, last.reason, last.message) == (
         type_,
@@ -85,25 +94,25 @@ def test_the_job_s_own_status_is_never_touched() -> None:
         status={"conditions": [condition("Running")], "replicaStatuses": {"Worker": {"active": 2}}}
     )
     before = job.to_wire()
-    one = StatusBuilder(PYTORCH, job, LATER)
+    status_builder = StatusBuilder(PYTORCH, job, LATER)
 
-    one.created()
-    one.suspended()
-    one.resumed()
-    one.use_restarts("Worker", 1, ["uid"])
-    one.succeeded("m")
-    one.failed("m")
-    one.recount_active({})
+    status_builder.created()
+    status_builder.suspended()
+    status_builder.resumed()
+    status_builder.use_restarts("Worker", 1, ["uid"])
+    status_builder.succeeded("m")
+    status_builder.failed("m")
+    status_builder.recount_active({})
 
     assert job.to_wire() == before
 
 
 def test_a_job_without_status_gets_one() -> None:
-    one = StatusBuilder(PYTORCH, pytorch_job(), LATER)
-    one.created()
-    one.started()
+    status_builder = StatusBuilder(PYTORCH, pytorch_job(), LATER)
+    status_builder.created()
+    status_builder.started()
 
-    assert one.status.to_wire() == {
+    assert status_builder.status.to_wire() == {
         "conditions": [
             {
                 "type": "Created",
@@ -118,18 +127,18 @@ def test_a_job_without_status_gets_one() -> None:
     }
 
 
-def test_a_created_condition_of_any_status_is_left_alone() -> None:
-    one = builder(condition("Created", "False"))
-    one.created()
+def test_a_created_condition_of_any_status_is_unchanged() -> None:
+    status_builder = builder(condition("Created", "False"))
+    status_builder.created()
 
-    assert (shown(one), one.counted) == ("Created F", [])
+    assert (shown(status_builder), status_builder.counted) == ("Created F", [])
 
 
-def test_the_start_is_written_once() -> None:
-    one = builder()
-    one.started()
+def test_the_start_time_is_written_once() -> None:
+    status_builder = builder()
+    status_builder.started()
 
-    assert one.status.start_time == NOON
+    assert status_builder.status.start_time == NOON
 
 
 @pytest.mark.parametrize(
@@ -139,86 +148,92 @@ def test_the_start_is_written_once() -> None:
         pytest.param("False", "Running F, Suspended T", id="one that does not run stays so"),
     ],
 )
-def test_suspending(before: str, after: str) -> None:
-    one = builder(condition("Running", before))
-    one.suspended()
+def test_suspending_sets_the_conditions(before: str, after: str) -> None:
+    status_builder = builder(condition("Running", before))
+    status_builder.suspended()
 
-    assert shown(one) == after
-    assert [(each.reason, each.message) for each in (one.status.conditions or [])[-1:]] == [
+    assert shown(status_builder) == after
+    assert [(last.reason, last.message) for last in (status_builder.status.conditions or [])[-1:]] == [
         ("PyTorchJobSuspended", "PyTorchJob train is suspended.")
     ]
 
 
 def test_running_is_rewritten_only_where_it_was_true() -> None:
-    one = builder(condition("Running", "False", "Running"))
-    one.suspended()
+    status_builder = builder(condition("Running", "False", "Running"))
+    status_builder.suspended()
 
-    assert (one.status.conditions or [])[0].reason == "PyTorchJobRunning"
+    assert (status_builder.status.conditions or [])[0].reason == "PyTorchJobRunning"
 
 
-def test_resuming_starts_the_clock_and_the_counters_anew() -> None:
-    one = builder(condition("Suspended"), replicaStatuses={"Worker": {"active": 1, "succeeded": 1}})
-    one.resumed()
+def test_resuming_resets_the_start_time_and_the_counters() -> None:
+    status_builder = builder(
+        condition("Suspended"), replicaStatuses={"Worker": {"active": 1, "succeeded": 1}}
+    )
+    status_builder.resumed()
 
-    assert shown(one) == "Suspended F"
-    assert one.status.start_time == LATER
-    assert one.status.to_wire()["replicaStatuses"] == {"Worker": {"succeeded": 1}}
-    assert one.events == [Event(Severity.NORMAL, "PyTorchJobResumed", "PyTorchJob train is resumed.")]
+    assert shown(status_builder) == "Suspended F"
+    assert status_builder.status.start_time == LATER
+    assert status_builder.status.to_wire()["replicaStatuses"] == {"Worker": {"succeeded": 1}}
+    assert status_builder.events == [
+        Event(Severity.NORMAL, "PyTorchJobResumed", "PyTorchJob train is resumed.")
+    ]
 
 
 @pytest.mark.parametrize(
     "before", [[], [condition("Suspended", "False", "Resumed")]], ids=["never", "before"]
 )
 def test_a_job_that_is_not_suspended_is_not_resumed(before: list[dict[str, Any]]) -> None:
-    one = builder(*before)
-    one.resumed()
+    status_builder = builder(*before)
+    status_builder.resumed()
 
-    assert (one.status.start_time, one.events) == (NOON, [])
+    assert (status_builder.status.start_time, status_builder.events) == (NOON, [])
 
 
-def test_success_folds_what_is_active_into_what_has_succeeded() -> None:
-    one = builder(replicaStatuses={"Master": {"succeeded": 1}, "Worker": {"active": 2, "failed": 1}})
-    one.succeeded("m")
+def test_success_counts_active_pods_as_succeeded() -> None:
+    status_builder = builder(
+        replicaStatuses={"Master": {"succeeded": 1}, "Worker": {"active": 2, "failed": 1}}
+    )
+    status_builder.succeeded("m")
 
-    assert one.status.to_wire()["replicaStatuses"] == {
+    assert status_builder.status.to_wire()["replicaStatuses"] == {
         "Master": {"succeeded": 1},
         "Worker": {"succeeded": 2, "failed": 1},
     }
-    assert one.status.completion_time == LATER
+    assert status_builder.status.completion_time == LATER
 
 
-def test_failure_keeps_the_counters_of_the_moment() -> None:
-    one = builder(replicaStatuses={"Worker": {"active": 2}})
-    one.failed("m", Severity.WARNING, "FailedValidation")
+def test_failure_keeps_the_current_counters() -> None:
+    status_builder = builder(replicaStatuses={"Worker": {"active": 2}})
+    status_builder.failed("m", Severity.WARNING, "FailedValidation")
 
-    assert one.status.to_wire()["replicaStatuses"] == {"Worker": {"active": 2}}
-    assert one.events == [Event(Severity.WARNING, "PyTorchJobFailedValidation", "m")]
+    assert status_builder.status.to_wire()["replicaStatuses"] == {"Worker": {"active": 2}}
+    assert status_builder.events == [Event(Severity.WARNING, "PyTorchJobFailedValidation", "m")]
 
 
 @pytest.mark.parametrize("end", [StatusBuilder.succeeded, StatusBuilder.failed], ids=["success", "failure"])
 def test_the_completion_time_is_never_overwritten(end: Callable[[StatusBuilder, str], None]) -> None:
-    one = builder(completionTime=STAMP)
-    end(one, "m")
+    status_builder = builder(completionTime=STAMP)
+    end(status_builder, "m")
 
-    assert one.status.completion_time == NOON
-
-
-def test_a_failed_job_tells_and_counts_nothing_more() -> None:
-    one = builder(condition("Failed"))
-    one.succeeded("m")
-
-    assert (shown(one), one.events, one.counted) == ("Failed T", [], [])
+    assert status_builder.status.completion_time == NOON
 
 
-def test_counters_are_written_anew_and_zeros_left_out() -> None:
-    one = builder(replicaStatuses={"Worker": {"active": 9, "restarts": 2}, "Gone": {"active": 1}})
+def test_a_failed_job_records_and_counts_nothing_more() -> None:
+    status_builder = builder(condition("Failed"))
+    status_builder.succeeded("m")
+
+    assert (shown(status_builder), status_builder.events, status_builder.counted) == ("Failed T", [], [])
+
+
+def test_counters_are_replaced_and_zeros_omitted() -> None:
+    status_builder = builder(replicaStatuses={"Worker": {"active": 9, "restarts": 2}, "Gone": {"active": 1}})
     roles = PYTORCH.roles(pytorch_job())
 
-    one.count_roles(
+    status_builder.count_roles(
         roles, {"Master": Counts(), "Worker": Counts(active=1, succeeded=2, failed=3, vanished=4)}
     )
 
-    assert one.status.to_wire()["replicaStatuses"] == {
+    assert status_builder.status.to_wire()["replicaStatuses"] == {
         "Master": {"selector": f"{SELECTOR}master"},
         "Worker": {"active": 1, "succeeded": 2, "failed": 3, "selector": f"{SELECTOR}worker", "restarts": 2},
     }
@@ -227,34 +242,36 @@ def test_counters_are_written_anew_and_zeros_left_out() -> None:
 @pytest.mark.parametrize(
     ("before", "after"), [pytest.param(None, 2, id="none"), pytest.param(3, 5, id="some")]
 )
-def test_used_restarts_are_added_to_those_before(before: int | None, after: int) -> None:
-    one = builder(replicaStatuses={"Worker": {} if before is None else {"restarts": before}})
-    one.use_restarts("Worker", 2, ["uid"])
+def test_used_restarts_are_added_to_earlier_restarts(before: int | None, after: int) -> None:
+    status_builder = builder(replicaStatuses={"Worker": {} if before is None else {"restarts": before}})
+    status_builder.use_restarts("Worker", 2, ["uid"])
 
-    assert one.status.to_wire()["replicaStatuses"] == {"Worker": {"restarts": after, "replacing": ["uid"]}}
-
-
-def test_nothing_used_and_nothing_replaced_is_not_written() -> None:
-    one = builder(replicaStatuses={"Worker": {"replacing": ["uid"]}})
-    one.use_restarts("Worker", 0, [])
-
-    assert one.status.to_wire()["replicaStatuses"] == {"Worker": {}}
+    assert status_builder.status.to_wire()["replicaStatuses"] == {
+        "Worker": {"restarts": after, "replacing": ["uid"]}
+    }
 
 
-def test_a_message_that_nobody_can_store_is_cut() -> None:
-    one = builder()
-    one.failed("x" * 10_000)
+def test_empty_restarts_are_not_written() -> None:
+    status_builder = builder(replicaStatuses={"Worker": {"replacing": ["uid"]}})
+    status_builder.use_restarts("Worker", 0, [])
 
-    (condition,) = one.status.to_wire()["conditions"]
+    assert status_builder.status.to_wire()["replicaStatuses"] == {"Worker": {}}
+
+
+def test_an_overlong_message_is_truncated() -> None:
+    status_builder = builder()
+    status_builder.failed("x" * 10_000)
+
+    (condition,) = status_builder.status.to_wire()["conditions"]
     assert condition["message"] == "x" * 4095 + "…"
 
 
-def test_fields_of_others_stay_in_the_status() -> None:
-    one = builder(byAnother={"x": 1})
-    one.running("m")
+def test_unknown_fields_stay_in_the_status() -> None:
+    status_builder = builder(byAnother={"x": 1})
+    status_builder.running("m")
 
-    assert one.plan().status is one.status
-    assert one.status.to_wire()["byAnother"] == {"x": 1}
+    assert status_builder.plan().status is status_builder.status
+    assert status_builder.status.to_wire()["byAnother"] == {"x": 1}
 
 
 @pytest.mark.parametrize(
@@ -267,28 +284,28 @@ def test_fields_of_others_stay_in_the_status() -> None:
         pytest.param([condition("Suspended")], "Suspended T", id="one that is suspended does not run anyway"),
     ],
 )
-def test_a_job_that_waits_for_somebody(before: list[dict[str, Any]], after: str) -> None:
-    one = builder(*before)
-    one.blocked("free the name")
+def test_a_blocked_job_has_a_running_condition_of_false(before: list[dict[str, Any]], after: str) -> None:
+    status_builder = builder(*before)
+    status_builder.blocked("free the name")
 
-    assert shown(one) == after
+    assert shown(status_builder) == after
 
 
-def test_what_holds_stays_last() -> None:
+def test_the_condition_that_holds_stays_last() -> None:
     """Kubectl shows the last condition: Running is not to be read of a job that does not run."""
-    one = builder(condition("Created"), condition("Suspended", "False"))
-    one.blocked("free the name")
+    status_builder = builder(condition("Created"), condition("Suspended", "False"))
+    status_builder.blocked("free the name")
 
-    assert shown(one) == "Suspended F, Running F, Created T"
+    assert shown(status_builder) == "Suspended F, Running F, Created T"
 
 
-def test_what_a_job_waits_for_is_the_newest() -> None:
+def test_the_newest_reason_to_wait_is_kept() -> None:
     """And other words change nothing under the reason that they had."""
-    one = builder()
+    status_builder = builder()
     for text in ("worker 1", "worker 2"):
-        one.waits_for(text)
-    assert (one.status.conditions or [])[0].message == "worker 2"
+        status_builder.waits_for(text)
+    assert (status_builder.status.conditions or [])[0].message == "worker 2"
 
     for text in ("a", "b"):
-        one.running(text)
-    assert (one.status.conditions or [])[0].message == "a"
+        status_builder.running(text)
+    assert (status_builder.status.conditions or [])[0].message == "a"

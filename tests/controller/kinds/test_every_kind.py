@@ -100,7 +100,7 @@ def test_names_of_children_are_dns_labels_and_unique(kind: Kind, data: st.DataOb
 
 @every_replica_kind
 @given(data=st.data())
-def test_what_is_wanted_depends_on_the_job_alone(kind: Kind, data: st.DataObject) -> None:
+def test_the_wanted_children_depend_on_the_job_alone(kind: Kind, data: st.DataObject) -> None:
     job = data.draw(jobs(kind))
     before = copy.deepcopy(job.to_wire())
     again = kind.model.model_validate_json(orjson.dumps(before))
@@ -111,7 +111,7 @@ def test_what_is_wanted_depends_on_the_job_alone(kind: Kind, data: st.DataObject
 
 @every_replica_kind
 @given(data=st.data())
-def test_every_pod_says_whose_it_is(kind: Kind, data: st.DataObject) -> None:
+def test_every_pod_names_its_owner(kind: Kind, data: st.DataObject) -> None:
     job = data.draw(jobs(kind))
 
     for resource, name, body in bodies(kind, job):
@@ -120,7 +120,7 @@ def test_every_pod_says_whose_it_is(kind: Kind, data: st.DataObject) -> None:
         assert meta["labels"]["training.kubeflow.org/operator-name"] == kind.controller_name
         assert meta["labels"]["training.kubeflow.org/job-name"] == "law"
         if resource == PODS.kind:
-            names = [one["name"] for one in body["spec"]["containers"]]
+            names = [container["name"] for container in body["spec"]["containers"]]
             assert kind.container in names, name
 
 
@@ -132,7 +132,7 @@ def test_a_valid_job_has_no_problems(kind: Kind, data: st.DataObject) -> None:
 
 @every_replica_kind
 @given(data=st.data())
-def test_a_plan_that_has_come_true_leaves_nothing_to_do(kind: Kind, data: st.DataObject) -> None:
+def test_an_applied_plan_leaves_nothing_to_do(kind: Kind, data: st.DataObject) -> None:
     cluster = InMemoryCluster(data.draw(jobs(kind)), kind=kind)
     cluster.settle()
     for name in list(cluster.pods):
@@ -164,22 +164,22 @@ def test_unknown_fields_survive_a_round_trip(kind: Kind) -> None:
 
 
 @every_replica_kind
-def test_a_spec_of_nothing_can_be_read(kind: Kind) -> None:
+def test_an_empty_spec_can_be_parsed(kind: Kind) -> None:
     job = kind.model.model_validate({"spec": {}})
 
     assert not kind.roles(job)
-    assert [one.field for one in kind.problems(job, Options())][1:] == [f"spec.{kind.replicas_field}"]
+    assert [problem.field for problem in kind.problems(job, Options())][1:] == [f"spec.{kind.replicas_field}"]
 
 
 @every_kind
 def test_the_kind_is_defined_as_a_custom_resource(kind: JobKind[Any]) -> None:
-    names = [(one["spec"]["names"]["kind"], one["spec"]["names"]["plural"]) for one in all_crds()]
+    names = [(crd["spec"]["names"]["kind"], crd["spec"]["names"]["plural"]) for crd in all_crds()]
 
     assert (kind.resource.kind, kind.resource.plural) in names
 
 
 @every_kind
-def test_the_controller_s_role_allows_what_a_pass_does(kind: JobKind[Any]) -> None:
+def test_the_cluster_role_of_the_controller_allows_what_a_reconcile_does(kind: JobKind[Any]) -> None:
     component = ROOT / "manifests/components" / kind.resource.singular
     folder = component if kind.is_opt_in else ROOT / "manifests/base/rbac"
     role = yaml.safe_load((folder / "cluster-role.yaml").read_text())
@@ -208,7 +208,7 @@ def test_the_engine_does_not_know_the_kind(kind: JobKind[Any]) -> None:
 
 @every_kind
 def test_the_kind_has_examples_without_problems(kind: JobKind[Any]) -> None:
-    found = [(path, one) for path, one in examples() if one["kind"] == kind.resource.kind]
+    found = [(path, manifest) for path, manifest in examples() if manifest["kind"] == kind.resource.kind]
 
     assert found
     for path, document in found:

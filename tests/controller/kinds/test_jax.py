@@ -70,7 +70,7 @@ def test_example_12_services() -> None:
     ]
 
 
-def test_a_port_of_the_user_s_is_told() -> None:
+def test_a_port_of_the_user_is_used() -> None:
     ports = [{"name": "jaxjob-port", "containerPort": 8080}]
     job = job_of(JAX, Worker={"template": template("jax", ports=ports)})
 
@@ -78,13 +78,13 @@ def test_a_port_of_the_user_s_is_told() -> None:
     assert body(job, 0)["spec"]["containers"][0]["ports"] == ports
 
 
-def test_a_variable_of_the_user_s_comes_first() -> None:
+def test_a_variable_of_the_user_comes_first() -> None:
     own = {"name": "PROCESS_ID", "value": "7"}
     job = job_of(JAX, Worker={"replicas": 2, "template": template("jax", env=[own])})
 
     made = body(job, 1)["spec"]["containers"][0]["env"]
 
-    assert [one["value"] for one in made if one["name"] == "PROCESS_ID"] == ["7", "1"]
+    assert [variable["value"] for variable in made if variable["name"] == "PROCESS_ID"] == ["7", "1"]
 
 
 def test_pods_are_not_restarted_unless_the_job_says_so() -> None:
@@ -138,13 +138,13 @@ def test_all_workers_decide(policy: str, counts: Counts, verdict: Verdict) -> No
     assert JAX.completion_rule(job, JAX.roles(job), {"Worker": counts}) == verdict
 
 
-def test_there_is_no_master() -> None:
+def test_a_master_is_a_problem() -> None:
     job = job_of(JAX, Worker={}, Master={})
 
-    assert [str(one) for one in JAX.problems(job, Options())] == [
+    assert [str(problem) for problem in JAX.problems(job, Options())] == [
         'spec.jaxReplicaSpecs[Master]: Unsupported value: "Master": supported values: "Worker"'
     ]
 
 
-def test_a_ttl_deletion_is_told_with_the_reason_of_pods() -> None:
+def test_a_ttl_deletion_is_recorded_with_the_reason_of_pods() -> None:
     assert JAX.ttl_event_reasons == ("SuccessfulDeletePod", "FailedDeletePod")

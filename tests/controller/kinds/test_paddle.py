@@ -108,7 +108,9 @@ def test_example_12_2_environment(role: str, index: int, rest: list[Any]) -> Non
         pytest.param(COLLECTIVE, "Worker", 0, None, id="a trainer of a collective job"),
     ],
 )
-def test_who_leads(job: PaddleJob, role: str, index: int, job_role: str | None) -> None:
+def test_the_first_master_or_trainer_has_the_master_label(
+    job: PaddleJob, role: str, index: int, job_role: str | None
+) -> None:
     labels = body(job, role, index)["metadata"]["labels"]
 
     assert labels.get("training.kubeflow.org/job-role") == job_role
@@ -120,7 +122,7 @@ def test_services_have_the_port_named_master() -> None:
     ]
 
 
-def test_everybody_meets_at_the_port_of_the_host() -> None:
+def test_all_trainers_use_the_port_of_the_host() -> None:
     ports = [{"name": "master", "containerPort": 1}]
     job = job_of(PADDLE, Master={"template": template("paddle", ports=ports)}, Worker={})
 
@@ -142,7 +144,7 @@ def test_an_elastic_policy_changes_nothing() -> None:
     assert list(PADDLE.problems(job, Options())) == []
 
 
-def test_an_elastic_policy_without_trainers_harms_nobody() -> None:
+def test_an_elastic_policy_without_trainers_is_valid() -> None:
     assert list(PADDLE.problems(job_of(PADDLE, elasticPolicy={}, Master={}), Options())) == []
 
 
@@ -195,12 +197,12 @@ def test_a_container_that_is_missing_is_named_in_quotes() -> None:
         ),
     ],
 )
-def test_who_decides(counts: dict[str, Counts], verdict: Verdict) -> None:
+def test_roles_decide_the_verdict(counts: dict[str, Counts], verdict: Verdict) -> None:
     roles: dict[str, Any] = {name: {"replicas": 2 if name == "Master" else 1} for name in counts}
     job = job_of(PADDLE, **roles)
 
     assert PADDLE.completion_rule(job, PADDLE.roles(job), counts) == verdict
 
 
-def test_a_ttl_deletion_is_told_with_the_reason_of_pods() -> None:
+def test_a_ttl_deletion_is_recorded_with_the_reason_of_pods() -> None:
     assert PADDLE.ttl_event_reasons == ("SuccessfulDeletePod", "FailedDeletePod")

@@ -60,7 +60,7 @@ def env(job: PyTorchJob, role: str = "Worker", index: int = 0) -> list[str]:
 
 def value(name: str, variables: Sequence[str]) -> str | None:
     """The value of a variable that is there once at most."""
-    found = [one.removeprefix(f"{name}=") for one in variables if one.startswith(f"{name}=")]
+    found = [variable.removeprefix(f"{name}=") for variable in variables if variable.startswith(f"{name}=")]
     assert len(found) <= 1
     return found[0] if found else None
 
@@ -101,7 +101,7 @@ def test_example_13_1_pods(role: str, job_role: str | None, policy: str, init: l
 
     assert made["metadata"]["labels"].get("training.kubeflow.org/job-role") == job_role
     assert spec["restartPolicy"] == policy
-    assert [one["name"] for one in spec.get("initContainers", ())] == init
+    assert [container["name"] for container in spec.get("initContainers", ())] == init
     assert spec["containers"][0]["ports"] == [{"name": "pytorchjob-port", "containerPort": 23456}]
 
 
@@ -261,7 +261,7 @@ def test_ports_of_master_and_worker_may_differ() -> None:
         pytest.param(pytorch_job(masters=None), "Worker", 0, id="workers alone do not"),
     ],
 )
-def test_who_waits_for_the_master(job: PyTorchJob, role: str, count: int) -> None:
+def test_workers_wait_for_the_master(job: PyTorchJob, role: str, count: int) -> None:
     roles = PYTORCH.roles(job)
 
     assert len(PYTORCH.init_containers(job, roles, roles[role], Options())) == count
@@ -275,7 +275,7 @@ def test_who_waits_for_the_master(job: PyTorchJob, role: str, count: int) -> Non
         pytest.param({"elasticPolicy": {}}, False, id="elastic with a master: the master"),
     ],
 )
-def test_who_ends_a_job(fields: dict[str, Any], succeeded: bool) -> None:
+def test_roles_decide_when_a_job_succeeds(fields: dict[str, Any], succeeded: bool) -> None:
     job = pytorch_job(**fields)
     roles = PYTORCH.roles(job)
     counts = {name: Counts(succeeded=1) if name == "Worker" else Counts(active=1) for name in roles}
@@ -283,5 +283,5 @@ def test_who_ends_a_job(fields: dict[str, Any], succeeded: bool) -> None:
     assert bool(PYTORCH.completion_rule(job, roles, counts).succeeded) is succeeded
 
 
-def test_a_ttl_deletion_is_told_with_the_reason_of_pods() -> None:
+def test_a_ttl_deletion_is_recorded_with_the_reason_of_pods() -> None:
     assert PYTORCH.ttl_event_reasons == ("SuccessfulDeletePod", "FailedDeletePod")

@@ -139,11 +139,11 @@ def test_tf_config(job: TFJob, role: str, index: int, domain: str, expected: str
     assert tf_config(job, role, index, domain) == expected
 
 
-def test_the_same_name_elsewhere_is_told_its_own_addresses() -> None:
-    """What is remembered of one job is not told to another."""
-    here, there = sized(Worker=2), in_namespace("other", sized(Worker=2))
+def test_a_job_of_that_name_in_another_namespace_gets_its_own_addresses() -> None:
+    """Cached values of a job are not used for another."""
+    job, other = sized(Worker=2), in_namespace("other", sized(Worker=2))
 
-    values = {tf_config(here, "Worker", 0), tf_config(there, "Worker", 0), tf_config(here, "Worker", 0, "d")}
+    values = {tf_config(job, "Worker", 0), tf_config(other, "Worker", 0), tf_config(job, "Worker", 0, "d")}
 
     assert len(values) == 3
 
@@ -180,7 +180,7 @@ def test_example_18_1_parameter_server() -> None:
     ]
 
 
-def test_only_the_container_of_its_name_is_told_and_only_if_there_are_others() -> None:
+def test_only_the_main_container_gets_the_variable_and_only_with_other_replicas() -> None:
     containers: list[dict[str, Any]] = [
         {"name": "sidecar", "image": "sc"},
         {"name": "tensorflow", "image": "img", "env": [{"name": "TF_CONFIG", "value": "mine"}]},
@@ -193,9 +193,9 @@ def test_only_the_container_of_its_name_is_told_and_only_if_there_are_others() -
     alone = body(job_of(TENSORFLOW, Worker=worker), "Worker")["spec"]["containers"]
 
     assert sidecar == containers[0]
-    assert [one["name"] for one in tensorflow["env"]] == ["TF_CONFIG", "TF_CONFIG"]
+    assert [variable["name"] for variable in tensorflow["env"]] == ["TF_CONFIG", "TF_CONFIG"]
     assert tensorflow["env"][0]["value"] == "mine"
-    assert [one.get("env") for one in alone] == [None, containers[1]["env"]]
+    assert [container.get("env") for container in alone] == [None, containers[1]["env"]]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_only_the_container_of_its_name_is_told_and_only_if_there_are_others() -
         pytest.param({"PS": 1, "Evaluator": 1}, [], id="nobody without workers"),
     ],
 )
-def test_who_has_the_master_s_role(sizes: dict[str, Any], leaders: list[str]) -> None:
+def test_the_chief_or_master_has_the_master_label(sizes: dict[str, Any], leaders: list[str]) -> None:
     roles = TENSORFLOW.roles(sized(**sizes))
 
     assert [
@@ -337,7 +337,7 @@ def test_scenario(job: TFJob, counts: dict[str, Counts], verdict: Verdict) -> No
     assert judged(job, **counts) == verdict
 
 
-def test_restarts_are_told_in_its_own_words() -> None:
+def test_restarts_have_the_message_of_the_kind() -> None:
     job = job_of(TENSORFLOW, Worker={"replicas": 2, "restartPolicy": "OnFailure"}, **DYNAMIC)
 
     assert judged(job, Worker=Counts(active=1, failed=1)) == Verdict(
@@ -365,7 +365,7 @@ def test_scenario_s13_a_chief_that_was_killed_is_replaced() -> None:
     assert cluster.conditions == "Created T, Restarting T"
     cluster.settle()
     assert cluster.created_pods.count("train-chief-0") == 2
-    assert [one.message for one in cluster.events if one.reason == "TFJobRestarting"] == [
+    assert [event.message for event in cluster.events if event.reason == "TFJobRestarting"] == [
         "job train is restarting because Chief replica(s) failed."
     ]
 
@@ -400,7 +400,7 @@ def test_dynamic_workers_are_scaled_while_the_rest_runs_on() -> None:
     cluster.settle()
 
     assert cluster.conditions == "Created T, Running T"
-    assert sorted(name for name, one in cluster.pods.items() if not one.deleting) == [
+    assert sorted(name for name, pod in cluster.pods.items() if not pod.deleting) == [
         "train-ps-0",
         "train-worker-0",
     ]
@@ -416,7 +416,7 @@ def test_dynamic_workers_are_scaled_while_the_rest_runs_on() -> None:
         pytest.param(["worker-0"], None, False, id="or with none"),
     ],
 )
-def test_the_end_by_worker_0(phases: list[str], code: int | None, succeeded: bool) -> None:
+def test_worker_0_ends_the_job(phases: list[str], code: int | None, succeeded: bool) -> None:
     cluster = running(sized(Worker=2, PS=1))
 
     cluster.set_phase("Succeeded", *phases, code=code)

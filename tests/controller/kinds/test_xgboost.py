@@ -128,8 +128,8 @@ def test_pods_are_not_restarted_unless_the_job_says_so() -> None:
         pytest.param({"Master": {}, "Worker": {"replicas": 0}}, [], id="no workers"),
     ],
 )
-def test_there_is_one_master(roles: dict[str, Any], expected: list[str]) -> None:
-    assert [str(one) for one in XGBOOST.problems(job_of(XGBOOST, **roles), Options())] == expected
+def test_a_job_needs_exactly_one_master(roles: dict[str, Any], expected: list[str]) -> None:
+    assert [str(problem) for problem in XGBOOST.problems(job_of(XGBOOST, **roles), Options())] == expected
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_the_master_decides(master: Counts, worker: Counts, verdict: Verdict) ->
 
 
 @pytest.mark.parametrize("policy", ["OnFailure", "Always", "ExitCode"])
-def test_a_failed_worker_is_replaced_and_the_job_goes_on(policy: str) -> None:
+def test_a_failed_worker_is_replaced_and_the_job_continues(policy: str) -> None:
     cluster = InMemoryCluster(job_of(XGBOOST, Master={}, Worker={"restartPolicy": policy}), kind=XGBOOST)
     cluster.settle()
     cluster.set_phase("Running")
@@ -185,5 +185,5 @@ def test_no_selector_is_written_as_nothing_scales_it() -> None:
     assert cluster.status.to_wire()["replicaStatuses"] == {"Master": {}}
 
 
-def test_a_ttl_deletion_is_told_with_the_reason_of_jobs() -> None:
+def test_a_ttl_deletion_is_recorded_with_the_reason_of_jobs() -> None:
     assert XGBOOST.ttl_event_reasons == ("SuccessfulDeleteJob", "FailedDeleteJob")

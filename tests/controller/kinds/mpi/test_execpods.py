@@ -76,8 +76,8 @@ def test_a_launcher_has_files_and_kubectl() -> None:
 
     assert spec["serviceAccountName"] == "trainer"
     assert first["env"] == [{"name": "LR", "value": "0.1"}, {"name": "A", "value": "b"}]
-    assert [one["mountPath"] for one in first["volumeMounts"]] == ["/data", "/opt/kube", "/etc/mpi"]
-    assert [one["name"] for one in spec["volumes"]] == ["data", "mpi-job-kubectl", "mpi-job-config"]
+    assert [mount["mountPath"] for mount in first["volumeMounts"]] == ["/data", "/opt/kube", "/etc/mpi"]
+    assert [volume["name"] for volume in spec["volumes"]] == ["data", "mpi-job-kubectl", "mpi-job-config"]
     assert spec["volumes"][1]["emptyDir"] == {}
     assert spec["volumes"][2]["configMap"]["items"] == [
         {"key": "kubexec.sh", "path": "kubexec.sh", "mode": 0o555},
@@ -86,7 +86,7 @@ def test_a_launcher_has_files_and_kubectl() -> None:
     ]
 
 
-def test_kubectl_is_brought_after_the_init_containers_of_the_template() -> None:
+def test_the_kubectl_init_container_follows_those_of_the_template() -> None:
     before, delivery = execpods.launcher(HVD, role(FULL), "a", [], "delivery:1", ())["initContainers"]
 
     amounts = {"cpu": "100m", "ephemeral-storage": "5Gi", "memory": "512Mi"}
@@ -109,7 +109,7 @@ def test_kubectl_is_brought_after_the_init_containers_of_the_template() -> None:
 @pytest.mark.parametrize(
     "build", [execpods.worker, lambda job, of: execpods.launcher(job, of, "a", [], "i", ())]
 )
-def test_a_template_keeps_what_it_says(build: Any) -> None:
+def test_fields_of_the_template_are_preserved(build: Any) -> None:
     before = copy.deepcopy(FULL)
 
     spec = build(HVD, role(FULL))

@@ -29,11 +29,9 @@ WORKER = Pod("hpc", "pi-worker-0", "c", 1)
         pytest.param("v1alpha2", [JOB], "v1alpha2", id="one of 2020, whose workers are a StatefulSet's"),
     ],
 )
-def test_a_job_goes_on_in_the_form_of_its_launcher(
-    flavor: str, children: Sequence[Owned], version: str
-) -> None:
+def test_a_job_keeps_the_flavor_of_its_launcher(flavor: str, children: Sequence[Owned], version: str) -> None:
     job = mpi_job(flavor=flavor)
 
     assert MPI.variant(job, children).resource.version == version
-    told = [event.reason for event in MPI.warnings(job, children)]
-    assert told == (["FlavorMismatch"] if version != flavor else [])
+    reasons = [event.reason for event in MPI.warnings(job, children)]
+    assert reasons == (["FlavorMismatch"] if version != flavor else [])

@@ -38,24 +38,24 @@ def up(*seconds_ago: float | None, ready: bool = True) -> list[Pod]:
         pytest.param(up(60, 60, ready=False), [], None, id="none is ready"),
     ],
 )
-def test_workers_are_told_of_together(pods: list[Pod], indices: list[int], seconds: float | None) -> None:
-    assert [one.index for one in advertised_workers(pods, 3, NOON)] == indices
+def test_workers_are_advertised_together(pods: list[Pod], indices: list[int], seconds: float | None) -> None:
+    assert [pod.index for pod in advertised_workers(pods, 3, NOON)] == indices
     assert seconds_until_more(pods, 3, NOON) == seconds
 
 
-def test_they_are_told_by_number() -> None:
+def test_workers_are_advertised_by_index() -> None:
     pods = [pod(index=index, ready=True) for index in (10, 2, 0)]
 
-    assert [one.index for one in advertised_workers(pods, 3, NOON)] == [0, 2, 10]
+    assert [pod.index for pod in advertised_workers(pods, 3, NOON)] == [0, 2, 10]
 
 
-def test_one_that_goes_is_no_host() -> None:
+def test_a_worker_that_is_being_deleted_is_no_host() -> None:
     pods = [pod(index=0, ready=True), pod(index=1, ready=True, deleting=True)]
 
-    assert [one.index for one in advertised_workers(pods, 2, NOON)] == [0]
+    assert [pod.index for pod in advertised_workers(pods, 2, NOON)] == [0]
 
 
-def test_a_slow_start_takes_nothing_back() -> None:
+def test_a_slow_start_removes_no_advertised_worker() -> None:
     """Whoever was told of once stays while others come up: the list only grows."""
     moments = [0, 1, 7, 8, 9, 20, 21]
     before: list[int] = []
@@ -66,7 +66,7 @@ def test_a_slow_start_takes_nothing_back() -> None:
             for index, since in enumerate(moments)
             if since <= second
         ]
-        listed = [one.index for one in advertised_workers(pods, 8, now)]
+        listed = [pod.index for pod in advertised_workers(pods, 8, now)]
         assert listed[: len(before)] == before
         before = listed
     assert before == [0, 1, 2, 3, 4, 5, 6]
@@ -91,7 +91,7 @@ def test_neighbors(nodes: str, order: list[int]) -> None:
     assert worker_order(pods, 4, places) == order
 
 
-def test_without_places_hosts_are_in_order() -> None:
+def test_without_topology_labels_hosts_are_ordered_by_index() -> None:
     assert worker_order([pod(index=1, node="a"), pod(index=0, node="b")], 2, {}) == [0, 1]
 
 
@@ -108,7 +108,7 @@ def lists_of(order: Sequence[int], *, bytes_to_spare: int = 0) -> dict[str, str]
     return {"hostfile": hostfile, "script": "x" * (hosts.MAX_CONFIG_MAP_BYTES - rest - bytes_to_spare)}
 
 
-def test_lists_that_no_config_map_holds_are_refused_with_the_numbers() -> None:
+def test_lists_that_exceed_a_config_map_are_rejected_with_their_sizes() -> None:
     (problem,) = hosts.size_problems(WORKERS, partial(lists_of, bytes_to_spare=-1), PATH)
 
     assert str(problem) == (
@@ -117,12 +117,12 @@ def test_lists_that_no_config_map_holds_are_refused_with_the_numbers() -> None:
     )
 
 
-def test_lists_that_a_config_map_just_holds_are_fine() -> None:
+def test_lists_that_just_fit_a_config_map_are_valid() -> None:
     assert list(hosts.size_problems(WORKERS, lists_of, PATH)) == []
 
 
 @pytest.mark.parametrize("workers", [30_000, 99_999, 100_000, 100_001, 123_456])
-def test_the_size_of_lists_is_that_of_the_lists_themselves(workers: int) -> None:
+def test_the_computed_size_equals_the_size_of_the_lists(workers: int) -> None:
     def v1_lists(order: Sequence[int]) -> dict[str, str]:
         return v1spec.data(HVD, v1spec.roles(HVD)["Launcher"], order, order)
 
@@ -135,7 +135,7 @@ def test_the_size_of_lists_is_that_of_the_lists_themselves(workers: int) -> None
         assert f"take {size} bytes" in str(problem)
 
 
-def test_lists_are_not_built_to_find_out_their_size() -> None:
+def test_the_size_is_computed_without_building_the_lists() -> None:
     lengths: set[int] = set()
 
     def record_length(order: Sequence[int]) -> dict[str, str]:

@@ -16,8 +16,8 @@ def secret(**data: str | None) -> dict[str, Any]:
     pair = new_pair() | {
         key: base64.b64encode(text.encode()).decode() for key, text in data.items() if text is not None
     }
-    kept = {key: text for key, text in pair.items() if data.get(key, "") is not None}
-    return {"metadata": {"name": "pi-ssh"}, "data": kept}
+    fields = {key: text for key, text in pair.items() if data.get(key, "") is not None}
+    return {"metadata": {"name": "pi-ssh"}, "data": fields}
 
 
 def test_openssh_reads_both_keys(tmp_path: Path) -> None:
@@ -34,16 +34,16 @@ def test_openssh_reads_both_keys(tmp_path: Path) -> None:
     assert read.split()[:2] == pair[PUBLIC].split()
 
 
-def test_no_two_pairs_are_the_same() -> None:
+def test_generated_pairs_differ() -> None:
     assert new_pair() != new_pair()
 
 
-def test_a_pair_of_ours_will_do() -> None:
+def test_a_generated_pair_is_valid() -> None:
     assert secret_problem(secret()) == ""
 
 
 @pytest.mark.parametrize("kind", ["ed25519", "rsa", "ecdsa"])
-def test_so_will_one_that_ssh_keygen_made(kind: str, tmp_path: Path) -> None:
+def test_a_pair_of_ssh_keygen_is_valid(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", "me@here", "-f", path], check=True)
     data = {PRIVATE: path.read_text(), PUBLIC: path.with_suffix(".pub").read_text()}
@@ -66,7 +66,7 @@ def test_so_will_one_that_ssh_keygen_made(kind: str, tmp_path: Path) -> None:
         pytest.param({PRIVATE: "x" * 100_000}, id="more than a key can be"),
     ],
 )
-def test_what_is_no_pair_is_named_and_not_shown(data: dict[str, str | None]) -> None:
+def test_an_invalid_pair_is_described_without_its_content(data: dict[str, str | None]) -> None:
     text = secret_problem(secret(**data))
 
     assert text.startswith('Secret "pi-ssh" does not hold a private key')
@@ -74,7 +74,7 @@ def test_what_is_no_pair_is_named_and_not_shown(data: dict[str, str | None]) -> 
     assert "mine" not in text
 
 
-def test_data_that_is_no_base64_is_no_pair() -> None:
+def test_data_that_is_not_base64_is_invalid() -> None:
     broken = {"metadata": {"name": "pi-ssh"}, "data": {PRIVATE: "%%%", PUBLIC: "%%%"}}
 
     assert secret_problem(broken) != ""

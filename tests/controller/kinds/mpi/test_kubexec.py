@@ -40,7 +40,7 @@ def test_hostfile(per_worker: int | None, resources: dict[str, Any] | None, expe
     assert kubexec.hostfile(kubexec.hosts(of, launcher(resources), range(2)), slots(of)) == expected
 
 
-def test_no_worker_is_an_empty_hostfile() -> None:
+def test_the_hostfile_without_workers_is_empty() -> None:
     assert kubexec.hostfile(kubexec.hosts(job(), launcher(), ()), 1) == ""
 
 

@@ -20,7 +20,7 @@ from rallypoint.testing.mpi import container, mpi_job
 
 RUNNING = "Created T, Running T"
 WORKERS = ["pi-worker-0", "pi-worker-1"]
-PLACE = {"nodeSelector": {"zone": "a"}, "containers": [container()]}
+PLACED_SPEC = {"nodeSelector": {"zone": "a"}, "containers": [container()]}
 
 
 def pending_cluster(
@@ -67,13 +67,11 @@ def members(cluster: InMemoryCluster) -> int:
 
 def waiting(cluster: InMemoryCluster) -> JobCondition:
     """Why the job does not run."""
-    (found,) = [
-        one for one in cluster.status.conditions or () if (one.type, one.status) == ("Running", "False")
-    ]
+    (found,) = [condition for condition in cluster.status.conditions or () if (condition.type, condition.status) == ("Running", "False")]
     return found
 
 
-def test_all_is_made_at_once() -> None:
+def test_all_children_are_created_at_once() -> None:
     cluster = pending_cluster()
 
     assert cluster.created_pods == WORKERS
@@ -87,7 +85,7 @@ def test_all_is_made_at_once() -> None:
     ]
 
 
-def test_limits_are_the_launcher_s() -> None:
+def test_limits_apply_to_the_launcher() -> None:
     cluster = pending_cluster(
         runPolicy={"backoffLimit": 3, "activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 5}
     )
@@ -118,7 +116,7 @@ def test_a_job_runs_once_its_launcher_and_all_its_workers_do() -> None:
         pytest.param("All", [], id="All"),
     ],
 )
-def test_the_end_of_the_launcher_is_the_end(policy: str | None, left: list[str]) -> None:
+def test_the_end_of_the_launcher_ends_the_job(policy: str | None, left: list[str]) -> None:
     cluster = running(runPolicy={"cleanPodPolicy": policy})
     cluster.set_phase("Succeeded", "worker-1")
     cluster.settle()
@@ -134,7 +132,7 @@ def test_the_end_of_the_launcher_is_the_end(policy: str | None, left: list[str])
     assert cluster.counts == [Count.CREATED, Count.SUCCESSFUL]
 
 
-def test_a_job_that_was_never_seen_running_says_so() -> None:
+def test_a_job_that_was_never_observed_running_has_a_false_running_condition() -> None:
     cluster = pending_cluster()
     cluster.end_batch("Complete")
     cluster.settle()
@@ -193,7 +191,7 @@ def test_a_failure_has_the_launcher_s_reason(
     assert cluster.status.completion_time is not None
 
 
-def test_the_launcher_gets_its_ttl_when_its_end_is_known() -> None:
+def test_the_launcher_gets_its_ttl_when_it_has_ended() -> None:
     """With one from the start it may be gone before it was seen, and would be made again."""
     cluster = running(runPolicy={"ttlSecondsAfterFinished": 5})
     cluster.end_batch("Complete")
@@ -207,7 +205,7 @@ def test_the_launcher_gets_its_ttl_when_its_end_is_known() -> None:
     assert cluster.batch_jobs == {}
 
 
-def test_a_launcher_that_somebody_deletes_is_made_again() -> None:
+def test_a_deleted_launcher_is_created_again() -> None:
     cluster = running()
     cluster.batch_jobs.clear()
     cluster.batch_pods.clear()
@@ -217,7 +215,7 @@ def test_a_launcher_that_somebody_deletes_is_made_again() -> None:
     assert cluster.counters == {"Launcher": {}, "Worker": {"active": 2}}
 
 
-def test_a_worker_that_somebody_deletes_is_made_again() -> None:
+def test_a_deleted_worker_is_created_again() -> None:
     cluster = running()
     cluster.go("worker-1")
     cluster.settle()
@@ -226,7 +224,7 @@ def test_a_worker_that_somebody_deletes_is_made_again() -> None:
     assert cluster.conditions == RUNNING
 
 
-def test_scaling() -> None:
+def test_scaling_creates_and_deletes_workers() -> None:
     cluster = running(runLauncherAsWorker=True)
     cluster.update_spec(mpi_job(4, runLauncherAsWorker=True))
     cluster.settle()
@@ -250,7 +248,7 @@ def test_a_failed_worker_changes_the_counters_only() -> None:
     assert cluster.created_pods == WORKERS
 
 
-def test_it_is_replaced_when_the_launcher_tries_again_after_a_suspension() -> None:
+def test_a_failed_worker_is_replaced_when_the_launcher_restarts_after_a_suspension() -> None:
     """Tries are counted by what is there of the launcher, which a suspension takes away."""
     cluster = running()
     cluster.set_phase("Failed", "worker-0", code=1)
@@ -272,7 +270,7 @@ def test_it_is_replaced_when_the_launcher_tries_again_after_a_suspension() -> No
     assert cluster.created_pods[made:] == ["pi-worker-1"]
 
 
-def test_it_is_replaced_when_the_launcher_tries_again() -> None:
+def test_a_failed_worker_is_replaced_when_the_launcher_restarts() -> None:
     cluster = running()
     cluster.set_phase("Failed", "worker-0", code=1)
     cluster.launch("Running", restarts=1)
@@ -320,8 +318,8 @@ def test_a_worker_that_is_evicted_again_is_replaced_after_a_pause() -> None:
     assert cluster.counts == [Count.CREATED, *2 * [Count.RESTARTED]]
 
 
-def test_a_loss_takes_nobody_else_off_the_list() -> None:
-    """Soon after the start, too, when there has been no quiet time yet."""
+def test_a_lost_worker_removes_no_other_worker_from_the_list() -> None:
+    """This also holds soon after the start, before the hosts have settled."""
     cluster = pending_cluster()
     cluster.set_phase("Running", ready=True, running_since=cluster.now)
     cluster.launch()
@@ -336,9 +334,9 @@ def test_a_loss_takes_nobody_else_off_the_list() -> None:
     )
 
 
-def test_what_mpi_operator_has_said_of_an_eviction_was_not_the_end() -> None:
+def test_a_failed_condition_of_mpi_operator_for_an_eviction_is_not_final() -> None:
     cluster = running()
-    conditions = [one.model_copy() for one in cluster.status.conditions or ()]
+    conditions = [condition.model_copy() for condition in cluster.status.conditions or ()]
     conditions[-1] = conditions[-1].model_copy(update={"type": "Failed", "reason": "MPIJobEvicted"})
     cluster.write(conditions=conditions)
     cluster.end_batch("Complete")
@@ -362,13 +360,13 @@ def test_the_launcher_waits_for_the_workers(flag: bool) -> None:
     assert list(cluster.batch_jobs) == ["pi-launcher"]
 
 
-def test_a_worker_that_is_ready_is_asked_for_its_ssh_server() -> None:
-    """Readiness without a probe says that a process runs, and not that it listens."""
+def test_the_ssh_server_of_a_ready_worker_is_probed() -> None:
+    """Readiness without a probe means that a process runs, not that it listens."""
     cluster = pending_cluster(launcherCreationPolicy="WaitForWorkersReady")
     for index in (0, 1):
         cluster.set_phase("Running", f"worker-{index}", ready=True, address=f"10.0.0.{index}")
     probes = cluster.decide().probes
-    assert [(one.address, one.ports, one.greeting) for one in probes] == [
+    assert [(probe.address, probe.ports, probe.greeting) for probe in probes] == [
         ("10.0.0.0", (22, 2222), b"SSH-"),
         ("10.0.0.1", (22, 2222), b"SSH-"),
     ]
@@ -396,7 +394,7 @@ def test_a_worker_that_is_ready_is_asked_for_its_ssh_server() -> None:
         pytest.param(Options(), {}, id="not if nobody waits"),
     ],
 )
-def test_nobody_is_asked_without_need(options: Options, spec: dict[str, Any]) -> None:
+def test_workers_are_not_probed_without_need(options: Options, spec: dict[str, Any]) -> None:
     cluster = pending_cluster(options=options, **spec)
     cluster.set_phase("Running", ready=True, address="10.0.0.1")
     assert cluster.decide().probes == ()
@@ -405,7 +403,7 @@ def test_nobody_is_asked_without_need(options: Options, spec: dict[str, Any]) ->
     assert list(cluster.batch_jobs) == ["pi-launcher"]
 
 
-def test_a_port_that_the_template_calls_ssh_comes_first() -> None:
+def test_a_port_named_ssh_is_probed_first() -> None:
     ports = [{"name": "ssh", "containerPort": 2200}]
     cluster = pending_cluster(
         worker={"spec": {"containers": [container(ports=ports)]}},
@@ -416,7 +414,7 @@ def test_a_port_that_the_template_calls_ssh_comes_first() -> None:
     assert cluster.decide().probes[0].ports == (2200, 22, 2222)
 
 
-def test_the_status_names_a_worker_that_is_late() -> None:
+def test_the_status_names_a_late_worker() -> None:
     cluster = pending_cluster(workers=6, launcherCreationPolicy="WaitForWorkersReady")
     up(cluster, "worker-0", "worker-2")
     left = cluster.decide().requeue_after_seconds
@@ -440,7 +438,7 @@ def test_the_status_names_a_worker_that_is_late() -> None:
 FETCH = Exit("fetch", 1, message="no such host", init=True)
 
 
-def test_an_init_container_that_fails_is_named() -> None:
+def test_the_status_names_a_failing_init_container() -> None:
     """Of workers and of the launcher, until the job runs."""
     cluster = pending_cluster()
     cluster.set_phase("Pending", "worker-1", exits=(FETCH,))
@@ -458,7 +456,7 @@ def test_an_init_container_that_fails_is_named() -> None:
     assert cluster.conditions == RUNNING
 
 
-def test_it_is_named_where_the_launcher_waits() -> None:
+def test_a_waiting_launcher_names_a_failing_init_container() -> None:
     cluster = pending_cluster(launcherCreationPolicy="WaitForWorkersReady")
     up(cluster, "worker-0")
     cluster.set_phase("Pending", "worker-1", exits=(FETCH,))
@@ -471,7 +469,7 @@ def test_it_is_named_where_the_launcher_waits() -> None:
     )
 
 
-def test_the_launcher_of_a_job_made_suspended_is_suspended() -> None:
+def test_the_launcher_of_a_job_that_is_created_suspended_is_suspended() -> None:
     cluster = pending_cluster(runPolicy={"suspend": True})
 
     assert cluster.created_pods == []
@@ -486,7 +484,7 @@ def test_the_launcher_of_a_job_made_suspended_is_suspended() -> None:
     assert cluster.status.start_time == cluster.now
 
 
-def test_it_waits_for_the_workers_when_it_is_resumed() -> None:
+def test_a_resumed_launcher_waits_for_the_workers() -> None:
     waits: dict[str, Any] = {"launcherCreationPolicy": "WaitForWorkersReady"}
     cluster = pending_cluster(runPolicy={"suspend": True}, **waits)
     suspended(cluster, False, **waits)
@@ -497,7 +495,7 @@ def test_it_waits_for_the_workers_when_it_is_resumed() -> None:
     assert launcher(cluster)["suspend"] is False
 
 
-def test_suspending_ends_the_pods() -> None:
+def test_suspending_deletes_the_pods() -> None:
     cluster = running(graceful=True)
     suspended(cluster)
     assert all(pod.deleting for pod in cluster.pods.values())
@@ -516,10 +514,10 @@ def test_suspending_ends_the_pods() -> None:
 @pytest.mark.parametrize(
     "has_start", [pytest.param(False, id="a new server"), pytest.param(True, id="an old server")]
 )
-def test_a_resumed_launcher_goes_where_the_spec_now_says(has_start: bool) -> None:
+def test_a_resumed_launcher_gets_the_current_node_placement(has_start: bool) -> None:
     """Labels are added to, what chooses a node is replaced; older servers take no other place while the Job has a start."""
-    cluster = running(launcher={"spec": {**PLACE, "tolerations": [{"key": "old"}]}})
-    suspended(cluster, launcher={"spec": PLACE})
+    cluster = running(launcher={"spec": {**PLACED_SPEC, "tolerations": [{"key": "old"}]}})
+    suspended(cluster, launcher={"spec": PLACED_SPEC})
     cluster.batch_jobs["pi-launcher"]["status"] = {"startTime": "2026-01-01T00:00:00Z"} if has_start else {}
     there = {
         "metadata": {"labels": {"queue": "blue"}},
@@ -536,7 +534,7 @@ def test_a_resumed_launcher_goes_where_the_spec_now_says(has_start: bool) -> Non
     assert "startTime" not in cluster.batch_jobs["pi-launcher"]["status"]
 
 
-def test_nothing_is_cleared_where_the_place_stays_the_same() -> None:
+def test_the_start_time_is_kept_if_the_node_placement_is_unchanged() -> None:
     cluster = running()
     suspended(cluster)
     cluster.batch_jobs["pi-launcher"]["status"] = {"startTime": "2026-01-01T00:00:00Z"}
@@ -546,7 +544,7 @@ def test_nothing_is_cleared_where_the_place_stays_the_same() -> None:
     assert "startTime" in cluster.batch_jobs["pi-launcher"]["status"]
 
 
-def test_a_job_that_cannot_be_run_fails_with_the_field_named() -> None:
+def test_an_invalid_job_fails_and_names_the_field() -> None:
     cluster = pending_cluster(workers=0)
 
     text = (
@@ -554,13 +552,13 @@ def test_a_job_that_cannot_be_run_fails_with_the_field_named() -> None:
         "without workers, leave Worker out and set runLauncherAsWorker"
     )
     assert cluster.conditions == "Created T, Failed T"
-    assert [(one.reason, one.message) for one in cluster.events] == [("ValidationError", text)]
+    assert [(event.reason, event.message) for event in cluster.events] == [("ValidationError", text)]
     assert cluster.counts == [Count.CREATED, Count.FAILED]
     assert cluster.created_pods == []
     assert cluster.extras == {}
 
 
-def test_a_job_that_runs_already_is_told_and_goes_on() -> None:
+def test_a_running_job_that_becomes_invalid_records_an_event_and_continues() -> None:
     cluster = running()
     cluster.update_spec(mpi_job(0))
     cluster.settle()
@@ -573,7 +571,7 @@ def test_a_job_that_runs_already_is_told_and_goes_on() -> None:
     assert cluster.conditions == "Created T, Running F, Succeeded T"
 
 
-def test_a_job_without_workers_is_told_what_that_means() -> None:
+def test_a_job_without_workers_gets_a_warning() -> None:
     cluster = pending_cluster(workers=None)
 
     assert cluster.events[0].message.endswith("add a Worker, or set runLauncherAsWorker.")
@@ -583,7 +581,7 @@ def test_a_job_without_workers_is_told_what_that_means() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "spec", "place"),
+    ("scheduler", "spec", "membership"),
     [
         pytest.param(
             "volcano",
@@ -599,14 +597,16 @@ def test_a_job_without_workers_is_told_what_that_means() -> None:
         ),
     ],
 )
-def test_gangs(scheduler: str, spec: dict[str, Any], place: tuple[str, str]) -> None:
+def test_pods_are_members_of_their_gang(
+    scheduler: str, spec: dict[str, Any], membership: tuple[str, str]
+) -> None:
     """Pods are made at once and told of their group; no group outlives the job."""
     cluster = running(options=Options(gang_scheduler=scheduler))
     template = launcher(cluster)["template"]
 
     assert cluster.group is not None
     assert cluster.group.spec.decode() == str(spec).replace("'", '"').replace(" ", "")
-    assert template["metadata"][place[0]][place[1]] == "pi"
+    assert template["metadata"][membership[0]][membership[1]] == "pi"
     assert template["spec"]["schedulerName"] == scheduler
     cluster.end_batch("Complete")
     cluster.settle()
@@ -614,7 +614,7 @@ def test_gangs(scheduler: str, spec: dict[str, Any], place: tuple[str, str]) -> 
 
 
 @pytest.mark.parametrize("scheduler", ["volcano", "other"])
-def test_a_group_has_none_of_the_job_s_annotations(scheduler: str) -> None:
+def test_a_pod_group_has_no_annotations_of_the_job(scheduler: str) -> None:
     """As mpi-operator makes it: they may be meant for whoever looks at the job alone."""
     cluster = InMemoryCluster(
         mpi_job(annotations={"example.com/a": "b"}),
@@ -640,7 +640,7 @@ def queue(cluster: InMemoryCluster) -> str | None:
         pytest.param({"annotations": {"scheduling.volcano.sh/queue-name": "night"}}, id="an annotation does"),
     ],
 )
-def test_a_group_moves_to_another_queue_with_its_job(later: dict[str, Any]) -> None:
+def test_a_pod_group_moves_to_another_queue_with_its_job(later: dict[str, Any]) -> None:
     cluster = running(
         options=Options(gang_scheduler="volcano"), runPolicy={"schedulingPolicy": {"queue": "day"}}
     )
@@ -652,7 +652,7 @@ def test_a_group_moves_to_another_queue_with_its_job(later: dict[str, Any]) -> N
     assert queue(cluster) == "night"
 
 
-def test_a_group_stays_in_its_queue_where_the_job_names_none() -> None:
+def test_a_pod_group_keeps_its_queue_if_the_job_names_none() -> None:
     """Volcano may have chosen it."""
     cluster = running(
         options=Options(gang_scheduler="volcano"), runPolicy={"schedulingPolicy": {"queue": "day"}}
@@ -726,7 +726,7 @@ def test_a_launcher_that_waits_again_after_a_suspension_is_no_member() -> None:
     assert members(cluster) == 2
 
 
-def test_a_template_s_restart_policy_is_said_to_be_overridden() -> None:
+def test_an_overridden_restart_policy_of_the_template_is_reported() -> None:
     cluster = pending_cluster(launcher={"spec": {"containers": [container()], "restartPolicy": "Always"}})
 
     assert cluster.reasons.count("SetPodTemplateRestartPolicy") == 1
@@ -737,7 +737,7 @@ PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 
 
 @given(data=st.data())
-def test_a_plan_that_has_come_true_leaves_nothing_to_do(data: st.DataObject) -> None:
+def test_an_applied_plan_leaves_nothing_to_do(data: st.DataObject) -> None:
     """Whatever happens to its pods, its launcher and its spec; nor does a job that is over come back."""
     draw = data.draw
     spec: dict[str, Any] = {

@@ -27,7 +27,7 @@ def launcher(account: str = "") -> Role:
     )
 
 
-def test_the_rules_name_each_pod() -> None:
+def test_the_rules_name_every_pod() -> None:
     names = ["hvd-worker-0", "hvd-worker-1"]
 
     assert rbac.rules(names) == [
@@ -36,7 +36,7 @@ def test_the_rules_name_each_pod() -> None:
     ]
 
 
-def test_no_pod_is_no_rule() -> None:
+def test_without_pods_there_are_no_rules() -> None:
     """A rule without names would be one for every pod of the namespace."""
     assert rbac.rules([]) == []
 
@@ -78,21 +78,21 @@ def test_account() -> None:
     }
 
 
-def test_only_an_account_that_the_template_names_may_be_somebody_elses() -> None:
+def test_only_an_account_that_the_template_names_may_have_another_owner() -> None:
     own, named = rbac.account(OWNER, HVD, launcher()), rbac.account(OWNER, HVD, launcher("trainer"))
 
     assert (own.name, own.write_mode) == ("hvd-launcher", WriteMode.APPLY)
     assert (named.name, named.write_mode) == ("trainer", WriteMode.CREATE_IF_ABSENT)
 
 
-def test_a_right_is_taken_away_where_it_is_there() -> None:
+def test_a_permission_is_revoked_only_if_it_exists() -> None:
     child = rbac.role(OWNER, HVD, [], WriteMode.UPDATE_IF_PRESENT)
 
     assert (child.write_mode, child.body()["rules"]) == (WriteMode.UPDATE_IF_PRESENT, [])
     assert child.version != rbac.role(OWNER, HVD, ["hvd-worker-0"]).version
 
 
-def test_nothing_else_is_made_without_the_right() -> None:
+def test_without_the_permission_nothing_else_is_created() -> None:
     children = (
         rbac.account(OWNER, HVD, launcher()),
         rbac.role(OWNER, HVD, ["hvd-worker-0"]),
@@ -103,7 +103,7 @@ def test_nothing_else_is_made_without_the_right() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "is_told"),
+    ("words", "is_reported"),
     [
         (
             'serviceaccounts is forbidden: User "x" cannot create resource "serviceaccounts" in API group ""',
@@ -117,10 +117,10 @@ def test_nothing_else_is_made_without_the_right() -> None:
         ('pods "hvd-worker-0" is forbidden: violates PodSecurity "restricted:latest"', False),
     ],
 )
-def test_a_right_that_is_missing_is_named_with_where_it_is(words: str, is_told: bool) -> None:
+def test_a_missing_permission_is_reported(words: str, is_reported: bool) -> None:
     event = rbac.missing_rights_event(words)
 
-    assert (event is not None) is is_told
+    assert (event is not None) is is_reported
     if event:
         assert event.reason == "MissingPermissions"
         assert (

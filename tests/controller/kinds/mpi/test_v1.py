@@ -62,7 +62,9 @@ DOUBLED = "MPIJobFailed"
         ),
     ],
 )
-def test_judge(policy: str, launcher: Counts, worker: Counts, expected: Verdict) -> None:
+def test_the_completion_rule_decides(
+    policy: str, launcher: Counts, worker: Counts, expected: Verdict
+) -> None:
     of = v1_job({"restartPolicy": policy}, {"restartPolicy": policy})
 
     assert V1.completion_rule(of, roles(of), {"Launcher": launcher, "Worker": worker}) == expected

@@ -48,7 +48,9 @@ class Play:
 
     async def conditions(self) -> str:
         status = (await self.on.get(RESOURCE, "hvd")).get("status") or {}
-        return ", ".join(f"{one['type']} {one['status'][0]}" for one in status.get("conditions") or ())
+        return ", ".join(
+            f"{condition['type']} {condition['status'][0]}" for condition in status.get("conditions") or ()
+        )
 
     async def named(self) -> list[str]:
         """The pods that the launcher may run ranks in; none without a Role."""
@@ -60,7 +62,7 @@ class Play:
         ]
 
     async def reasons(self) -> set[str]:
-        return {one["reason"] for one in await self.on.items(EVENTS)}
+        return {event["reason"] for event in await self.on.items(EVENTS)}
 
 
 @asynccontextmanager
@@ -73,13 +75,13 @@ async def playing(*rules: Rule, settings: Any = SETTINGS) -> AsyncIterator[Play]
 
 
 @pytest.mark.parametrize("workers", [1, 8, 64])
-async def test_the_calls_of_a_job_that_succeeds(workers: int) -> None:
+async def test_a_successful_job_takes_a_fixed_number_of_calls(workers: int) -> None:
     """A create for each child; the list of hosts once more, the right handed out and taken away; three statuses; the name looked up."""
     async with playing(settings=replace(SETTINGS, events="off")) as it:
         await it.submit(workers)
         await it.set_phase("Running")
         await it.set_phase("Succeeded", "hvd-launcher")
-        counts = Counter((one.verb, one.plural) for one in it.on.calls if one.verb != "watch")
+        counts = Counter((call.verb, call.plural) for call in it.on.calls if call.verb != "watch")
 
         assert await it.conditions() == "Created T, Running F, Succeeded T"
         assert counts == {
@@ -118,10 +120,10 @@ def foreign(resource: Resource, name: str) -> dict[str, Any]:
         (PODS, "hvd-launcher"),
         (PODS, "hvd-worker-1"),
     ],
-    ids=lambda one: one if isinstance(one, str) else one.kind,
+    ids=lambda value: value if isinstance(value, str) else value.kind,
 )
-async def test_a_name_that_somebody_else_has(resource: Resource, name: str) -> None:
-    """No right is handed out, no worker holds its GPUs for nothing, the job says what to do, and goes on when the name is free."""
+async def test_a_name_conflict_blocks_the_job(resource: Resource, name: str) -> None:
+    """The operator grants no permission and creates no worker; the job names the conflict and continues when the name is free."""
     async with playing() as it:
         before = await it.on.create(resource, foreign(resource, name))
         await it.submit()
@@ -131,7 +133,7 @@ async def test_a_name_that_somebody_else_has(resource: Resource, name: str) -> N
         assert await it.conditions() == "Running F, Created T"
         left = await it.on.get(resource, name)
         assert left["metadata"]["uid"] == before["metadata"]["uid"]
-        tried = {("create", "pods")} & {(one.verb, one.plural) for one in it.on.calls}
+        tried = {("create", "pods")} & {(call.verb, call.plural) for call in it.on.calls}
         assert not tried or name == "hvd-worker-1"
         assert await it.named() == []
 
@@ -142,7 +144,7 @@ async def test_a_name_that_somebody_else_has(resource: Resource, name: str) -> N
         assert await it.conditions() == "Created T, Running T"
 
 
-async def test_a_worker_whose_name_is_taken_meanwhile_is_not_named() -> None:
+async def test_a_worker_whose_name_is_taken_meanwhile_is_not_in_the_role() -> None:
     """Somebody is quicker than this controller: a pod of his gets no visit from the launcher."""
     async with playing() as it:
         await it.submit()
@@ -158,20 +160,20 @@ async def test_a_worker_whose_name_is_taken_meanwhile_is_not_named() -> None:
         assert "ErrResourceExists" in await it.reasons()
 
 
-async def test_an_account_that_the_template_names_is_taken_as_it_is() -> None:
+async def test_an_account_that_the_template_names_is_used_unchanged() -> None:
     async with playing() as it:
         before = await it.on.create(SERVICE_ACCOUNTS, foreign(SERVICE_ACCOUNTS, "trainer"))
         await it.submit(serviceAccountName="trainer")
 
         binding = await it.on.get(ROLE_BINDINGS, "hvd-launcher")
-        assert [one["name"] for one in binding["subjects"]] == ["trainer"]
+        assert [subject["name"] for subject in binding["subjects"]] == ["trainer"]
         assert (await it.on.get(SERVICE_ACCOUNTS, "trainer"))["metadata"] == before["metadata"]
         assert "hvd-launcher" not in await it.on.names(SERVICE_ACCOUNTS)
 
 
 @pytest.mark.parametrize("plural", ["serviceaccounts", "roles", "rolebindings"])
-async def test_a_right_that_the_controller_lacks(plural: str) -> None:
-    """The job says so, no launcher is made, and the server is asked ever more rarely."""
+async def test_a_missing_permission_of_the_controller_blocks_the_job(plural: str) -> None:
+    """The job reports it, no launcher is created, and retries become less frequent."""
     words = f'User "x" cannot create resource "{plural}"'
     async with playing(Rule(Refuse(403, "Forbidden", words), verb="create", plural=plural)) as it:
         await it.submit()
@@ -189,7 +191,7 @@ async def test_a_right_that_the_controller_lacks(plural: str) -> None:
 
 
 @pytest.mark.parametrize("plural", ["roles", "rolebindings", "configmaps", "pods"])
-async def test_an_answer_that_is_lost(plural: str) -> None:
+async def test_a_lost_response_is_repaired(plural: str) -> None:
     async with playing(Rule(Reset(committed=True), verb="create", plural=plural, times=1)) as it:
         await it.submit()
         await it.on.settle(60)
@@ -200,24 +202,24 @@ async def test_an_answer_that_is_lost(plural: str) -> None:
         assert await it.on.names(PODS) == ["hvd-launcher", "hvd-worker-0", "hvd-worker-1"]
 
 
-async def test_a_controller_that_starts_later_leaves_what_is_there() -> None:
+async def test_a_restarted_controller_leaves_existing_children_alone() -> None:
     resources = ((ROLES, "hvd-launcher"), (ROLE_BINDINGS, "hvd-launcher"), (CONFIG_MAPS, "hvd-config"))
     async with start_harness(crds=(RESOURCE,)) as on:
         async with running_controller(on, SETTINGS):
             it = Play(on)
             await it.submit()
             await it.set_phase("Running")
-        before = [await on.get(*one) for one in resources]
+        before = [await on.get(*resource) for resource in resources]
         on.faults.calls.clear()
         async with running_controller(on, SETTINGS):
             await on.settle(10)
 
-            assert [await on.get(*one) for one in resources] == before
-            assert [one.verb for one in on.calls if one.verb not in {"watch", "get", "list"}] == []
+            assert [await on.get(*resource) for resource in resources] == before
+            assert [call.verb for call in on.calls if call.verb not in {"watch", "get", "list"}] == []
 
 
-async def test_a_right_of_a_job_that_finished_while_nobody_looked_is_taken_away() -> None:
-    """As of one that training-operator has left behind."""
+async def test_the_permission_of_a_job_that_finished_unobserved_is_revoked() -> None:
+    """Such a job may remain from training-operator."""
     async with start_harness(crds=(RESOURCE,)) as on:
         it = Play(on)
         async with running_controller(on, SETTINGS):
@@ -233,7 +235,7 @@ async def test_a_right_of_a_job_that_finished_while_nobody_looked_is_taken_away(
 
 
 @pytest.mark.parametrize("finished", [False, True], ids=["a job that runs", "one that has finished"])
-async def test_rights_that_training_operator_has_handed_out_are_narrowed(finished: bool) -> None:
+async def test_permissions_that_training_operator_granted_are_narrowed(finished: bool) -> None:
     async with start_harness(crds=(RESOURCE,)) as on:
         it = Play(on)
         async with running_controller(on, SETTINGS):
@@ -262,7 +264,7 @@ ORPHAN = pytest.mark.parametrize("version", ["v1", "v1alpha2"])
 
 
 @ORPHAN
-async def test_no_right_outlives_a_job_that_is_deleted_without_its_children(version: str) -> None:
+async def test_no_permission_outlives_a_job_that_is_deleted_without_its_children(version: str) -> None:
     """Somebody else's pods may get the names that it is on. All children stay, as the user wants."""
     async with playing() as it:
         await it.submit(version=version)
@@ -278,8 +280,8 @@ async def test_no_right_outlives_a_job_that_is_deleted_without_its_children(vers
 
 
 @ORPHAN
-async def test_nor_where_the_deletion_was_not_seen(version: str) -> None:
-    """The job is gone when its watch is whole again; meanwhile no pod is known to be its own."""
+async def test_no_permission_outlives_a_job_whose_deletion_was_not_observed(version: str) -> None:
+    """The job is gone when its watch is complete again; meanwhile no pod is known to be its own."""
     async with playing() as it:
         await it.submit(version=version)
         await it.set_phase("Running")
@@ -291,7 +293,7 @@ async def test_nor_where_the_deletion_was_not_seen(version: str) -> None:
         assert await it.named() == []
 
 
-async def test_a_right_that_cannot_be_taken_away_at_once_is_taken_away_later() -> None:
+async def test_a_permission_that_cannot_be_revoked_at_once_is_revoked_later() -> None:
     rule = Rule(Refuse(500, "InternalError"), verb="patch", plural="roles", times=2)
     async with playing() as it:
         await it.submit()
@@ -304,7 +306,7 @@ async def test_a_right_that_cannot_be_taken_away_at_once_is_taken_away_later() -
         assert await it.named() == []
 
 
-async def test_somebody_else_s_role_of_that_name_keeps_its_rules() -> None:
+async def test_a_foreign_role_of_that_name_keeps_its_rules() -> None:
     async with playing() as it:
         await it.submit()
         await it.set_phase("Running")
@@ -317,7 +319,7 @@ async def test_somebody_else_s_role_of_that_name_keeps_its_rules() -> None:
         assert (await it.on.get(ROLES, "hvd-launcher"))["rules"] == [rule]
 
 
-async def test_a_job_that_has_finished_costs_nothing_more_when_it_goes() -> None:
+async def test_deleting_a_finished_job_causes_no_writes() -> None:
     """Its right was taken away when it ended."""
     async with playing() as it:
         await it.submit()
@@ -327,10 +329,10 @@ async def test_a_job_that_has_finished_costs_nothing_more_when_it_goes() -> None
         await it.on.delete(RESOURCE, "hvd")
         await it.on.settle(5)
 
-        assert [one.verb for one in it.on.calls if one.verb not in {"watch", "get", "list"}] == []
+        assert [call.verb for call in it.on.calls if call.verb not in {"watch", "get", "list"}] == []
 
 
-async def test_a_controller_that_starts_while_the_job_is_being_orphaned_empties_its_role(
+async def test_a_controller_that_starts_while_the_job_is_orphaned_empties_its_role(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """While the Role still says whose it is: later nobody can know. Another finalizer stands for the one that is soon gone."""

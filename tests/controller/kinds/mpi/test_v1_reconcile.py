@@ -61,7 +61,7 @@ def members(cluster: InMemoryCluster) -> int:
     return int(msgspec.json.decode(cluster.group.spec)["minMember"])
 
 
-def test_first_the_workers_then_the_right_and_the_launcher() -> None:
+def test_workers_are_created_before_the_permission_and_the_launcher() -> None:
     cluster = InMemoryCluster(v1_job(), kind=V1)
 
     first = cluster.step()
@@ -79,7 +79,7 @@ def test_first_the_workers_then_the_right_and_the_launcher() -> None:
     assert not second.again
 
 
-def test_all_names_are_known_to_be_the_job_s_before_there_is_a_worker() -> None:
+def test_names_of_support_objects_are_checked_before_the_first_worker() -> None:
     """A worker would hold its GPUs for as long as somebody else has the name of the launcher or of what it needs."""
     cluster = InMemoryCluster(v1_job(), kind=V1)
 
@@ -96,7 +96,7 @@ def test_all_names_are_known_to_be_the_job_s_before_there_is_a_worker() -> None:
     assert not [child for child in cluster.decide().create if child.resource == PODS and child.first]
 
 
-def test_what_the_right_needs_goes_before_the_pods() -> None:
+def test_objects_of_the_permission_are_created_before_the_pods() -> None:
     """In the order of the waves: without account, Role and binding there is no launcher."""
     cluster = InMemoryCluster(v1_job(), kind=V1)
     cluster.step()
@@ -106,19 +106,19 @@ def test_what_the_right_needs_goes_before_the_pods() -> None:
     assert waves == {"ServiceAccount": 1, "ConfigMap": 1, "Role": 1, "RoleBinding": 2, "Pod": 0}
 
 
-def test_a_worker_that_cannot_be_made_is_no_right() -> None:
+def test_a_worker_that_cannot_be_created_is_not_in_the_role() -> None:
     """As when somebody else's pod has its name."""
     cluster = InMemoryCluster(v1_job(), kind=V1)
 
     for _ in range(3):
         plan = cluster.decide()
-        cluster.apply(replace(plan, create=tuple(one for one in plan.create if one.name != "pi-worker-1")))
+        cluster.apply(replace(plan, create=tuple(child for child in plan.create if child.name != "pi-worker-1")))
 
-    assert [one.name for one in cluster.decide().create if one.resource == PODS] == ["pi-worker-1"]
+    assert [child.name for child in cluster.decide().create if child.resource == PODS] == ["pi-worker-1"]
     assert named(cluster) == []
 
 
-def test_a_worker_that_has_gone_is_not_named_until_the_new_one_is_there() -> None:
+def test_a_deleted_worker_is_not_in_the_role_until_it_is_replaced() -> None:
     cluster = running()
     cluster.remove("worker-1")
 
@@ -131,14 +131,14 @@ def test_a_worker_that_has_gone_is_not_named_until_the_new_one_is_there() -> Non
     assert cluster.conditions == "Created T, Running T"
 
 
-def test_no_workers_is_a_role_without_rules() -> None:
+def test_the_role_without_workers_has_no_rules() -> None:
     cluster = pending_cluster(workers=None)
 
     assert cluster.created_pods == ["pi-launcher"]
     assert cluster.extras["Role/pi-launcher"]["rules"] == []
 
 
-def test_scaling_moves_role_and_hostfile() -> None:
+def test_scaling_changes_role_and_hostfile() -> None:
     cluster = running()
 
     cluster.update_spec(v1_job(workers=4))
@@ -155,7 +155,7 @@ def test_scaling_moves_role_and_hostfile() -> None:
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_the_right_ends_with_the_job(phase: str) -> None:
+def test_the_permission_ends_with_the_job(phase: str) -> None:
     cluster = running()
 
     cluster.set_phase(phase, "launcher", code=0 if phase == "Succeeded" else 1)
@@ -165,7 +165,7 @@ def test_the_right_ends_with_the_job(phase: str) -> None:
     assert sorted(cluster.pods) == ["pi-launcher", *WORKERS]
 
 
-def test_the_right_ends_while_the_job_is_suspended() -> None:
+def test_the_permission_ends_when_the_job_is_suspended() -> None:
     cluster = running()
 
     cluster.update_spec(v1_job(runPolicy={"suspend": True}))
@@ -178,14 +178,14 @@ def test_the_right_ends_while_the_job_is_suspended() -> None:
     assert sorted(cluster.pods) == ["pi-launcher", *WORKERS]
 
 
-def test_a_job_that_is_created_suspended_has_nothing() -> None:
+def test_a_job_that_is_created_suspended_has_no_children() -> None:
     cluster = pending_cluster(runPolicy={"suspend": True})
 
     assert (cluster.extras, cluster.pods) == ({}, {})
     assert cluster.conditions == "Created T, Suspended T"
 
 
-def test_a_gang_that_waits_has_nothing() -> None:
+def test_a_waiting_gang_has_no_children() -> None:
     cluster = pending_cluster(options=Options(gang_scheduler="volcano"))
     assert (cluster.extras, cluster.pods) == ({}, {})
 
@@ -196,7 +196,7 @@ def test_a_gang_that_waits_has_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "warned"),
+    ("scheduler_names", "warned"),
     [
         pytest.param(("", ""), True, id="no template names a scheduler"),
         pytest.param(("mine", ""), True, id="one names another"),
@@ -204,10 +204,13 @@ def test_a_gang_that_waits_has_nothing() -> None:
         pytest.param(("volcano", "mine"), True, id="one names that of gangs, one another"),
     ],
 )
-def test_a_gang_is_warned_unless_a_template_names_its_scheduler(asked: tuple[str, str], warned: bool) -> None:
+def test_a_gang_gets_a_warning_unless_a_template_names_its_scheduler(
+    scheduler_names: tuple[str, str], warned: bool
+) -> None:
     """As by the original, whose test is whether a template names the scheduler of gangs; and where a pod will run elsewhere."""
     specs = [
-        {"spec": {"containers": [container()], **({"schedulerName": one} if one else {})}} for one in asked
+        {"spec": {"containers": [container()], **({"schedulerName": name} if name else {})}}
+        for name in scheduler_names
     ]
     options = Options(gang_scheduler="volcano")
     cluster = pending_cluster(options=options, launcher=specs[0], worker=specs[1])
@@ -227,7 +230,7 @@ def test_a_gang_is_warned_unless_a_template_names_its_scheduler(asked: tuple[str
         ),
     ],
 )
-def test_a_launcher_that_waits_for_its_workers_is_a_member_of_their_gang_from_when_it_is_made(
+def test_a_launcher_that_waits_for_its_workers_joins_their_gang_when_it_is_created(
     options: Options, fields: dict[str, Any]
 ) -> None:
     cluster = pending_cluster(options=replace(options, gang_scheduler="other"), **fields)
@@ -240,7 +243,7 @@ def test_a_launcher_that_waits_for_its_workers_is_a_member_of_their_gang_from_wh
     assert members(cluster) == 3
 
 
-def test_a_launcher_that_waits_for_nobody_is_a_member_from_the_start() -> None:
+def test_a_launcher_that_does_not_wait_is_a_member_from_the_start() -> None:
     cluster = InMemoryCluster(v1_job(), kind=V1, options=Options(gang_scheduler="other"))
 
     cluster.step()
@@ -248,7 +251,7 @@ def test_a_launcher_that_waits_for_nobody_is_a_member_from_the_start() -> None:
     assert (cluster.created_pods, members(cluster)) == (WORKERS, 3)
 
 
-def test_a_start_writes_the_list_of_hosts_twice() -> None:
+def test_a_start_writes_the_host_list_twice() -> None:
     cluster = pending_cluster()
     assert hosts(cluster) == "#!/bin/sh"
     cluster.set_phase("Running", "worker-1", ready=True, running_since=cluster.now)
@@ -261,7 +264,7 @@ def test_a_start_writes_the_list_of_hosts_twice() -> None:
     assert hosts(cluster) == "#!/bin/sh\necho pi-worker-0:1\necho pi-worker-1:1"
 
 
-def test_workers_that_have_rested_are_told_of_without_the_others() -> None:
+def test_settled_workers_are_advertised_without_the_others() -> None:
     cluster = pending_cluster()
     cluster.set_phase("Running", "worker-1", ready=True, running_since=cluster.now)
     due = cluster.step().requeue_after_seconds
@@ -339,8 +342,8 @@ def test_an_exit_code_of_the_programs_own_fails_the_job() -> None:
     assert cluster.conditions == "Created T, Running F, Failed T"
 
 
-def test_a_worker_that_somebody_removes_is_made_again() -> None:
-    """While it terminates it still counts as active."""
+def test_a_deleted_worker_is_created_again() -> None:
+    """A terminating worker still counts as active."""
     cluster = running(graceful=True)
     cluster.remove("worker-1")
     cluster.settle()
@@ -373,7 +376,7 @@ def test_a_launcher_may_wait_for_its_workers(annotations: dict[str, str] | None,
     assert cluster.created_pods == [*WORKERS, "pi-launcher"]
 
 
-def test_workers_that_are_late_are_named() -> None:
+def test_the_status_names_late_workers() -> None:
     cluster = pending_cluster(workers=5, options=Options(of_kinds=(MPIOptions(wait_for_workers=True),)))
     cluster.set_phase("Running", "worker-1", ready=True)
     assert cluster.step().requeue_after_seconds == LATE_SECONDS
@@ -388,7 +391,7 @@ def test_workers_that_are_late_are_named() -> None:
     assert first.message == "The launcher waits for pi-worker-0, pi-worker-2, pi-worker-3 and 1 more."
 
 
-def test_an_init_container_that_fails_is_named() -> None:
+def test_the_status_names_a_failing_init_container() -> None:
     cluster = pending_cluster()
     cluster.set_phase("Pending", "worker-1", exits=(Exit("fetch", 1, init=True),))
     cluster.settle()
@@ -398,7 +401,7 @@ def test_an_init_container_that_fails_is_named() -> None:
     assert first.message == "Pods do not start: init container fetch of pi-worker-1 exited with code 1."
 
 
-def test_a_role_that_the_spec_loses_while_the_job_runs_does_not_end_it() -> None:
+def test_removing_a_role_from_the_spec_does_not_end_the_job() -> None:
     cluster = running()
     job = v1_job()
     assert job.spec.mpi_replica_specs
@@ -411,7 +414,7 @@ def test_a_role_that_the_spec_loses_while_the_job_runs_does_not_end_it() -> None
     assert sorted(cluster.pods) == ["pi-launcher", *WORKERS]
 
 
-def test_hosts_are_ordered_by_place_if_places_are_known() -> None:
+def test_hosts_are_ordered_by_topology_label() -> None:
     cluster = pending_cluster(workers=3, options=Options(of_kinds=(MPIOptions(topology_label="rack"),)))
     assert cluster.created_pods == [*WORKERS, "pi-worker-2"]
 

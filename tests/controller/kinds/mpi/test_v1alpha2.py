@@ -102,9 +102,12 @@ def test_distribution(said: str | None, between: str, variables: list[str]) -> N
 
     assert data["hostfile"] == f"pi-worker-0{between}2\npi-worker-1{between}2\n"
     assert sorted(data) == ["hostfile", "kubexec.sh"]
-    assert [one["name"] for one in env][:2] == variables
-    assert [one["value"] for one in env][:2] == ["/etc/mpi/kubexec.sh", "/etc/mpi/hostfile"]
-    assert [one["name"] for one in env][-2:] == ["NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"]
+    assert [variable["name"] for variable in env][:2] == variables
+    assert [variable["value"] for variable in env][:2] == ["/etc/mpi/kubexec.sh", "/etc/mpi/hostfile"]
+    assert [variable["name"] for variable in env][-2:] == [
+        "NVIDIA_VISIBLE_DEVICES",
+        "NVIDIA_DRIVER_CAPABILITIES",
+    ]
 
 
 def test_hydra_calls_its_agent_with_options_of_ssh() -> None:
@@ -127,7 +130,7 @@ def test_restarts(given: str | None, expected: str) -> None:
     assert worker(job)["spec"]["restartPolicy"] == "Always"
 
 
-def test_labels_of_then_and_now() -> None:
+def test_pods_have_the_old_and_the_new_labels() -> None:
     labels = worker(old_job())["metadata"]["labels"]
 
     assert labels == {
@@ -149,11 +152,11 @@ def test_the_launcher_runs_as_its_own_account() -> None:
     assert body["spec"]["serviceAccountName"] == "pi-launcher"
     assert body["metadata"]["annotations"] == {"a": "b"}
     assert set(body["metadata"]) == {"annotations", "labels"}
-    (config,) = [one for one in body["spec"]["volumes"] if "configMap" in one]
-    assert [one["key"] for one in config["configMap"]["items"]] == ["kubexec.sh", "hostfile"]
+    (config,) = [volume for volume in body["spec"]["volumes"] if "configMap" in volume]
+    assert [item["key"] for item in config["configMap"]["items"]] == ["kubexec.sh", "hostfile"]
 
 
-def test_first_the_workers_then_the_right_and_the_launcher() -> None:
+def test_workers_are_created_before_the_permission_and_the_launcher() -> None:
     cluster = InMemoryCluster(old_job(), kind=V1ALPHA2)  # type: ignore[arg-type]  # has no use for the rest
 
     assert cluster.step().again
@@ -173,7 +176,7 @@ def test_first_the_workers_then_the_right_and_the_launcher() -> None:
     assert cluster.extras["Role/pi-launcher"]["rules"][1]["resourceNames"] == WORKERS
 
 
-def test_a_launcher_that_is_tried_again() -> None:
+def test_a_failed_launcher_is_retried() -> None:
     cluster = running()
     assert cluster.conditions == "Created T, Running T"
 
@@ -187,7 +190,7 @@ def test_a_launcher_that_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize(("policy", "left"), [("All", []), ("Running", []), ("None", WORKERS)])
-def test_the_end(policy: str, left: list[str]) -> None:
+def test_the_clean_policy_decides_which_pods_stay(policy: str, left: list[str]) -> None:
     cluster = running(cleanPodPolicy=policy)
 
     cluster.end_batch("Complete")
@@ -198,7 +201,7 @@ def test_the_end(policy: str, left: list[str]) -> None:
     assert cluster.extras["Role/pi-launcher"]["rules"] == []
 
 
-def test_no_right_while_suspended() -> None:
+def test_a_suspended_job_has_no_permission() -> None:
     cluster = running()
 
     cluster.update_spec(old_job(runPolicy={"suspend": True}))
@@ -211,7 +214,7 @@ def test_no_right_while_suspended() -> None:
     assert not next(iter(cluster.batch_jobs.values()))["spec"].get("suspend")
 
 
-def test_without_workers() -> None:
+def test_a_job_without_workers_runs() -> None:
     cluster = pending_cluster(workers=None)
 
     assert list(cluster.batch_jobs) == ["pi-launcher"]
@@ -228,7 +231,7 @@ def taken_over(**fields: Any) -> InMemoryCluster:
     return cluster
 
 
-def test_what_the_original_has_started_goes_on() -> None:
+def test_a_job_that_the_original_started_continues() -> None:
     cluster = taken_over(cleanPodPolicy="All")
     assert (cluster.created_pods, list(cluster.batch_jobs), list(cluster.extras)) == (
         [],
@@ -244,13 +247,13 @@ def test_what_the_original_has_started_goes_on() -> None:
     assert "pi-worker" not in cluster.extras
 
 
-def test_what_the_original_has_started_goes_on_in_the_new_form_after_a_suspension() -> None:
+def test_a_job_that_the_original_started_is_migrated_after_a_suspension() -> None:
     cluster = taken_over()
 
     cluster.update_spec(old_job(runPolicy={"suspend": True}))
     plan = cluster.decide()
 
-    assert [(one.resource.kind, one.name, one.uid) for one in plan.delete] == [
+    assert [(deletion.resource.kind, deletion.name, deletion.uid) for deletion in plan.delete] == [
         ("Job", "pi-launcher", "old"),
         ("StatefulSet", "pi-worker", ""),
     ]

@@ -50,7 +50,7 @@ def test_example_12_launcher() -> None:
     assert body["metadata"]["ownerReferences"][0]["apiVersion"] == "kubeflow.org/v1"
     assert body["spec"]["serviceAccountName"] == "hvd-launcher"
     assert body["spec"]["initContainers"][0]["image"] == "kubeflow/kubectl-delivery:latest"
-    assert [(one["name"], one["value"]) for one in container["env"]] == [
+    assert [(variable["name"], variable["value"]) for variable in container["env"]] == [
         ("OMPI_MCA_plm_rsh_agent", "/etc/mpi/kubexec.sh"),
         ("OMPI_MCA_orte_default_hostfile", "/etc/mpi/hostfile"),
         ("NVIDIA_VISIBLE_DEVICES", ""),
@@ -67,22 +67,22 @@ def test_a_launcher_with_gpus_keeps_them() -> None:
         "containers"
     ][0]["env"]
 
-    assert not any(one["name"].startswith("NVIDIA") for one in env)
+    assert not any(variable["name"].startswith("NVIDIA") for variable in env)
 
 
 @pytest.mark.parametrize(
     "name", ["I_MPI_HYDRA_BOOTSTRAP", "I_MPI_HYDRA_BOOTSTRAP_EXEC", "PRTE_MCA_plm_ssh_agent"]
 )
-def test_what_the_user_says_to_intel_mpi_and_open_mpi_5_stands(name: str) -> None:
+def test_variables_of_the_user_for_intel_mpi_and_open_mpi_5_win(name: str) -> None:
     env = launcher_of(v1_job({"template": v1_template(env=[{"name": name, "value": "mine"}])}))["spec"][
         "containers"
     ][0]["env"]
 
-    assert [one["value"] for one in env if one["name"] == name] == ["mine"]
+    assert [variable["value"] for variable in env if variable["name"] == name] == ["mine"]
 
 
 @pytest.mark.parametrize("policy", ["ExitCode"])
-def test_the_kubelet_restarts_nothing_that_the_operator_restarts(policy: str) -> None:
+def test_pods_that_the_operator_restarts_have_restart_policy_never(policy: str) -> None:
     of = v1_job({"restartPolicy": policy}, {"restartPolicy": policy})
 
     assert launcher_of(of)["spec"]["restartPolicy"] == "Never"

@@ -26,7 +26,9 @@ def test_example_12_config() -> None:
         pytest.param({"cleanPodPolicy": "All"}, "Running", "All", id="runPolicy goes first"),
     ],
 )
-def test_policy_of_cleaning_up(run_policy: dict[str, Any], older: str | None, expected: str | None) -> None:
+def test_the_clean_pod_policy_is_read_from_both_fields(
+    run_policy: dict[str, Any], older: str | None, expected: str | None
+) -> None:
     of = v1_job(runPolicy={**run_policy, "backoffLimit": 3}, cleanPodPolicy=older)
 
     assert v1spec.run_policy(of).clean_pod_policy == expected
@@ -43,7 +45,7 @@ def test_defaults() -> None:
 
 
 def problems(of: MPIJob, **options: Any) -> list[str]:
-    return [str(one) for one in v1spec.problems(of, Options(**options))]
+    return [str(problem) for problem in v1spec.problems(of, Options(**options))]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def problems(of: MPIJob, **options: Any) -> list[str]:
         ),
     ],
 )
-def test_what_cannot_be_run(of: MPIJob, expected: str) -> None:
+def test_an_invalid_job_has_a_problem(of: MPIJob, expected: str) -> None:
     assert problems(of) == [expected]
 
 
@@ -119,7 +121,7 @@ def test_what_cannot_be_run(of: MPIJob, expected: str) -> None:
         ),
     ],
 )
-def test_what_can_be_run(of: MPIJob) -> None:
+def test_a_valid_job_has_no_problems(of: MPIJob) -> None:
     assert problems(of) == []
 
 

@@ -27,7 +27,7 @@ LAUNCHER_FIRST = "pi-launcher.pi.hpc.svc slots=2\n"
 
 
 def running(*indices: int) -> Snapshot:
-    return Snapshot(pods=tuple(pod(index=one, job="pi", ready=True) for one in indices))
+    return Snapshot(pods=tuple(pod(index=index, job="pi", ready=True) for index in indices))
 
 
 def data(job: MPIJob, snapshot: Snapshot | None = None, **options: Any) -> dict[str, str]:
@@ -45,7 +45,7 @@ def launcher_spec(job: MPIJob) -> dict[str, Any]:
 
 
 def env(spec: dict[str, Any]) -> dict[str, str]:
-    return {one["name"]: one["value"] for one in spec["containers"][0]["env"]}
+    return {variable["name"]: variable["value"] for variable in spec["containers"][0]["env"]}
 
 
 @pytest.mark.parametrize(
@@ -90,10 +90,11 @@ def test_discovery(up: tuple[int, ...], fields: dict[str, Any], hosts: str) -> N
     assert data(mpi_job(**fields), running(*up))["discover_hosts.sh"] == f"#!/bin/sh\n{hosts}"
 
 
-def test_what_a_job_has_besides_pods() -> None:
+def test_support_objects_of_a_job() -> None:
     job = mpi_job()
     bodies = {
-        one.resource.kind: one.body() for one in support_objects(job, roles(job), Snapshot(), NOON, Options())
+        child.resource.kind: child.body()
+        for child in support_objects(job, roles(job), Snapshot(), NOON, Options())
     }
 
     assert {kind: body["metadata"]["name"] for kind, body in bodies.items()} == {
@@ -117,15 +118,15 @@ def test_what_a_job_has_besides_pods() -> None:
     assert bodies["Secret"]["type"] == "kubernetes.io/ssh-auth"
 
 
-def test_the_lists_have_one_version_as_long_as_they_say_the_same() -> None:
+def test_equal_host_lists_have_the_same_version() -> None:
     job = mpi_job()
     versions = [
         next(
-            one.version
-            for one in support_objects(job, roles(job), seen, NOON, Options())
-            if one.name == "pi-config"
+            child.version
+            for child in support_objects(job, roles(job), snapshot, NOON, Options())
+            if child.name == "pi-config"
         )
-        for seen in (Snapshot(), Snapshot(), running(0, 1))
+        for snapshot in (Snapshot(), Snapshot(), running(0, 1))
     ]
 
     assert versions[0] == versions[1] != versions[2]
@@ -145,7 +146,7 @@ def test_a_worker() -> None:
     assert spec["dnsConfig"] == {"searches": ["pi.hpc.svc.cluster.local"]}
     assert spec["containers"][0]["volumeMounts"] == [{"name": "ssh-auth", "mountPath": "/root/.ssh"}]
     assert env(spec) == {"K_MPI_JOB_ROLE": "worker"}
-    assert [one["name"] for one in spec["volumes"]] == ["ssh-auth"]
+    assert [volume["name"] for volume in spec["volumes"]] == ["ssh-auth"]
 
 
 def test_where_the_launcher_is_a_worker_indices_begin_with_it() -> None:
@@ -174,7 +175,7 @@ def test_a_worker_without_a_command_is_an_ssh_server(
     assert worker_spec(mpi_job(worker={"spec": spec}))["containers"][0].get("command") == command
 
 
-def test_what_the_template_says_stays() -> None:
+def test_fields_of_the_template_are_preserved() -> None:
     template: dict[str, Any] = {
         "metadata": {"labels": {"team": "x"}, "annotations": {"note": "y"}},
         "spec": {
@@ -199,8 +200,8 @@ def test_what_the_template_says_stays() -> None:
     }
     assert spec["dnsPolicy"] == "ClusterFirstWithHostNet"
     assert spec["resourceClaims"] == template["spec"]["resourceClaims"]
-    assert [one["name"] for one in spec["volumes"]] == ["d", "ssh-auth"]
-    assert [one["name"] for one in spec["containers"][0]["volumeMounts"]] == ["d", "ssh-auth"]
+    assert [volume["name"] for volume in spec["volumes"]] == ["d", "ssh-auth"]
+    assert [mount["name"] for mount in spec["containers"][0]["volumeMounts"]] == ["d", "ssh-auth"]
     assert "ssh-auth" not in str(template)
 
 
@@ -214,8 +215,8 @@ def test_what_the_template_says_stays() -> None:
         pytest.param({"sshAuthMountPath": "/keys", "user": 1000}, None, id="a user, elsewhere"),
     ],
 )
-def test_who_may_read_the_keys(fields: dict[str, Any], mode: int | None) -> None:
-    """ssh refuses a key of root's that others may read; another user could not read one that only root may."""
+def test_the_mode_of_the_keys_follows_the_user(fields: dict[str, Any], mode: int | None) -> None:
+    """ssh rejects a key of root that others can read; another user cannot read a key that only root can read."""
     user = fields.pop("user", None)
     context = {} if user is None else {"securityContext": {"runAsUser": user}}
     template = {"spec": {"containers": [container()], **context}}
@@ -230,8 +231,8 @@ def test_a_private_key_for_the_launcher_alone() -> None:
     (volume,) = worker_spec(job, of_kinds=(MPIOptions(launcher_only_key=True),))["volumes"]
     spec = launcher(job, roles(job), options)["spec"]
 
-    assert [one["path"] for one in volume["secret"]["items"]] == ["id_rsa.pub", "authorized_keys"]
-    assert "id_rsa" in [one["path"] for one in spec["volumes"][0]["secret"]["items"]]
+    assert [item["path"] for item in volume["secret"]["items"]] == ["id_rsa.pub", "authorized_keys"]
+    assert "id_rsa" in [volume["path"] for volume in spec["volumes"][0]["secret"]["items"]]
     assert env(spec)["OMPI_MCA_plm_rsh_no_tree_spawn"] == "1"
     assert "OMPI_MCA_plm_rsh_no_tree_spawn" not in env(launcher_spec(job))
 
@@ -257,7 +258,9 @@ def test_a_private_key_for_the_launcher_alone() -> None:
         pytest.param("MPICH", ["HYDRA_HOST_FILE", "HYDRA_LAUNCH_EXTRA_ARGS"], id="MPICH"),
     ],
 )
-def test_the_launcher_s_variables(implementation: str | None, names: list[str]) -> None:
+def test_the_launcher_has_the_variables_of_its_implementation(
+    implementation: str | None, names: list[str]
+) -> None:
     given = list(env(launcher_spec(mpi_job(mpiImplementation=implementation))))
 
     assert given[: len(names) + 3] == [
@@ -269,7 +272,7 @@ def test_the_launcher_s_variables(implementation: str | None, names: list[str]) 
     assert all(name.startswith(("PRTE_MCA_", "HYDRA_LAUNCHER_")) for name in given[len(names) + 3 :])
 
 
-def test_open_mpi_5_is_told_as_well() -> None:
+def test_the_launcher_has_the_variables_of_open_mpi_5() -> None:
     given = env(launcher_spec(mpi_job()))
 
     assert given["PRTE_MCA_prte_default_hostfile"] == "/etc/mpi/hostfile"
@@ -277,34 +280,34 @@ def test_open_mpi_5_is_told_as_well() -> None:
     assert given["PRTE_MCA_prte_set_default_slots"] == "2"
 
 
-def test_mpich_is_told_by_the_name_that_it_reads_as_well() -> None:
+def test_the_launcher_has_the_variable_that_mpich_reads() -> None:
     given = env(launcher_spec(mpi_job(mpiImplementation="MPICH")))
 
     assert given["HYDRA_LAUNCHER_EXTRA_ARGS"] == "-o ConnectionAttempts=10"
 
 
-def test_a_variable_of_the_user_s_is_left_alone() -> None:
+def test_a_variable_of_the_user_is_unchanged() -> None:
     theirs = [{"name": "OMPI_MCA_plm_rsh_args", "value": "-p 2222"}]
     job = mpi_job(launcher={"spec": {"containers": [container(env=theirs)]}})
 
     assert env(launcher_spec(job))["OMPI_MCA_plm_rsh_args"] == "-p 2222"
-    assert [one["name"] for one in launcher_spec(job)["containers"][0]["env"]].count(
+    assert [variable["name"] for variable in launcher_spec(job)["containers"][0]["env"]].count(
         "OMPI_MCA_plm_rsh_args"
     ) == 1
 
 
 @pytest.mark.parametrize("name", ["K_MPI_JOB_ROLE", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"])
-def test_a_variable_of_the_operator_s_goes_over_the_user_s(name: str) -> None:
+def test_some_variables_override_those_of_the_user(name: str) -> None:
     template = {"spec": {"containers": [container(env=[{"name": name, "value": "theirs"}])]}}
     spec = launcher_spec(mpi_job(launcher=template))
 
     assert env(spec) == env(launcher_spec(mpi_job()))
-    assert [one["name"] for one in spec["containers"][0]["env"]].count(name) == 1
+    assert [variable["name"] for variable in spec["containers"][0]["env"]].count(name) == 1
     beside = launcher_spec(mpi_job(launcher=template, runLauncherAsWorker=True))
     assert (env(beside)[name] == "theirs") is name.startswith("NVIDIA")
 
 
-def test_the_container_that_kubectl_takes_is_the_one_with_mpi() -> None:
+def test_the_default_container_of_kubectl_is_the_mpi_container() -> None:
     template = {
         "metadata": {"annotations": {"kubectl.kubernetes.io/default-container": "mpi"}},
         "spec": {"containers": [container("sidecar"), container("mpi")]},
@@ -326,7 +329,7 @@ def test_the_container_that_kubectl_takes_is_the_one_with_mpi() -> None:
         pytest.param("soon", None, False, False, id="an annotation that means nothing"),
     ],
 )
-def test_whether_the_launcher_waits(
+def test_the_creation_policy_or_annotation_makes_the_launcher_wait(
     annotation: str | None, policy: str | None, flag: bool, expected: bool
 ) -> None:
     required_annotations = {"kubeflow.org/mpi-wait-for-workers": annotation} if annotation else None
@@ -335,7 +338,7 @@ def test_whether_the_launcher_waits(
     assert should_wait_for_workers(job, Options(of_kinds=(MPIOptions(wait_for_workers=flag),))) is expected
 
 
-def test_where_else_a_scheduling_policy_is_said() -> None:
+def test_a_scheduling_policy_is_read_from_the_spec_too() -> None:
     template = {"spec": {"containers": [container()], "priorityClassName": "high"}}
     required_annotations = {"scheduling.volcano.sh/queue-name": "blue"}
     policy = normal(
@@ -347,7 +350,7 @@ def test_where_else_a_scheduling_policy_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "place"),
+    ("name", "slot"),
     [
         pytest.param("pi-worker-0", ("worker", 0), id="a worker"),
         pytest.param("pi-worker-10", ("worker", 10), id="the eleventh"),
@@ -357,8 +360,8 @@ def test_where_else_a_scheduling_policy_is_said() -> None:
         pytest.param("other-worker-0", None, id="another job's"),
     ],
 )
-def test_places(name: str, place: tuple[str, int] | None) -> None:
+def test_names_give_the_slot_of_a_pod(name: str, slot: tuple[str, int] | None) -> None:
     row = Pod("hpc", name, "uid", 1, role="launcher", index=7)
 
-    assert V2BETA1.place("pi", row) == place
+    assert V2BETA1.place("pi", row) == slot
     assert BATCH_JOBS in V2BETA1.children

@@ -39,7 +39,7 @@ class Play:
 
     def __init__(self, on: Harness) -> None:
         self.on = on
-        self.watched = {one.plural for one in on.calls if one.verb == "watch"}
+        self.watched = {call.plural for call in on.calls if call.verb == "watch"}
         """What the controller has begun to watch."""
 
     async def submit(
@@ -79,7 +79,7 @@ class Play:
 
     async def end(self, phase: str = "Succeeded", code: int = 0) -> None:
         """The launcher's pod ends."""
-        (name,) = [one for one in await self.on.names(PODS) if "launcher" in one]
+        (name,) = [pod for pod in await self.on.names(PODS) if "launcher" in pod]
         state = {
             "name": "mpi",
             "image": "i",
@@ -93,21 +93,23 @@ class Play:
 
     async def conditions(self) -> str:
         status = (await self.on.get(JOB, "pi")).get("status") or {}
-        return ", ".join(f"{one['type']} {one['status'][0]}" for one in status.get("conditions") or ())
+        return ", ".join(
+            f"{condition['type']} {condition['status'][0]}" for condition in status.get("conditions") or ()
+        )
 
     async def condition(self, type_: str) -> dict[str, Any]:
         conditions = (await self.on.get(JOB, "pi"))["status"]["conditions"]
-        return next(one for one in conditions if one["type"] == type_)
+        return next(condition for condition in conditions if condition["type"] == type_)
 
     async def events(self) -> list[tuple[str, str]]:
         return [
-            (one["reason"], one["message"])
-            for one in await self.on.items(EVENTS)
-            if one["involvedObject"]["kind"] == JOB.kind
+            (event["reason"], event["message"])
+            for event in await self.on.items(EVENTS)
+            if event["involvedObject"]["kind"] == JOB.kind
         ]
 
     def counts(self) -> Counter[tuple[str, str]]:
-        return Counter((one.verb, one.plural) for one in self.on.calls if one.verb != "watch")
+        return Counter((call.verb, call.plural) for call in self.on.calls if call.verb != "watch")
 
 
 @asynccontextmanager
@@ -127,7 +129,7 @@ async def playing(*rules: Rule, settings: Any = SETTINGS) -> AsyncGenerator[Play
 
 
 @pytest.mark.parametrize("workers", [1, 8, 64])
-async def test_the_calls_of_a_job_that_succeeds(workers: int) -> None:
+async def test_a_successful_job_takes_a_fixed_number_of_calls(workers: int) -> None:
     """R + 12 at most: creates, the lists of hosts once more, three statuses and three events; nothing is looked up."""
     async with playing() as it:
         await it.submit(workers)
@@ -142,18 +144,18 @@ async def test_the_calls_of_a_job_that_succeeds(workers: int) -> None:
         assert counts["patch", "configmaps"] == 1
 
 
-async def test_events_are_the_job_controller_s() -> None:
+async def test_events_name_the_job_controller() -> None:
     """Under another name than children are marked with, as mpi-operator has them."""
     async with playing() as it:
         await it.submit()
-        told = [one for one in await it.on.items(EVENTS) if one["involvedObject"]["kind"] == JOB.kind]
+        events = [event for event in await it.on.items(EVENTS) if event["involvedObject"]["kind"] == JOB.kind]
         made = await it.on.get(PODS, "pi-worker-0")
 
-        assert {one["source"]["component"] for one in told} == {"mpi-job-controller"}
+        assert {event["source"]["component"] for event in events} == {"mpi-job-controller"}
         assert made["metadata"]["labels"]["training.kubeflow.org/operator-name"] == "mpi-operator"
 
 
-async def test_hosts_are_written_twice_though_workers_come_up_one_by_one() -> None:
+async def test_hosts_are_written_twice_though_workers_start_one_by_one() -> None:
     async with playing() as it:
         await it.submit(8)
         for index in range(8):
@@ -189,11 +191,11 @@ def foreign(resource: Resource, name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("resource", "name"),
     [(SERVICES, "pi"), (CONFIG_MAPS, "pi-config"), (SECRETS, "pi-ssh"), (BATCH_JOBS, "pi-launcher")],
-    ids=lambda one: one if isinstance(one, str) else "",
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_a_name_that_somebody_else_has(resource: Resource, name: str, policy: str) -> None:
-    """It is told with what to do, nothing is overwritten, no worker is made that would hold its GPUs, and when the name is free the
-    job goes on.
+async def test_a_name_conflict_blocks_the_job(resource: Resource, name: str, policy: str) -> None:
+    """The job names the conflict and the way out, nothing is overwritten, no worker is created, and the job continues when
+    the name is free.
     """
     async with playing() as it:
         before = await it.on.create(resource, foreign(resource, name))
@@ -205,9 +207,9 @@ async def test_a_name_that_somebody_else_has(resource: Resource, name: str, poli
             f'Resource "{name}" of Kind "" already exists and is not managed by MPIJob',
         )
         assert event in await it.events()
-        told = await it.condition("Running")
-        assert (told["status"], told["reason"]) == ("False", "MPIJobBlocked")
-        assert told["message"].endswith(
+        condition = await it.condition("Running")
+        assert (condition["status"], condition["reason"]) == ("False", "MPIJobBlocked")
+        assert condition["message"].endswith(
             f"belongs to nobody: delete the {resource.kind} {name}, or give the MPIJob another name"
         )
         left = await it.on.get(resource, name)
@@ -223,7 +225,7 @@ async def test_a_name_that_somebody_else_has(resource: Resource, name: str, poli
         assert await it.conditions() == "Created T, Running T"
 
 
-async def test_a_launcher_is_suspended_whatever_holds_the_job_up() -> None:
+async def test_a_launcher_is_suspended_whatever_blocks_the_job() -> None:
     """The quota is wanted back, though somebody else has taken a name of the job's."""
     async with playing() as it:
         await it.submit()
@@ -245,8 +247,8 @@ async def test_a_launcher_is_suspended_whatever_holds_the_job_up() -> None:
         pytest.param({"runPolicy": {"suspend": True}}, "MPIJobSuspended", id="it is suspended"),
     ],
 )
-async def test_a_job_that_is_held_up_says_one_thing(spec: dict[str, Any], reason: str) -> None:
-    """However many passes it has: the status is not written to and fro."""
+async def test_a_blocked_job_has_a_stable_condition(spec: dict[str, Any], reason: str) -> None:
+    """Repeated reconciles do not change the status."""
     async with playing() as it:
         await it.on.create(SECRETS, foreign(SECRETS, "pi-ssh"))
         await it.submit(**spec)
@@ -255,7 +257,7 @@ async def test_a_job_that_is_held_up_says_one_thing(spec: dict[str, Any], reason
         await it.on.settle(600)
 
         assert (await it.condition("Running"))["reason"] == reason
-        assert "ErrResourceExists" in {told for told, _ in await it.events()}
+        assert "ErrResourceExists" in {event_reason for event_reason, _ in await it.events()}
         assert (await it.on.get(JOB, "pi"))["metadata"]["resourceVersion"] == before["metadata"][
             "resourceVersion"
         ]
@@ -270,7 +272,7 @@ async def test_a_job_that_is_held_up_says_one_thing(spec: dict[str, Any], reason
     ],
 )
 @pytest.mark.parametrize("suspends_later", [False, True])
-async def test_a_controller_that_starts_later_says_nothing_new_of_a_job_that_is_held_up(
+async def test_a_restarted_controller_writes_nothing_new_for_a_blocked_job(
     spec: dict[str, Any], suspends_later: bool
 ) -> None:
     with fake_clock() as now:
@@ -291,7 +293,7 @@ async def test_a_controller_that_starts_later_says_nothing_new_of_a_job_that_is_
                 ]
 
 
-async def test_all_that_is_in_the_way_is_told_at_once() -> None:
+async def test_all_name_conflicts_are_reported_at_once() -> None:
     async with playing() as it:
         for resource, name in ((SERVICES, "pi"), (CONFIG_MAPS, "pi-config"), (SECRETS, "pi-ssh")):
             await it.on.create(resource, foreign(resource, name))
@@ -304,7 +306,7 @@ async def test_all_that_is_in_the_way_is_told_at_once() -> None:
         assert [reason for reason, _ in await it.events()].count("ErrResourceExists") == 3
 
 
-async def test_workers_are_waited_for_once_nothing_holds_the_job_up() -> None:
+async def test_the_launcher_waits_for_workers_once_nothing_blocks_the_job() -> None:
     async with playing() as it:
         await it.on.create(SECRETS, foreign(SECRETS, "pi-ssh"))
         await it.submit(launcherCreationPolicy="WaitForWorkersReady")
@@ -312,9 +314,9 @@ async def test_workers_are_waited_for_once_nothing_holds_the_job_up() -> None:
         await it.on.delete(SECRETS, "pi-ssh")
         await it.on.settle(400)
 
-        told = await it.condition("Running")
-        assert told["reason"] == "MPIJobWaitingForPods"
-        assert told["message"] == "The launcher waits for pi-worker-0, pi-worker-1."
+        condition = await it.condition("Running")
+        assert condition["reason"] == "MPIJobWaitingForPods"
+        assert condition["message"] == "The launcher waits for pi-worker-0, pi-worker-1."
 
 
 CHILDREN = ((SERVICES, "pi"), (CONFIG_MAPS, "pi-config"), (SECRETS, "pi-ssh"))
@@ -327,8 +329,8 @@ WATCHED = pytest.mark.parametrize(
 
 
 @pytest.mark.parametrize("by", ["a try of the launcher", "a change of the spec"])
-async def test_what_somebody_has_deleted_is_made_again(by: str) -> None:
-    """All of it, when pods begin anew and when the spec changes."""
+async def test_deleted_support_objects_are_created_again(by: str) -> None:
+    """All of them are created when pods restart and when the spec changes."""
     async with playing() as it:
         await it.submit()
         await it.run()
@@ -337,9 +339,9 @@ async def test_what_somebody_has_deleted_is_made_again(by: str) -> None:
         if by == "a change of the spec":
             await it.on.change(JOB, "pi", {"spec": {"runPolicy": {"activeDeadlineSeconds": 3600}}})
         else:
-            (launcher,) = [one for one in await it.on.names(PODS) if "launcher" in one]
+            (launcher,) = [pod for pod in await it.on.names(PODS) if "launcher" in pod]
             states = (await it.on.get(PODS, launcher))["status"]["containerStatuses"]
-            again = [{**one, "restartCount": 1} for one in states]
+            again = [{**state, "restartCount": 1} for state in states]
             await it.on.change(PODS, launcher, {"status": {"containerStatuses": again}}, "status")
         await it.on.settle(5)
 
@@ -351,7 +353,7 @@ async def test_what_somebody_has_deleted_is_made_again(by: str) -> None:
 
 
 @WATCHED
-async def test_what_is_watched_is_made_again_at_once(resource: Resource, name: str) -> None:
+async def test_watched_objects_are_created_again_at_once(resource: Resource, name: str) -> None:
     async with playing() as it:
         await it.submit()
         await it.run()
@@ -364,7 +366,7 @@ async def test_what_is_watched_is_made_again_at_once(resource: Resource, name: s
         assert after.get("data") == before.get("data")
 
 
-async def test_a_job_whose_deletion_the_watch_has_lost_is_not_healed_without_end() -> None:
+async def test_repairs_of_a_job_whose_deletion_the_watch_lost_are_limited() -> None:
     """The garbage collector takes what is made for it, as often as it is made, while its pods are still ending."""
     async with playing() as it:
         await it.submit()
@@ -383,7 +385,7 @@ async def test_a_job_whose_deletion_the_watch_has_lost_is_not_healed_without_end
 
 
 @CHILD
-async def test_what_pods_wait_for_is_made_again_soon(resource: Resource, name: str) -> None:
+async def test_objects_that_pods_wait_for_are_created_again_soon(resource: Resource, name: str) -> None:
     """A pod that does not start may lack it; so somebody looks, ever more rarely."""
     async with playing() as it:
         await it.submit()
@@ -394,7 +396,9 @@ async def test_what_pods_wait_for_is_made_again_soon(resource: Resource, name: s
 
 
 @CHILD
-async def test_what_running_pods_have_is_made_again_in_ten_minutes(resource: Resource, name: str) -> None:
+async def test_objects_that_running_pods_have_mounted_are_created_again_within_ten_minutes(
+    resource: Resource, name: str
+) -> None:
     async with playing() as it:
         await it.submit()
         await it.run()
@@ -404,7 +408,7 @@ async def test_what_running_pods_have_is_made_again_in_ten_minutes(resource: Res
         assert name in await it.on.names(resource)
 
 
-async def test_looking_at_what_is_not_watched_costs_one_call_in_five_to_ten_minutes() -> None:
+async def test_checking_unwatched_objects_takes_one_call_in_five_to_ten_minutes() -> None:
     async with playing() as it:
         await it.submit()
         await it.run()
@@ -415,7 +419,7 @@ async def test_looking_at_what_is_not_watched_costs_one_call_in_five_to_ten_minu
         assert 10 <= it.counts()["get", "secrets"] <= 20
 
 
-async def test_looking_for_what_waiting_pods_lack_becomes_rare() -> None:
+async def test_checks_of_objects_that_waiting_pods_miss_become_infrequent() -> None:
     """An image may take long to be pulled: 30 s, and twice as long each time."""
     async with playing() as it:
         await it.submit()
@@ -425,7 +429,7 @@ async def test_looking_for_what_waiting_pods_lack_becomes_rare() -> None:
         assert it.on.faults.count("get", "secrets") <= 5
 
 
-async def test_a_suspended_job_costs_nothing() -> None:
+async def test_a_suspended_job_causes_no_calls() -> None:
     async with playing() as it:
         await it.submit(runPolicy={"suspend": True})
         it.on.faults.calls.clear()
@@ -453,7 +457,7 @@ async def test_a_suspended_job_costs_nothing() -> None:
         ),
     ],
 )
-async def test_what_somebody_has_changed_is_as_before_at_once(
+async def test_changed_support_objects_are_restored_at_once(
     resource: Resource, name: str, change: dict[str, Any]
 ) -> None:
     async with playing() as it:
@@ -470,7 +474,7 @@ async def test_what_somebody_has_changed_is_as_before_at_once(
 
 
 @WATCHED
-async def test_what_mpi_operator_has_left_is_labeled_once(resource: Resource, name: str) -> None:
+async def test_objects_of_mpi_operator_are_labeled_once(resource: Resource, name: str) -> None:
     async with start_harness(crds=(RESOURCE,)) as on:
         async with running_controller(on, SETTINGS):
             await Play(on).submit()
@@ -479,16 +483,18 @@ async def test_what_mpi_operator_has_left_is_labeled_once(resource: Resource, na
         async with running_controller(on, SETTINGS):
             await on.settle(5)
             labels = (await on.get(resource, name))["metadata"]["labels"]
-            writes = [(one.verb, one.plural) for one in on.calls if one.verb not in {"watch", "get", "list"}]
+            writes = [
+                (call.verb, call.plural) for call in on.calls if call.verb not in {"watch", "get", "list"}
+            ]
 
             assert labels == {"app": "pi", "training.kubeflow.org/job-name": "pi"}
             assert writes == [("patch", resource.plural)]
 
 
-async def test_of_foreign_config_maps_nothing_is_sent_and_of_others_no_content() -> None:
+async def test_foreign_config_maps_are_not_watched_and_others_without_their_content() -> None:
     """So they take no memory, however many there are."""
     rules = [
-        Rule(Drop(), verb="watch", plural="configmaps", containing=one) for one in (b"unlabeled", b"words")
+        Rule(Drop(), verb="watch", plural="configmaps", containing=word) for word in (b"unlabeled", b"words")
     ]
     async with playing(*rules) as it:
         labels = {"training.kubeflow.org/job-name": "other"}
@@ -498,11 +504,11 @@ async def test_of_foreign_config_maps_nothing_is_sent_and_of_others_no_content()
         )
         await it.on.settle(5)
 
-        assert [one.met for one in rules] == [0, 0]
+        assert [rule.met for rule in rules] == [0, 0]
         assert "configmaps" in it.watched
 
 
-async def test_keys_that_are_none() -> None:
+async def test_invalid_keys_block_the_job() -> None:
     """A Secret of the job's own whose data somebody has broken is left alone, and told with what to do."""
     async with playing() as it:
         job = await it.submit(runPolicy={"suspend": True})
@@ -511,9 +517,9 @@ async def test_keys_that_are_none() -> None:
         await it.on.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": False}}})
         await it.on.settle(10)
 
-        told = await it.condition("Running")
-        assert told["message"].endswith("delete the Secret to get a new key pair")
-        assert ("MPIJobBlocked", told["message"]) in await it.events()
+        condition = await it.condition("Running")
+        assert condition["message"].endswith("delete the Secret to get a new key pair")
+        assert ("MPIJobBlocked", condition["message"]) in await it.events()
         assert (await it.on.get(SECRETS, "pi-ssh"))["data"]["ssh-privatekey"] == broken
         assert await it.on.names(PODS) == []
 
@@ -525,7 +531,7 @@ async def test_keys_that_are_none() -> None:
 
 
 @pytest.mark.parametrize("is_made_suspended", [True, False])
-async def test_a_job_that_was_suspended_before_it_ran_and_whose_worker_is_refused_fails(
+async def test_a_job_that_was_suspended_before_it_ran_and_whose_worker_is_rejected_fails(
     is_made_suspended: bool,
 ) -> None:
     """That it does not run while suspended is not that it has run."""
@@ -542,7 +548,7 @@ async def test_a_job_that_was_suspended_before_it_ran_and_whose_worker_is_refuse
 
 
 @pytest.mark.parametrize("policy", ["None", "Running", "All"])
-async def test_a_job_whose_worker_is_refused_leaves_nothing_that_runs(policy: str) -> None:
+async def test_a_job_whose_worker_is_rejected_leaves_no_running_pods(policy: str) -> None:
     """The launcher is made beside the workers, and would look for them; a pod of its Job goes with the Job."""
     refused = Refuse(422, "Invalid", "invalid", fields=(("spec.schedulerName", "too long"),))
     async with playing(
@@ -556,7 +562,7 @@ async def test_a_job_whose_worker_is_refused_leaves_nothing_that_runs(policy: st
         assert await it.on.names(PODS) == []
 
 
-async def test_a_list_of_hosts_that_no_config_map_holds_is_refused_before_anything_is_made() -> None:
+async def test_a_host_list_that_exceeds_a_config_map_is_rejected_before_any_child_is_created() -> None:
     """Each worker is in it twice, by a name that says its job, namespace and domain."""
     async with playing(settings=replace(SETTINGS, cluster_domain=f"{'long-' * 20}domain.example.com")) as it:
         await it.submit(4000)
@@ -574,7 +580,7 @@ async def test_no_secret_is_listed_or_watched() -> None:
         await it.submit()
         await it.run()
 
-        assert {one.verb for one in it.on.calls if one.plural == "secrets"} == {"create"}
+        assert {call.verb for call in it.on.calls if call.plural == "secrets"} == {"create"}
 
 
 @pytest.mark.parametrize("plural", ["services", "configmaps", "secrets", "pods", "jobs"])
@@ -586,7 +592,7 @@ async def test_no_secret_is_listed_or_watched() -> None:
         pytest.param(Refuse(500, "InternalError"), id="500"),
     ],
 )
-async def test_a_create_that_fails_once(fault: Any, plural: str) -> None:
+async def test_a_failed_create_is_retried(fault: Any, plural: str) -> None:
     rule = Rule(fault, verb="create", plural=plural, times=1)
     async with playing(rule) as it:
         await it.submit()
@@ -594,28 +600,30 @@ async def test_a_create_that_fails_once(fault: Any, plural: str) -> None:
         await it.run()
 
         assert await it.conditions() == "Created T, Running T"
-        assert [one for one in await it.on.names(PODS) if "worker" in one] == ["pi-worker-0", "pi-worker-1"]
+        assert [pod for pod in await it.on.names(PODS) if "worker" in pod] == ["pi-worker-0", "pi-worker-1"]
         assert await it.on.names(BATCH_JOBS) == ["pi-launcher"]
 
 
-async def test_a_controller_that_starts_later_leaves_what_is_there() -> None:
+async def test_a_restarted_controller_leaves_existing_children_alone() -> None:
     """It looks once at what it does not watch, and changes nothing that is as it should be."""
     async with start_harness(crds=(RESOURCE,)) as on:
         async with running_controller(on, SETTINGS):
             await Play(on).submit()
         before = [
-            await on.get(*one) for one in ((SECRETS, "pi-ssh"), (CONFIG_MAPS, "pi-config"), (SERVICES, "pi"))
+            await on.get(*key) for key in ((SECRETS, "pi-ssh"), (CONFIG_MAPS, "pi-config"), (SERVICES, "pi"))
         ]
         on.faults.calls.clear()
         async with running_controller(on, SETTINGS):
             await on.settle(5)
             after = [
-                await on.get(*one)
-                for one in ((SECRETS, "pi-ssh"), (CONFIG_MAPS, "pi-config"), (SERVICES, "pi"))
+                await on.get(*key)
+                for key in ((SECRETS, "pi-ssh"), (CONFIG_MAPS, "pi-config"), (SERVICES, "pi"))
             ]
 
             assert after == before
-            writes = [(one.verb, one.plural) for one in on.calls if one.verb not in {"watch", "get", "list"}]
+            writes = [
+                (call.verb, call.plural) for call in on.calls if call.verb not in {"watch", "get", "list"}
+            ]
             assert writes == []
 
 
@@ -643,13 +651,13 @@ async def test_neighbors_on_the_network_are_neighbors_in_the_list(label: str, or
         await it.run(*(f"pi-worker-{number}" for number in range(4)))
         lines = (await it.on.get(CONFIG_MAPS, "pi-config"))["data"]["hostfile"].split()
 
-        assert [one.split(".")[0].removeprefix("pi-worker-") for one in lines[::2]] == order
+        assert [line.split(".")[0].removeprefix("pi-worker-") for line in lines[::2]] == order
         assert await it.on.names(BATCH_JOBS) == ["pi-launcher"]
         assert ("nodes" in it.watched) is bool(label)
 
 
-async def test_a_suspension_that_nobody_saw_ends_the_launcher_s_pod_all_the_same() -> None:
-    """What is admitted is a place for a new one, also where a job is nothing but its launcher."""
+async def test_an_unobserved_suspension_still_ends_the_pod_of_the_launcher() -> None:
+    """Admission is for a new pod, also if the launcher is the only pod of the job."""
     async with playing() as it:
         await it.submit(1)
         await it.on.change(
@@ -667,7 +675,7 @@ async def test_a_suspension_that_nobody_saw_ends_the_launcher_s_pod_all_the_same
         assert await it.conditions() == "Created T, Running F, Suspended F"
 
 
-async def test_a_stopped_watch_of_jobs_is_no_end() -> None:
+async def test_a_stopped_watch_of_jobs_does_not_end_a_job() -> None:
     """What becomes of the launcher while nobody hears is seen when the watch is back."""
     async with playing() as it:
         await it.submit()
@@ -679,7 +687,7 @@ async def test_a_stopped_watch_of_jobs_is_no_end() -> None:
         assert await it.conditions() == "Created T, Running F, Succeeded T"
 
 
-async def test_a_worker_of_an_older_operator_s_launcher_is_counted() -> None:
+async def test_the_workers_of_a_launcher_of_an_older_operator_are_counted() -> None:
     """Children that mpi-operator has made are the job's, by UID: nothing is made twice."""
     async with start_harness(crds=(RESOURCE,)) as on:
         async with running_controller(on, SETTINGS):
@@ -692,7 +700,7 @@ async def test_a_worker_of_an_older_operator_s_launcher_is_counted() -> None:
             assert await on.names(PODS) == ["pi-worker-0", "pi-worker-1"]
 
 
-async def test_an_annotation_that_only_a_status_conflict_tells_of_has_its_effect() -> None:
+async def test_an_annotation_that_only_a_status_conflict_reveals_takes_effect() -> None:
     """The annotation changes while a status patch is under way, and the watch does not report the change."""
     delay = Rule(Delay(5), verb="patch", plural=RESOURCE.plural, subresource="status", times=1)
     lost = Rule(Drop(), verb="watch", plural=RESOURCE.plural, containing=b'"false"')

@@ -31,13 +31,13 @@ def job(spec: dict[str, Any] | None = None, **annotations: str) -> MPIJob:
     return MPIJob.model_validate({"metadata": {"annotations": given}, "spec": spec or {}})
 
 
-def told(one: MPIJob) -> list[str]:
-    return [event.reason for event in version_warnings(one, flavor(one))]
+def reasons_of(mpijob: MPIJob) -> list[str]:
+    return [event.reason for event in version_warnings(mpijob, flavor(mpijob))]
 
 
 @pytest.mark.parametrize("stamp", Flavor)
-def test_what_the_server_fills_in_is_not_worth_a_word(stamp: Flavor) -> None:
-    assert told(job({"flavor": stamp, **BY_PATCH})) == []
+def test_defaults_of_the_server_cause_no_warning(stamp: Flavor) -> None:
+    assert reasons_of(job({"flavor": stamp, **BY_PATCH})) == []
 
 
 @pytest.mark.parametrize(
@@ -49,17 +49,17 @@ def test_what_the_server_fills_in_is_not_worth_a_word(stamp: Flavor) -> None:
     ],
 )  # fmt: skip
 def test_a_flavor_reads_only_its_own_fields(stamp: str, read: set[str]) -> None:
-    one = job({"flavor": stamp, "slotsPerWorker": 2, "runPolicy": {"backoffLimit": 3}, **SET})
+    mpijob = job({"flavor": stamp, "slotsPerWorker": 2, "runPolicy": {"backoffLimit": 3}, **SET})
 
-    (event,) = version_warnings(one, flavor(one))
-    assert set(ignored_fields(one, flavor(one))) == SET.keys() - read
+    (event,) = version_warnings(mpijob, flavor(mpijob))
+    assert set(ignored_fields(mpijob, flavor(mpijob))) == SET.keys() - read
     assert event.message == f"a {stamp} job ignores: " + ", ".join(
         f"spec.{name}" for name in sorted(SET.keys() - read)
     )
 
 
 @pytest.mark.parametrize(
-    ("one", "reasons"),
+    ("mpijob", "reasons"),
     [
         pytest.param(job({"flavor": "v1"}, flavor="v1"), [], id="both say the same"),
         pytest.param(job({"flavor": "v1"}, flavor="v2beta1"), ["FlavorMismatch"], id="both say something else"),
@@ -78,14 +78,16 @@ def test_a_flavor_reads_only_its_own_fields(stamp: str, read: set[str]) -> None:
         pytest.param(job({"flavor": "v1"}, applied="[]"), [], id="applied as something else"),
     ],
 )  # fmt: skip
-def test_contradictions(one: MPIJob, reasons: list[str]) -> None:
-    assert told(one) == reasons
-    assert all(event.severity == "Warning" and event.once for event in version_warnings(one, flavor(one)))
+def test_contradictory_fields_cause_a_warning(mpijob: MPIJob, reasons: list[str]) -> None:
+    assert reasons_of(mpijob) == reasons
+    assert all(
+        event.severity == "Warning" and event.once for event in version_warnings(mpijob, flavor(mpijob))
+    )
 
 
-def test_the_way_out_is_named() -> None:
-    one = job({"flavor": "v1"}, applied='{"apiVersion":"kubeflow.org/v2beta1"}')
-    (event,) = version_warnings(one, Flavor.V1)
+def test_the_warning_names_the_way_out() -> None:
+    mpijob = job({"flavor": "v1"}, applied='{"apiVersion":"kubeflow.org/v2beta1"}')
+    (event,) = version_warnings(mpijob, Flavor.V1)
 
     assert event.message == (
         "the last applied manifest is of kubeflow.org/v2beta1, but the job was created as v1 and its flavor is immutable; "
@@ -93,12 +95,12 @@ def test_the_way_out_is_named() -> None:
     )
 
 
-def test_a_launcher_of_another_form_is_told_of() -> None:
-    """And nothing else is said of the flavor; what has an effect goes by what the job is run as."""
-    one = job({"flavor": "v1", "mainContainer": "m", "sshAuthMountPath": "/keys"}, flavor="v2beta1")
-    told = [(event.reason, event.message) for event in version_warnings(one, Flavor.V1)]
+def test_a_launcher_of_another_flavor_causes_a_warning() -> None:
+    """It is the only warning about the flavor; the flavor that runs decides which fields have an effect."""
+    mpijob = job({"flavor": "v1", "mainContainer": "m", "sshAuthMountPath": "/keys"}, flavor="v2beta1")
+    events = [(event.reason, event.message) for event in version_warnings(mpijob, Flavor.V1)]
 
-    assert told == [
+    assert events == [
         (
             "FlavorMismatch",
             (
@@ -111,7 +113,7 @@ def test_a_launcher_of_another_form_is_told_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "expected"),
+    ("mpijob", "expected"),
     [
         (job({"flavor": "v1"}), {FLAVOR: "v1"}),
         (job({"flavor": "v1alpha2"}), {FLAVOR: "v1alpha2"}),
@@ -119,22 +121,22 @@ def test_a_launcher_of_another_form_is_told_of() -> None:
         (job({"flavor": "v2beta1"}, flavor="v1"), {FLAVOR: "v1"}),
     ],
 )
-def test_only_what_copies_lose_is_marked(one: MPIJob, expected: dict[str, str]) -> None:
-    assert required_annotations(one) == expected
+def test_only_fields_that_copies_lose_need_an_annotation(mpijob: MPIJob, expected: dict[str, str]) -> None:
+    assert required_annotations(mpijob) == expected
 
 
 @pytest.mark.parametrize(
-    ("stamp", "told"),
+    ("stamp", "messages"),
     [
         ("v1", ["spec.cleanPodPolicy is All, spec.runPolicy.cleanPodPolicy is None; None applies"]),
         ("v1alpha2", ["spec.cleanPodPolicy is All, spec.runPolicy.cleanPodPolicy is None; All applies"]),
         ("v2beta1", ["a v2beta1 job ignores: spec.cleanPodPolicy"]),
     ],
 )
-def test_two_words_on_cleaning_up(stamp: str, told: list[str]) -> None:
-    one = job({"flavor": stamp, "cleanPodPolicy": "All", "runPolicy": {"cleanPodPolicy": "None"}})
+def test_two_clean_pod_policies_cause_a_warning(stamp: str, messages: list[str]) -> None:
+    mpijob = job({"flavor": stamp, "cleanPodPolicy": "All", "runPolicy": {"cleanPodPolicy": "None"}})
 
-    assert [event.message for event in version_warnings(one, flavor(one))] == told
+    assert [event.message for event in version_warnings(mpijob, flavor(mpijob))] == messages
 
 
 GPUS = {"spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 1}}}]}}
@@ -156,4 +158,4 @@ GPUS = {"spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 1}}}
     ],
 )
 def test_a_job_without_workers(stamp: str, roles: dict[str, Any], reasons: list[str]) -> None:
-    assert told(job({"flavor": stamp, "mpiReplicaSpecs": roles})) == reasons
+    assert reasons_of(job({"flavor": stamp, "mpiReplicaSpecs": roles})) == reasons

@@ -30,13 +30,13 @@ async def submit(on: Harness, version: Flavor, **spec: Any) -> None:
     await on.settle(5)
 
 
-async def told(on: Harness) -> list[str]:
+async def warning_reasons(on: Harness) -> list[str]:
     reasons = {"FlavorMismatch", "FlavorUnknown", "FlavorImmutable", "FieldsIgnored"}
-    return [one["reason"] for one in await on.items(EVENTS) if one["reason"] in reasons]
+    return [event["reason"] for event in await on.items(EVENTS) if event["reason"] in reasons]
 
 
 @pytest.mark.parametrize("version", Flavor)
-async def test_a_job_that_is_copied_elsewhere_is_marked(version: Flavor) -> None:
+async def test_a_job_that_is_copied_to_another_cluster_gets_its_annotation(version: Flavor) -> None:
     async with start_harness(crds=[RESOURCE]) as on, running_controller(on, SETTINGS):
         await submit(on, version, **MULTIKUEUE)
         job = await on.get(RESOURCE, "pi")
@@ -47,7 +47,7 @@ async def test_a_job_that_is_copied_elsewhere_is_marked(version: Flavor) -> None
 
 
 @pytest.mark.parametrize("version", Flavor)
-async def test_a_job_that_is_left_to_an_unknown_controller_says_so_once(version: Flavor) -> None:
+async def test_a_job_of_an_unknown_manager_gets_a_single_event(version: Flavor) -> None:
     """In an event: the status is that controller's to write. MultiKueue is known, and has its own ways to tell."""
     async with start_harness(crds=[RESOURCE]) as on, running_controller(on, SETTINGS):
         await submit(on, version, runPolicy={"managedBy": "example.com/typo"})
@@ -59,7 +59,7 @@ async def test_a_job_that_is_left_to_an_unknown_controller_says_so_once(version:
             'spec.runPolicy.managedBy is "example.com/typo": the job is left to that controller; this one is '
         )
 
-        assert [(one["type"], one["reason"], one["message"], one["count"]) for one in events] == [
+        assert [(event["type"], event["reason"], event["message"], event["count"]) for event in events] == [
             (
                 "Normal",
                 "MPIJobLeftToAnother",
@@ -71,25 +71,25 @@ async def test_a_job_that_is_left_to_an_unknown_controller_says_so_once(version:
 
 
 @pytest.mark.parametrize("version", Flavor)
-async def test_a_job_that_is_left_to_multikueue_has_no_event(version: Flavor) -> None:
+async def test_a_job_of_multikueue_has_no_event(version: Flavor) -> None:
     async with start_harness(crds=[RESOURCE]) as on, running_controller(on, SETTINGS):
         await submit(on, version, **MULTIKUEUE)
 
         assert await on.items(EVENTS) == []
 
 
-async def test_what_v2beta1_fills_in_is_no_matter_and_what_somebody_sets_is_told_once() -> None:
+async def test_defaults_of_v2beta1_cause_no_warning_and_explicit_fields_cause_one() -> None:
     async with start_harness(crds=[RESOURCE]) as on, running_controller(on, SETTINGS):
         await submit(on, Flavor.V1)
         await on.change(Flavor.V2BETA1.resource, "pi", {"spec": {"slotsPerWorker": 2}})
         await on.settle(60)
         assert (await on.get(RESOURCE, "pi"))["spec"]["mpiImplementation"] == "OpenMPI"
-        assert await told(on) == []
+        assert await warning_reasons(on) == []
 
         await on.change(RESOURCE, "pi", {"spec": {"mpiImplementation": "Intel"}})
         await on.change(RESOURCE, "pi", {"metadata": {"labels": {"a": "b"}}})
         await on.settle(60)
-        assert await told(on) == ["FieldsIgnored"]
+        assert await warning_reasons(on) == ["FieldsIgnored"]
 
 
 US, MPI_OPERATOR = "kubeflow.org/training-operator", "kubeflow.org/mpi-operator"
@@ -105,7 +105,7 @@ US, MPI_OPERATOR = "kubeflow.org/training-operator", "kubeflow.org/mpi-operator"
         pytest.param(Flavor.V2BETA1, {"flavor": "v1"}, US, id="a chosen flavor counts for v1"),
     ],
 )
-async def test_a_job_names_the_go_operator_whose_it_is(
+async def test_a_job_names_the_go_operator_that_manages_it(
     version: Flavor, spec: dict[str, Any], manager: str
 ) -> None:
     async with start_harness(crds=[RESOURCE]) as on, running_controller(on, SETTINGS):
@@ -122,8 +122,8 @@ async def with_an_older_job(*rules: Rule) -> AsyncGenerator[Harness]:
     """A job of v2beta1 that was created before its definition had a default for ``managedBy``."""
     ours = yaml.load((CRDS / "kubeflow.org_mpijobs.yaml").read_text(), Loader=yaml.CSafeLoader)
     older = copy.deepcopy(ours)
-    for one in older["spec"]["versions"]:
-        policy = one["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["runPolicy"]
+    for version in older["spec"]["versions"]:
+        policy = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["runPolicy"]
         del policy["default"], policy["properties"]["managedBy"]["default"]
     async with start_harness(*rules, crds=[]) as on:
         on.server.define(older)
@@ -133,7 +133,7 @@ async def with_an_older_job(*rules: Rule) -> AsyncGenerator[Harness]:
         yield on
 
 
-async def test_a_job_that_is_older_than_the_default_gets_the_right_one() -> None:
+async def test_a_job_that_is_older_than_the_default_gets_the_right_manager() -> None:
     async with with_an_older_job() as on, running_controller(on, SETTINGS):
         await on.settle(5)
 
@@ -153,7 +153,7 @@ WORKLOAD = {"kueue.x-k8s.io/prebuilt-workload-name": "pi"}
         pytest.param({"spec": {"runPolicy": {"suspend": True}}}, id="suspended, perhaps by Kueue"),
     ],
 )
-async def test_the_manager_of_a_job_that_kueue_may_manage_is_left_as_it_is(change: dict[str, Any]) -> None:
+async def test_the_manager_of_a_job_that_kueue_may_manage_is_unchanged(change: dict[str, Any]) -> None:
     async with with_an_older_job() as on:
         await on.change(RESOURCE, "pi", change)
         async with running_controller(on, SETTINGS):
@@ -176,7 +176,7 @@ async def test_the_manager_of_a_suspended_job_is_corrected_when_it_is_resumed() 
             assert await on.names(PODS)
 
 
-async def test_a_manager_that_cannot_be_corrected_is_tried_once_and_keeps_no_job_waiting() -> None:
+async def test_a_failed_correction_of_the_manager_is_not_retried_and_delays_no_job() -> None:
     forbidden = Rule(
         Refuse(403, "Forbidden", "may not"), verb="patch", plural=RESOURCE.plural, subresource=""
     )
@@ -189,7 +189,7 @@ async def test_a_manager_that_cannot_be_corrected_is_tried_once_and_keeps_no_job
         assert await on.names(PODS)
 
 
-async def test_a_manager_that_somebody_sets_back_is_not_fought_over() -> None:
+async def test_a_manager_that_a_user_sets_back_is_not_corrected_again() -> None:
     async with with_an_older_job() as on, running_controller(on, SETTINGS):
         await on.settle(5)
         await on.change(RESOURCE, "pi", {"spec": {"runPolicy": {"managedBy": US}}})
@@ -199,18 +199,22 @@ async def test_a_manager_that_somebody_sets_back_is_not_fought_over() -> None:
 
 
 @pytest.mark.parametrize("version", Flavor)
-async def test_what_the_controller_writes_leaves_the_flavor_alone(version: Flavor) -> None:
+async def test_writes_of_the_controller_do_not_change_the_flavor(version: Flavor) -> None:
     async with start_harness(crds=[RESOURCE]) as on, running_controller(on, SETTINGS):
         await submit(on, version)
         job = await on.get(RESOURCE, "pi")
 
-        assert [one["type"] for one in job["status"]["conditions"]][:1] == ["Created"]
+        assert [condition["type"] for condition in job["status"]["conditions"]][:1] == ["Created"]
         assert (job["spec"]["flavor"], FLAVOR in job["metadata"].get("annotations", {})) == (version, False)
 
 
-async def test_the_leader_stores_anew_what_another_has_stored() -> None:
+async def test_the_leader_rewrites_objects_of_an_older_storage_version() -> None:
     ours = yaml.load((CRDS / "kubeflow.org_mpijobs.yaml").read_text(), Loader=yaml.CSafeLoader)
-    theirs = [{**one, "storage": True} for one in ours["spec"]["versions"] if one["name"] == Flavor.V2BETA1]
+    theirs = [
+        {**version, "storage": True}
+        for version in ours["spec"]["versions"]
+        if version["name"] == Flavor.V2BETA1
+    ]
     async with start_harness(crds=[]) as on:
         on.server.define({**ours, "spec": {**ours["spec"], "versions": theirs}})
         await submit(on, Flavor.V2BETA1, runPolicy={"suspend": True})
@@ -224,7 +228,7 @@ async def test_the_leader_stores_anew_what_another_has_stored() -> None:
         assert (await on.get(RESOURCE, "pi"))["spec"]["flavor"] == "v2beta1"
 
 
-async def test_a_definition_that_cannot_be_read_keeps_no_job_waiting() -> None:
+async def test_an_unreadable_definition_delays_no_job() -> None:
     forbidden = Rule(Refuse(403, "Forbidden", "may not"), verb="get", plural=DEFINITIONS.plural)
     async with start_harness(forbidden, crds=[RESOURCE]) as on, running_controller(on, SETTINGS) as task:
         await submit(on, Flavor.V1)

@@ -106,4 +106,4 @@ def test_the_bounds_of_the_autoscaler_default_to_the_workers() -> None:
     ],
 )
 def test_problems_of_elastic_jobs(fields: dict[str, Any], expected: list[str]) -> None:
-    assert [str(one) for one in PYTORCH.problems(pytorch_job(**fields), Options())] == expected
+    assert [str(problem) for problem in PYTORCH.problems(pytorch_job(**fields), Options())] == expected

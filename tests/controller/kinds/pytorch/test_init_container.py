@@ -6,7 +6,7 @@ from controller.kinds.pytorch.init_container import from_template, until_resolve
 from controller.kinds.pytorch.options import PyTorchOptions
 
 
-def test_the_wait_for_the_master() -> None:
+def test_the_init_container_waits_for_the_master() -> None:
     options = PyTorchOptions(init_container_image="mirror/alpine:3", init_container_max_tries=7)
 
     (made,) = until_resolved("wait", "head-0", options)
@@ -79,6 +79,6 @@ def test_a_template_file_replaces_the_wait() -> None:
         ),
     ],
 )
-def test_templates_that_make_no_containers(text: str, complaint: str) -> None:
+def test_invalid_templates_are_errors(text: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         from_template(PyTorchOptions(init_container_template=text), "head-0")
