@@ -77,7 +77,7 @@ async def starting(on: Harness, settings: Settings = TEST_SETTINGS) -> AsyncIter
 
 
 @pytest.mark.parametrize("plural", ["pods", "services", RESOURCE.plural])
-async def test_it_is_ready_when_all_caches_are_filled_and_works_only_then(plural: str) -> None:
+async def test_the_controller_is_ready_and_works_once_all_caches_are_synced(plural: str) -> None:
     """A cache that is half filled would make children look lost."""
     async with start_harness(Rule(Delay(20), verb="watch", plural=plural, times=1)) as on:
         await on.submit()
@@ -118,7 +118,7 @@ async def test_a_kind_is_served_while_the_definition_of_another_is_missing() -> 
             assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
             assert await answer("/readyz") == (200, "ok\nnot served: tfjobs\n")
             assert await served(answer) == {"pods": 1, "services": 1, RESOURCE.plural: 1, TF_JOBS.plural: 0}
-    assert [one["resource"] for one in logs if one["event"] == "resource not served"] == ["tfjobs"]
+    assert [line["resource"] for line in logs if line["event"] == "resource not served"] == ["tfjobs"]
 
 
 async def test_a_kind_starts_when_its_definition_is_installed() -> None:
@@ -135,7 +135,7 @@ async def test_a_kind_starts_when_its_definition_is_installed() -> None:
         assert (await served(answer))[TF_JOBS.plural] == 1
 
 
-async def test_it_is_not_ready_until_one_of_its_kinds_is_defined() -> None:
+async def test_the_controller_is_not_ready_until_one_of_its_kinds_is_defined() -> None:
     async with start_harness(crds=()) as on, starting(on) as answer:
         await on.settle(30)
         assert await answer("/readyz") == (500, "not served: pytorchjobs\n")
@@ -189,7 +189,7 @@ PI: dict[str, Any] = {
 
 @pytest.mark.parametrize("plural", ["configmaps", "jobs", "nodes"])
 @pytest.mark.parametrize("elects", [False, True], ids=["one replica", "with leader election"])
-async def test_what_one_kind_alone_needs_does_not_stop_the_others(plural: str, elects: bool) -> None:
+async def test_a_missing_dependency_of_a_kind_does_not_stop_the_others(plural: str, elects: bool) -> None:
     settings = replace(WITH_MPI, leader_elect=elects, leader_election_namespace=NAMESPACE)
     rule = Rule(Refuse(403, "Forbidden", "not you"), plural=plural)
     async with start_harness(rule, crds=(RESOURCE, MPI_JOBS)) as on:
@@ -208,7 +208,7 @@ async def test_what_one_kind_alone_needs_does_not_stop_the_others(plural: str, e
 
 
 @pytest.mark.parametrize("plural", ["configmaps", "jobs"])
-async def test_a_kind_alone_is_not_ready_without_what_it_needs(plural: str) -> None:
+async def test_a_single_kind_is_not_ready_without_its_dependency(plural: str) -> None:
     settings = replace(LEADING, enable_scheme=(MPI_JOBS.kind,))
     rule = Rule(Refuse(403, "Forbidden", "not you"), plural=plural)
     async with start_harness(rule, crds=(MPI_JOBS,)) as on, starting(on, settings) as answer:
@@ -222,7 +222,7 @@ async def test_a_kind_alone_is_not_ready_without_what_it_needs(plural: str) -> N
         assert len(await on.items(LEASES)) == 2
 
 
-async def test_nodes_are_read_only_for_a_kind_that_asks_where_they_are() -> None:
+async def test_nodes_are_read_only_for_a_kind_with_a_topology_label() -> None:
     async with (
         start_harness() as on,
         running_controller(on, replace(TEST_SETTINGS, of_kinds=(MPIOptions(topology_label="rack"),))),
@@ -232,7 +232,7 @@ async def test_nodes_are_read_only_for_a_kind_that_asks_where_they_are() -> None
         assert on.faults.count("watch", "nodes") == 0
 
 
-async def test_a_kind_whose_definition_is_deleted_stops_and_starts_again_with_it() -> None:
+async def test_a_kind_stops_and_starts_again_with_its_definition() -> None:
     """Its jobs are gone with the definition, and nothing is made for them any more; the other kind goes on."""
     async with start_harness(crds=(RESOURCE, TF_JOBS)) as on, starting(on, BOTH) as answer:
         await on.submit()
@@ -254,7 +254,7 @@ async def test_a_kind_whose_definition_is_deleted_stops_and_starts_again_with_it
         assert await on.names(PODS) == ["other-master-0", "other-worker-0", "tf-worker-0"]
 
 
-async def test_without_pod_groups_jobs_of_before_are_looked_after_and_new_ones_wait() -> None:
+async def test_without_pod_groups_existing_jobs_are_reconciled_and_new_ones_wait() -> None:
     settings = replace(TEST_SETTINGS, gang_scheduler_name="volcano")
     async with start_harness() as on:
         async with running_controller(on):
@@ -278,7 +278,7 @@ async def test_without_pod_groups_jobs_of_before_are_looked_after_and_new_ones_w
             assert await on.names(VOLCANO_POD_GROUPS) == ["train"]
 
 
-async def test_jobs_of_before_are_taken_up() -> None:
+async def test_existing_jobs_are_reconciled_at_the_start() -> None:
     async with start_harness() as on:
         for number in range(20):
             await on.submit(f"train-{number}")
@@ -288,7 +288,7 @@ async def test_jobs_of_before_are_taken_up() -> None:
             assert len(await on.names(PODS)) == 40
 
 
-async def test_the_server_goes_and_comes_back() -> None:
+async def test_a_job_continues_after_an_outage_of_the_server() -> None:
     """What is there is asked for anew, as the server may be another by then: nothing is lost, nothing is made twice."""
     async with start_harness() as on, running_controller(on):
         await on.submit()
@@ -303,12 +303,12 @@ async def test_the_server_goes_and_comes_back() -> None:
 
         assert await on.conditions() == RUNNING
         assert [
-            one.verb for one in on.calls if one.verb in {"list", "create"} and one.plural != "events"
+            call.verb for call in on.calls if call.verb in {"list", "create"} and call.plural != "events"
         ] == []
 
 
 @pytest.mark.parametrize("plural", ["pods", RESOURCE.plural])
-async def test_a_job_goes_on_whose_event_was_lost(plural: str) -> None:
+async def test_a_job_continues_after_a_lost_event(plural: str) -> None:
     """Of a pod that its master has succeeded, or of a job that it was resumed: within 10 minutes it is noticed."""
     async with start_harness() as on, running_controller(on):
         await on.submit(runPolicy={"suspend": plural == RESOURCE.plural})
@@ -335,8 +335,8 @@ async def test_a_job_goes_on_whose_event_was_lost(plural: str) -> None:
 
 
 @pytest.mark.parametrize("label", [JOB_NAME, REPLICA_TYPE, REPLICA_INDEX])
-async def test_a_pod_whose_label_somebody_removes_is_still_the_jobs(label: str) -> None:
-    """It belongs to the job by the UID of its owner and by its name; nothing is made twice, and nobody asks without end."""
+async def test_a_pod_whose_label_is_removed_stays_with_its_job(label: str) -> None:
+    """The UID of its owner and its name tie it to the job; no pod is created twice, and calls are limited."""
     async with start_harness() as on, running_controller(on):
         await on.submit()
         await on.settle()
@@ -356,7 +356,7 @@ async def test_a_pod_whose_label_somebody_removes_is_still_the_jobs(label: str) 
         assert (await on.job())["status"]["replicaStatuses"]["Master"]["succeeded"] == 1
 
 
-async def test_a_pod_without_its_label_is_found_by_who_starts_later() -> None:
+async def test_a_restarted_controller_finds_a_pod_without_its_label() -> None:
     async with start_harness() as on:
         async with running_controller(on):
             await on.submit()
@@ -371,7 +371,7 @@ async def test_a_pod_without_its_label_is_found_by_who_starts_later() -> None:
             assert (await on.conditions()).endswith("Succeeded T")
 
 
-async def test_a_replica_whose_clock_is_wrong_ends_no_job_early() -> None:
+async def test_a_controller_with_a_fast_clock_ends_no_job_early() -> None:
     """Neither from the start nor after a step of its clock while it runs."""
     ahead = timedelta(hours=1)
     with fake_clock() as now:
@@ -398,7 +398,7 @@ async def test_a_replica_whose_clock_is_wrong_ends_no_job_early() -> None:
                     assert await on.items(RESOURCE) == []
 
 
-async def test_a_deadline_is_not_missed_by_a_clock_that_is_slow() -> None:
+async def test_a_controller_with_a_slow_clock_misses_no_deadline() -> None:
     with fake_clock() as now:
         async with start_harness(clock=now) as on:
             with patch.object(clock, "now", lambda: now() - timedelta(hours=1)):
@@ -411,8 +411,8 @@ async def test_a_deadline_is_not_missed_by_a_clock_that_is_slow() -> None:
                     assert (await on.conditions()).endswith("Failed T")
 
 
-async def test_while_the_server_is_gone_it_stays_ready_and_tells_of_the_silence() -> None:
-    """A restart would not help, and whoever scrapes through the Service wants the metrics just then."""
+async def test_during_an_outage_of_the_server_the_controller_stays_ready_and_reports_the_silence() -> None:
+    """A restart would not help, and a Prometheus that scrapes through the Service needs the metrics just then."""
     async with start_harness() as on, starting(on) as answer:
         await on.settle(10)
         await on.server.stop()
@@ -431,8 +431,8 @@ async def test_while_the_server_is_gone_it_stays_ready_and_tells_of_the_silence(
     assert "rallypoint_events_dropped_total 0.0" in metrics
 
 
-async def test_while_the_server_is_gone_it_is_not_asked_without_end() -> None:
-    """Three watches, each with ever longer pauses; the transport itself tries each call twice."""
+async def test_during_an_outage_of_the_server_calls_are_limited() -> None:
+    """Three watches retry with growing pauses; the transport itself tries each call twice."""
     async with start_harness(Rule(Reset(), verb="watch")) as on, starting(on):
         await on.settle(60)
         first = on.faults.count("watch")
@@ -442,7 +442,7 @@ async def test_while_the_server_is_gone_it_is_not_asked_without_end() -> None:
         assert on.faults.count("watch") - first <= 3 * 50
 
 
-async def test_a_token_that_is_not_valid_any_more_is_renewed() -> None:
+async def test_an_expired_token_is_renewed() -> None:
     async with start_harness() as on:
         tokens = ["stale", on.server.token]
 
@@ -457,7 +457,7 @@ async def test_a_token_that_is_not_valid_any_more_is_renewed() -> None:
             assert len(await on.names(PODS)) == 2
 
 
-async def test_a_limit_per_second_is_kept() -> None:
+async def test_calls_per_second_are_limited() -> None:
     settings = replace(TEST_SETTINGS, kube_api_qps=2.0, kube_api_burst=1, events="off")
     async with start_harness() as on, running_controller(on, settings):
         await on.submit(workers=9)
@@ -468,18 +468,18 @@ async def test_a_limit_per_second_is_kept() -> None:
         assert len(await on.names(PODS)) == 10
 
 
-async def test_a_cap_on_requests_in_flight_is_kept() -> None:
+async def test_calls_in_flight_are_limited() -> None:
     settings = replace(TEST_SETTINGS, kube_api_in_flight=3, events="off")
     async with start_harness(Rule(Delay(1), verb="create")) as on, running_controller(on, settings):
         await on.submit(workers=5)
         await on.settle(1.5)
-        assert len([one for one in on.calls if one.verb == "create"]) == 6
+        assert len([call for call in on.calls if call.verb == "create"]) == 6
 
         await on.settle(10)
         assert len(await on.names(PODS)) == 6
 
 
-async def test_one_worker_takes_one_job_after_the_other() -> None:
+async def test_a_single_worker_reconciles_jobs_one_after_the_other() -> None:
     settings = replace(TEST_SETTINGS, controller_threads=1)
     async with (
         start_harness(Rule(Delay(5), verb="create", plural="pods")) as on,
@@ -504,7 +504,7 @@ async def stopped(task: "asyncio.Task[None]", stop: asyncio.Event) -> float:
     return loop.time() - started
 
 
-async def test_a_stop_lets_passes_and_events_come_to_their_end() -> None:
+async def test_a_stop_waits_for_running_reconciles_and_events() -> None:
     async with start_harness(Rule(Delay(2), verb="create")) as on:
         async with running_controller(on, stop=(stop := asyncio.Event())) as task:
             await on.submit()
@@ -517,8 +517,8 @@ async def test_a_stop_lets_passes_and_events_come_to_their_end() -> None:
         assert len(await on.items(EVENTS)) == 8
 
 
-async def test_a_stop_in_the_middle_of_a_large_job_leaves_no_child_untold() -> None:
-    """It takes several passes to make; what of it is to be summed up is summed up by whoever stops."""
+async def test_a_stop_during_a_large_job_reports_every_created_child() -> None:
+    """Creating the job takes several reconciles; the stopping controller writes the summary events."""
     settings = replace(TEST_SETTINGS, kube_api_in_flight=4, events="compact")
     async with start_harness(Rule(Delay(0.2), verb="create")) as on:
         async with running_controller(on, settings, stop=(stop := asyncio.Event())) as task:
@@ -528,13 +528,13 @@ async def test_a_stop_in_the_middle_of_a_large_job_leaves_no_child_untold() -> N
         before = await on.names(PODS)
         async with running_controller(on, settings):
             await on.settle(30)
-        told = " ".join([one["message"] for one in await on.items(EVENTS)])
+        messages = " ".join([event["message"] for event in await on.items(EVENTS)])
 
         assert 0 < len(before) < len(await on.names(PODS)) == 41
-        assert [name for name in await on.names(PODS) if name not in re.split("[ ,]+", told)] == []
+        assert [name for name in await on.names(PODS) if name not in re.split("[ ,]+", messages)] == []
 
 
-async def test_a_stop_begins_no_passes() -> None:
+async def test_a_stopping_controller_starts_no_reconcile() -> None:
     async with start_harness(Rule(Delay(2), verb="create")) as on:
         settings = replace(TEST_SETTINGS, controller_threads=1)
         async with running_controller(on, settings, stop=(stop := asyncio.Event())) as task:
@@ -547,7 +547,7 @@ async def test_a_stop_begins_no_passes() -> None:
         assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
 
 
-async def test_a_stop_waits_only_so_long_for_passes() -> None:
+async def test_a_stop_waits_for_reconciles_only_until_its_timeout() -> None:
     rule, stop = Rule(Delay(25), verb="create", plural="pods"), asyncio.Event()
     async with start_harness(rule) as on, running_controller(on, stop=stop) as task:
         await on.submit()
@@ -556,7 +556,7 @@ async def test_a_stop_waits_only_so_long_for_passes() -> None:
         assert await stopped(task, stop) == pytest.approx(DRAIN_SECONDS, abs=0.2)
 
 
-async def test_a_stop_waits_only_so_long_for_events() -> None:
+async def test_a_stop_waits_for_events_only_until_its_timeout() -> None:
     rule, stop = Rule(Refuse(500), verb="create", plural="events"), asyncio.Event()
     async with start_harness(rule) as on, running_controller(on, stop=stop) as task:
         await on.submit()
@@ -565,7 +565,7 @@ async def test_a_stop_waits_only_so_long_for_events() -> None:
         assert await stopped(task, stop) == pytest.approx(FLUSH_SECONDS, abs=0.2)
 
 
-async def test_a_stop_before_it_works() -> None:
+async def test_a_controller_may_be_stopped_before_it_works() -> None:
     async with start_harness(Rule(Delay(20), verb="watch", plural="pods")) as on:
         task = asyncio.create_task(app.run(TEST_SETTINGS, on.connection, stop=(stop := asyncio.Event())))
         await on.settle(1)
@@ -602,7 +602,7 @@ async def waiting(
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_whoever_waits_is_ready_and_does_nothing() -> None:
+async def test_a_standby_controller_is_ready_and_does_nothing() -> None:
     async with start_harness() as on, running_controller(on, LEADING), waiting(on) as (_, worked):
         await on.submit()
         await on.settle(100)
@@ -611,20 +611,20 @@ async def test_whoever_waits_is_ready_and_does_nothing() -> None:
         assert on.faults.count("create", "pods") == 2
 
 
-async def test_the_lease_tells_whose_it_is() -> None:
+async def test_an_event_of_the_lease_names_the_leader() -> None:
     async with start_harness() as on, running_controller(on, LEADING):
         await on.settle()
 
-        [told] = [one for one in await on.items(EVENTS) if one["reason"] == "LeaderElection"]
+        [event] = [event for event in await on.items(EVENTS) if event["reason"] == "LeaderElection"]
         lease = await on.get(LEASES, ID)
         holder = lease["spec"]["holderIdentity"]
-        assert told["message"] == f"{holder} became leader"
-        assert told["source"] == {"component": holder}
-        about = told["involvedObject"]
+        assert event["message"] == f"{holder} became leader"
+        assert event["source"] == {"component": holder}
+        about = event["involvedObject"]
         assert (about["kind"], about["name"], about["uid"]) == ("Lease", ID, lease["metadata"]["uid"])
 
 
-async def test_a_stop_hands_over_at_once_and_everything_goes_on() -> None:
+async def test_a_stopped_leader_hands_over_at_once() -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     async with (
         start_harness() as on,
@@ -652,7 +652,7 @@ async def test_a_stop_hands_over_at_once_and_everything_goes_on() -> None:
         assert on.faults.count("create", "pods") == 6, "nothing was tried twice"
 
 
-async def test_a_lead_that_is_lost_ends_it_and_another_goes_on() -> None:
+async def test_a_controller_that_loses_its_lease_ends_and_another_continues() -> None:
     loop = asyncio.get_running_loop()
     async with start_harness() as on, running_controller(on, LEADING) as task, waiting(on) as (_, worked):
         await on.submit()
@@ -671,7 +671,7 @@ async def test_a_lead_that_is_lost_ends_it_and_another_goes_on() -> None:
         assert len(await on.names(PODS)) == 4
 
 
-async def test_no_write_of_whoever_does_not_lead_is_sent() -> None:
+async def test_a_controller_that_does_not_lead_sends_no_write() -> None:
     """As when a process was stopped and goes on later, with a pass under way: its own clock says that its time is over."""
     loop = asyncio.get_running_loop()
     asleep = 0.0
@@ -686,11 +686,11 @@ async def test_no_write_of_whoever_does_not_lead_is_sent() -> None:
         await asyncio.wait([task])
 
         assert isinstance(task.exception(), NotLeading)
-        assert [one for one in on.calls if one.verb not in {"get", "list", "watch"}] == []
+        assert [call for call in on.calls if call.verb not in {"get", "list", "watch"}] == []
 
 
-async def test_whoever_takes_over_asks_for_everything_before_it_writes() -> None:
-    """A cache that lags behind the last writes of another would show failures that were counted and cleared away already."""
+async def test_a_new_leader_lists_everything_before_it_writes() -> None:
+    """A cache that lags behind the last writes of the old leader would show failures that it already counted and deleted."""
     rule, stop = Rule(Delay(1), verb="create"), asyncio.Event()
     async with (
         start_harness(rule) as on,
@@ -705,18 +705,20 @@ async def test_whoever_takes_over_asks_for_everything_before_it_writes() -> None
         await on.settle(10)
         assert worked
 
-        calls = [(one.verb, one.plural) for one in on.calls]
-        released = next(place for place, one in enumerate(on.calls) if b'"holderIdentity":""' in one.body)
+        calls = [(call.verb, call.plural) for call in on.calls]
+        released = next(index for index, call in enumerate(on.calls) if b'"holderIdentity":""' in call.body)
         taken = calls.index(("update", "leases"), released + 1)
-        asked = [calls.index(("watch", one), taken) for one in ("pods", "services", RESOURCE.plural)]
-        written = [place for place, one in enumerate(calls) if one[0] in {"create", "patch"}]
-        assert min(written) < released, "one had something to finish"
-        assert max(written) > max(asked), "the other had something to begin"
-        assert not [place for place in written if released < place < max(asked)]
+        watched = [calls.index(("watch", plural), taken) for plural in ("pods", "services", RESOURCE.plural)]
+        written = [
+            index for index, verb_and_plural in enumerate(calls) if verb_and_plural[0] in {"create", "patch"}
+        ]
+        assert min(written) < released, "the old leader had something to finish"
+        assert max(written) > max(watched), "the new leader had something to begin"
+        assert not [index for index in written if released < index < max(watched)]
 
 
-async def test_an_mpi_operator_that_was_left_running_and_this_one_do_not_work_at_once() -> None:
-    """As long as it holds its Lease, this one waits; then it is held here, until it is given back."""
+async def test_a_running_mpi_operator_and_the_controller_do_not_work_at_once() -> None:
+    """The controller waits while mpi-operator holds its Lease, then holds that Lease until it stops."""
     theirs = {"holderIdentity": "mpi-operator-0", "leaseDurationSeconds": 15}
     async with start_harness(crds=(MPI_JOBS,)) as on:
         await on.create(LEASES, {"metadata": {"name": "mpi-operator"}, "spec": theirs})
@@ -732,14 +734,14 @@ async def test_an_mpi_operator_that_was_left_running_and_this_one_do_not_work_at
             assert ours == held
 
 
-async def test_the_first_of_all_does_not_ask_twice() -> None:
+async def test_the_first_leader_does_not_list_twice() -> None:
     async with start_harness() as on, running_controller(on, LEADING):
         await on.settle()
 
         assert on.faults.count("watch", "pods") == 1
 
 
-async def test_whoever_could_work_on_nothing_does_not_take_the_lease() -> None:
+async def test_a_controller_without_a_served_kind_does_not_acquire_the_lease() -> None:
     async with start_harness(crds=()) as on, starting(on, LEADING) as answer:
         await on.settle(120)
         assert await answer("/readyz") == (500, "not served: pytorchjobs\n")
@@ -752,7 +754,7 @@ async def test_whoever_could_work_on_nothing_does_not_take_the_lease() -> None:
         assert await answer("/readyz") == (200, "ok\n")
 
 
-async def test_the_lease_is_not_taken_while_what_all_kinds_need_cannot_be_read() -> None:
+async def test_the_lease_is_not_acquired_while_common_resources_cannot_be_read() -> None:
     rule = Rule(Refuse(403, "Forbidden", "not you"), plural="services")
     async with start_harness(rule) as on, starting(on, LEADING) as answer:
         await on.settle(120)
@@ -761,7 +763,7 @@ async def test_the_lease_is_not_taken_while_what_all_kinds_need_cannot_be_read()
         assert await on.items(LEASES) == []
 
 
-async def test_a_replica_that_has_nothing_left_to_work_on_gives_the_lease_back() -> None:
+async def test_a_leader_without_a_served_kind_releases_the_lease() -> None:
     loop = asyncio.get_running_loop()
     async with start_harness() as on, running_controller(on, LEADING) as task:
         await on.submit()
@@ -775,7 +777,7 @@ async def test_a_replica_that_has_nothing_left_to_work_on_gives_the_lease_back()
         assert (await on.get(LEASES, ID))["spec"]["holderIdentity"] == ""
 
 
-async def test_a_definition_that_is_replaced_ends_nobody() -> None:
+async def test_a_replaced_definition_does_not_end_the_controller() -> None:
     async with start_harness() as on, running_controller(on, LEADING) as task:
         await on.settle()
         await on.delete(DEFINITIONS, CRD_NAME)
@@ -819,16 +821,18 @@ async def test_a_definition_that_is_replaced_ends_nobody() -> None:
         ),
     ],
 )
-def test_leases(settings: Settings, namespace: str, leases: list[tuple[str, str]]) -> None:
+def test_the_settings_name_the_leases(
+    settings: Settings, namespace: str, leases: list[tuple[str, str]]
+) -> None:
     assert leases_from(settings, Connection("http://server", namespace=namespace)) == leases
 
 
-def test_a_lease_that_would_be_nowhere() -> None:
+def test_a_lease_without_a_namespace_is_an_error() -> None:
     with pytest.raises(NoNamespace, match="--leader-election-namespace"):
         leases_from(replace(TEST_SETTINGS, leader_elect=True), Connection("http://server"))
 
 
-async def test_a_job_that_ends_badly_is_counted() -> None:
+async def test_a_failed_job_is_counted() -> None:
     async with start_harness() as on, starting(on) as answer:
         await on.settle()
         await on.submit("wrong", pytorchReplicaSpecs={"Master": {"template": template("tensorflow")}})
@@ -851,16 +855,16 @@ async def test_a_job_that_ends_badly_is_counted() -> None:
         pytest.param(["PyTorchJob", "PYTORCHJOB"], (kinds.ALL[0],), id="named twice"),
     ],
 )
-def test_kinds(names: list[str], served: tuple[Any, ...]) -> None:
+def test_the_settings_select_the_kinds(names: list[str], served: tuple[Any, ...]) -> None:
     assert chosen(names) == served
 
 
-def test_a_kind_that_is_not_served() -> None:
+def test_an_unknown_kind_is_an_error() -> None:
     with pytest.raises(UnknownKind, match="--enable-scheme SparkJob: not a kind that is served"):
         chosen(["PyTorchJob", "SparkJob"])
 
 
-def test_what_decisions_know_of_the_settings(tmp_path: Path) -> None:
+def test_options_follow_the_settings(tmp_path: Path) -> None:
     (path := tmp_path / "init.yaml").write_text("- name: wait\n")
     settings = replace(
         TEST_SETTINGS,
@@ -884,7 +888,7 @@ def test_what_decisions_know_of_the_settings(tmp_path: Path) -> None:
     assert options.cluster_domain == "cluster.local"
 
 
-def test_without_a_template_of_ones_own() -> None:
+def test_options_have_a_default_template() -> None:
     """Only the default path may be missing: nobody asked for it."""
     assert options_from(Settings()).of(PyTorchOptions).init_container_template == ""
 
@@ -904,7 +908,7 @@ def test_without_a_template_of_ones_own() -> None:
         pytest.param(b"\xff", "can't decode", id="no text"),
     ],
 )
-def test_a_template_that_cannot_be_used_is_told_at_the_start(
+def test_an_unusable_template_is_reported_at_the_start(
     tmp_path: Path, content: bytes | None, complaint: str
 ) -> None:
     path = tmp_path / "init.yaml"
@@ -918,7 +922,7 @@ def test_a_template_that_cannot_be_used_is_told_at_the_start(
     assert str(caught.value).startswith(f"--pytorch-init-container-template-file {path}: ")
 
 
-def test_a_template_is_judged_with_its_fields_filled_in(tmp_path: Path) -> None:
+def test_a_template_is_validated_with_its_fields_filled_in(tmp_path: Path) -> None:
     text = "- {name: wait, command: [nslookup, {{.MasterAddr}}], image: {{.InitContainerImage}}}"
     (path := tmp_path / "init.yaml").write_text(text)
 

@@ -72,7 +72,7 @@ def parsed(*flags: str) -> Settings:
         ("--events=off", "events", "off"),
     ],
 )
-def test_flags(flag: str, setting: str, value: Any) -> None:
+def test_each_flag_sets_its_setting(flag: str, setting: str, value: Any) -> None:
     """All of the original's are taken; whether their value stands behind the sign of equality or alone."""
     assert getattr(parsed(flag), setting) == value
     name, equals, rest = flag.partition("=")
@@ -103,7 +103,7 @@ def test_flags_of_kinds(flag: str, option: PyTorchOptions | MPIOptions) -> None:
         assert find(type(option), parsed(name, rest).of_kinds) == option
 
 
-def test_kinds_add_up() -> None:
+def test_repeated_kinds_are_collected() -> None:
     assert parsed("--enable-scheme=a", "--enable-scheme=b").enable_scheme == ("a", "b")
 
 
@@ -169,8 +169,8 @@ class Running:
         async with aiohttp.ClientSession() as session, session.get(f"http://{self.address}{path}") as answer:
             return answer.status, await answer.text()
 
-    async def told(self, event: str) -> dict[str, Any]:
-        """The next line of the log that says so."""
+    async def wait_for_log(self, event: str) -> dict[str, Any]:
+        """Read the log up to the next line with that event."""
         assert self.process.stderr is not None
         while line := await self.process.stderr.readline():
             self.log.append(json.loads(line))
@@ -237,10 +237,10 @@ async def until_met(rule: Rule) -> None:
 
 
 @real_time
-async def test_from_start_to_stop(tmp_path: Path) -> None:
+async def test_a_job_runs_between_start_and_stop(tmp_path: Path) -> None:
     """Ready, a job from its creation to its success, the metrics of that, and an end when it is asked for."""
     async with start_harness() as on, running(on, tmp_path, "--leader-elect=false") as it:
-        await it.told("working")
+        await it.wait_for_log("working")
         assert await it.get("/healthz") == (200, "ok\n")
         assert await it.get("/readyz") == (200, "ok\n")
         await on.submit()
@@ -250,12 +250,14 @@ async def test_from_start_to_stop(tmp_path: Path) -> None:
         await on.set_phase("Succeeded", code=0)
         await until_conditions(on, "Created T, Running F, Succeeded T")
 
-        families = {one.name: one for one in text_string_to_metric_families((await it.get("/metrics"))[1])}
+        families = {
+            metric.name: metric for metric in text_string_to_metric_families((await it.get("/metrics"))[1])
+        }
         assert await it.stop() == 0
 
     jobs = {
-        name: [(sample.labels, sample.value) for sample in one.samples if sample.name.endswith("_total")]
-        for name, one in families.items()
+        name: [(sample.labels, sample.value) for sample in family.samples if sample.name.endswith("_total")]
+        for name, family in families.items()
         if name.startswith("training_operator_jobs")
     }
     labels = {"job_namespace": "default", "framework": "pytorch"}
@@ -263,20 +265,20 @@ async def test_from_start_to_stop(tmp_path: Path) -> None:
         f"training_operator_jobs_{count}": [(labels, value)]
         for count, value in {"created": 1, "deleted": 0, "successful": 1, "failed": 0, "restarted": 0}.items()
     }
-    wanted = {one.name.removesuffix("_total") for group in GROUPS for one in group.families}
-    assert families.keys() >= {one for one in wanted if not one.endswith("_info")}, (
+    wanted = {family.name.removesuffix("_total") for group in GROUPS for family in group.families}
+    assert families.keys() >= {name for name in wanted if not name.endswith("_info")}, (
         "the parser takes that word off"
     )
-    answers = {one.labels["code"] for one in families["rest_client_requests"].samples if one.value}
+    answers = {sample.labels["code"] for sample in families["rest_client_requests"].samples if sample.value}
     assert answers == {"200", "201"}
 
 
 @real_time
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_stop_lets_the_last_events_out(tmp_path: Path, number: signal.Signals) -> None:
+async def test_a_stop_sends_the_last_events(tmp_path: Path, number: signal.Signals) -> None:
     rule = Rule(Delay(1), verb="create", plural="events")
     async with start_harness(rule) as on, running(on, tmp_path) as it:
-        await it.told("working")
+        await it.wait_for_log("working")
         await on.submit()
         await until_met(rule)
 
@@ -285,52 +287,52 @@ async def test_a_stop_lets_the_last_events_out(tmp_path: Path, number: signal.Si
 
 
 @real_time
-async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+async def test_a_second_signal_ends_the_process_at_once(tmp_path: Path) -> None:
     """Whatever is under way: here a pass that waits for a server which does not answer."""
     rule = Rule(Delay(1000))
     async with start_harness() as on, running(on, tmp_path) as it:
-        await it.told("working")
+        await it.wait_for_log("working")
         on.faults.rules.append(rule)
         await on.submit()
         await until_met(rule)
         it.process.send_signal(signal.SIGTERM)
-        await it.told("stopping")
+        await it.wait_for_log("stopping")
 
         assert await it.stop() == 1
-        await it.told("stopped at once")
+        await it.wait_for_log("stopped at once")
 
 
 @real_time
-async def test_a_lead_that_is_lost_ends_with_1_and_says_so(tmp_path: Path) -> None:
+async def test_a_lost_lease_ends_with_1_and_a_message(tmp_path: Path) -> None:
     async with start_harness() as on, running(on, tmp_path, "--leader-elect") as it:
-        await it.told("working")
+        await it.wait_for_log("working")
         name = Settings().leader_election_id
         assert (await on.get(LEASES, name))["spec"]["holderIdentity"].startswith(f"{socket.gethostname()}_")
         await on.change(LEASES, name, {"spec": {"holderIdentity": "somebody"}})
 
-        assert name in (await it.told("lost the lead, ending"))["error"]
+        assert name in (await it.wait_for_log("lost the lead, ending"))["error"]
         assert await it.process.wait() == 1
 
 
 @real_time
-async def test_a_stop_gives_the_lease_back(tmp_path: Path) -> None:
+async def test_a_stop_releases_the_lease(tmp_path: Path) -> None:
     async with (
         start_harness() as on,
         running(on, tmp_path, "--leader-elect", "--leader-election-id=mine") as it,
     ):
-        await it.told("working")
+        await it.wait_for_log("working")
 
         assert await it.stop() == 0
         assert (await on.get(LEASES, "mine"))["spec"]["holderIdentity"] == ""
 
 
 @real_time
-async def test_no_namespace_for_the_lease_ends_with_1_and_says_so(tmp_path: Path) -> None:
+async def test_a_missing_namespace_of_the_lease_ends_with_1_and_a_message(tmp_path: Path) -> None:
     async with start_harness() as on:
         config = on.server.kubeconfig()
         del config["contexts"][0]["context"]["namespace"]
         async with running(on, tmp_path, "--leader-elect", kubeconfig=config) as it:
-            assert "--leader-election-namespace" in (await it.told("cannot run"))["error"]
+            assert "--leader-election-namespace" in (await it.wait_for_log("cannot run"))["error"]
             assert await it.process.wait() == 1
 
 
@@ -338,7 +340,7 @@ async def test_no_namespace_for_the_lease_ends_with_1_and_says_so(tmp_path: Path
 async def test_a_stop_before_it_is_ready(tmp_path: Path) -> None:
     rule = Rule(Refuse(403, "Forbidden", "not you"), plural="pods")
     async with start_harness(rule) as on, running(on, tmp_path) as it:
-        assert (await it.told("watch refused"))["error"] == "not you"
+        assert (await it.wait_for_log("watch refused"))["error"] == "not you"
         assert (await it.get("/readyz"))[0] == 500
         assert (await it.get("/healthz"))[0] == 200
 
@@ -346,43 +348,43 @@ async def test_a_stop_before_it_is_ready(tmp_path: Path) -> None:
 
 
 @real_time
-async def test_a_taken_port_ends_with_1_and_says_so(tmp_path: Path) -> None:
+async def test_a_taken_port_ends_with_1_and_a_message(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         async with (
             start_harness() as on,
             running(on, tmp_path, f"--metrics-bind-address=127.0.0.1:{port}") as it,
         ):
-            told = await it.told("cannot run")
+            line = await it.wait_for_log("cannot run")
 
-            assert str(port) in told["error"]
+            assert str(port) in line["error"]
             assert await it.process.wait() == 1
 
 
 @real_time
-async def test_no_way_to_a_cluster_ends_with_1_and_says_so(tmp_path: Path) -> None:
+async def test_a_missing_cluster_ends_with_1_and_a_message(tmp_path: Path) -> None:
     async with start_harness() as on, running(on, tmp_path, f"--kubeconfig={tmp_path / 'nowhere'}") as it:
-        assert "no such file" in (await it.told("cannot run"))["error"]
+        assert "no such file" in (await it.wait_for_log("cannot run"))["error"]
         assert await it.process.wait() == 1
 
 
 @real_time
-async def test_a_template_that_is_missing_ends_with_1_and_says_so(tmp_path: Path) -> None:
+async def test_a_missing_template_ends_with_1_and_a_message(tmp_path: Path) -> None:
     flag = f"--pytorch-init-container-template-file={tmp_path / 'nowhere'}"
     async with start_harness() as on, running(on, tmp_path, flag) as it:
-        told = await it.told("cannot run")
+        line = await it.wait_for_log("cannot run")
 
-        assert told["error"] == f"{flag.replace('=', ' ')}: No such file or directory"
+        assert line["error"] == f"{flag.replace('=', ' ')}: No such file or directory"
         assert await it.process.wait() == 1
 
 
 @real_time
-async def test_flags_that_do_nothing_are_named(tmp_path: Path) -> None:
+async def test_flags_without_effect_are_logged(tmp_path: Path) -> None:
     flags = [f"--{name}=7" for name in command.INERT]
     async with start_harness() as on, running(on, tmp_path, *flags) as it:
-        await it.told("working")
+        await it.wait_for_log("working")
 
-    named = [one["flag"] for one in it.log if one["msg"] == "flag does nothing"]
+    named = [line["flag"] for line in it.log if line["msg"] == "flag does nothing"]
     assert named == [f"--{name}" for name in command.INERT]
 
 
@@ -407,7 +409,7 @@ async def test_no_secret_gets_into_log_metrics_or_events(tmp_path: Path) -> None
         ),
     ]
     async with start_harness(*rules, token=CANARY) as on, running(on, tmp_path, "--log-level=debug") as it:
-        await it.told("working")
+        await it.wait_for_log("working")
         await on.submit(pytorchReplicaSpecs={"Master": {"template": template}})
         await on.submit("wrong", pytorchReplicaSpecs={"Master": {"template": refused}})
         await until_conditions(on, "Created T, Failed T", "wrong")
@@ -439,17 +441,21 @@ HEAVY = (
 
 @real_time
 @pytest.mark.parametrize("module", ["controller.app", "controller.command"])
-async def test_the_service_loads_nothing_that_it_does_not_need(module: str) -> None:
+async def test_the_controller_imports_no_unneeded_module(module: str) -> None:
     code = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=PIPE)
     out, _ = await process.communicate()
     loaded = json.loads(out)
 
     assert module in loaded
-    assert [one for one in loaded if f"{one}.".startswith(tuple(f"{name}." for name in HEAVY))] == []
+    assert [
+        module_name
+        for module_name in loaded
+        if f"{module_name}.".startswith(tuple(f"{name}." for name in HEAVY))
+    ] == []
 
 
-def test_flags_with_one_dash_are_those_with_two(capsys: pytest.CaptureFixture[str]) -> None:
-    """As Go's flag package has it: the value is found wrong, not the flag unknown."""
+def test_flags_may_have_a_single_dash(capsys: pytest.CaptureFixture[str]) -> None:
+    """As with Go's flag package, the value is invalid, not the flag unknown."""
     assert main(["controller", "-controller-threads=0"]) == 2
     assert "--controller-threads must be at least 1" in capsys.readouterr().err

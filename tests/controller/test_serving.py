@@ -115,7 +115,7 @@ async def test_a_new_connection_replaces_the_oldest_idle_one(
     assert not readers[1].at_eof()
 
 
-async def test_many_half_open_connections_do_not_shut_others_out(
+async def test_many_half_open_connections_do_not_block_others(
     running: Served, connections: list[asyncio.StreamWriter]
 ) -> None:
     for _ in range(10 * LIMIT):
@@ -126,15 +126,15 @@ async def test_many_half_open_connections_do_not_shut_others_out(
 
 async def test_requests_in_progress_are_never_closed_for_new_connections(running: Served) -> None:
     running.release.clear()
-    asked = [asyncio.create_task(get(running.port)) for _ in range(LIMIT)]
-    for _ in asked:
+    gets = [asyncio.create_task(get(running.port)) for _ in range(LIMIT)]
+    for _ in gets:
         await running.waiting.acquire()
 
     with pytest.raises(aiohttp.ClientError):
         await get(running.port)
     running.release.set()
 
-    assert await asyncio.gather(*asked) == ["ok"] * LIMIT
+    assert await asyncio.gather(*gets) == ["ok"] * LIMIT
 
 
 async def test_a_handshake_that_never_ends_is_closed() -> None:
@@ -149,7 +149,7 @@ async def test_a_handshake_that_never_ends_is_closed() -> None:
         writer.close()
 
 
-async def test_after_its_stop_a_server_listens_no_more() -> None:
+async def test_a_stopped_server_does_not_listen() -> None:
     async with served() as running:
         port = running.port
 

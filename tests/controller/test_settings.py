@@ -51,7 +51,7 @@ from controller.settings import FIELDS, Settings
         ),
     ],
 )
-def test_what_is_out_of_range_is_refused_by_the_name_of_its_flag(
+def test_a_value_out_of_range_is_rejected_with_the_name_of_its_flag(
     values: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(ValueError, match=complaint):
@@ -69,15 +69,15 @@ def test_every_setting_has_a_flag_of_its_name_and_default(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("name", ["", "a", "7", "team-a", "a--b", "a" * 63])
-def test_names_that_a_namespace_may_have(name: str) -> None:
+def test_valid_namespaces_are_accepted(name: str) -> None:
     assert Settings(namespace=name).namespace == name
 
 
 @pytest.mark.parametrize("name", ["a", "mpi-operator", Settings().leader_election_id, "a" * 253])
-def test_names_that_a_lease_may_have(name: str) -> None:
+def test_valid_lease_names_are_accepted(name: str) -> None:
     assert Settings(leader_election_id=name).leader_election_id == name
 
 
-def test_settings_do_not_change() -> None:
+def test_settings_are_immutable() -> None:
     with pytest.raises(AttributeError):
         Settings().namespace = "other"  # type: ignore[misc]

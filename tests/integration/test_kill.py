@@ -2,7 +2,7 @@
 
 A door in front of the server holds many jobs at once, each at another call, before it or after it; then one kill cuts them all. The
 controller that comes next is killed as well, where it takes them up.
-tests/controller/test_killed_anywhere.py does the same to more lives on the embedded server.
+tests/controller/test_crash_recovery.py does the same at every call on the embedded server.
 """
 
 import asyncio

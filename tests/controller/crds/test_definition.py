@@ -21,14 +21,14 @@ LARGEST_BYTES = 262_144
 DEFINITIONS = [pytest.param(definition, id=definition["metadata"]["name"]) for definition in all_crds()]
 
 
-def test_every_kind_has_one() -> None:
+def test_every_kind_has_a_definition() -> None:
     assert [definition["spec"]["names"]["kind"] for definition in all_crds()] == [
         kind.resource.kind for kind in ALL
     ]
 
 
 @pytest.mark.parametrize("definition", DEFINITIONS)
-def test_it_fits_into_the_annotation_of_kubectl(definition: dict[str, Any]) -> None:
+def test_the_definition_fits_into_the_annotation_of_kubectl(definition: dict[str, Any]) -> None:
     assert len(orjson.dumps(definition)) < LARGEST_BYTES
 
 
@@ -74,7 +74,7 @@ def test_names_of_pytorchjob() -> None:
     assert definition["spec"]["scope"] == "Namespaced"
 
 
-def test_what_kubectl_prints() -> None:
+def test_kubectl_prints_state_and_age() -> None:
     (version,) = crd(RESOURCE, PyTorchJob, shipped())["spec"]["versions"]
 
     assert [(column["name"], column["jsonPath"]) for column in version["additionalPrinterColumns"]] == [
@@ -102,12 +102,12 @@ def test_other_kinds_cannot_be_scaled() -> None:
     assert version["subresources"] == {"status": {}}
 
 
-def test_only_jobs_that_say_so_take_any_name() -> None:
+def test_names_are_validated_unless_the_kind_opts_out() -> None:
     assert metadata_of(MPIJob) == {"type": "object"}
     assert metadata_of(PyTorchJob)["properties"]["name"]["maxLength"] == 63
 
 
-def test_the_kubernetes_release_is_written_down() -> None:
+def test_the_definition_names_the_kubernetes_release() -> None:
     pods = PodSchemas("v1.99.0", {"type": "object"}, {"type": "object"}, {"type": "object"})
 
     annotations = crd(RESOURCE, PyTorchJob, pods)["metadata"]["annotations"]

@@ -66,33 +66,35 @@ def definition() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def schemas(definition: dict[str, Any]) -> dict[str, Schema]:
-    return {one["name"]: one["schema"]["openAPIV3Schema"] for one in definition["spec"]["versions"]}
+    return {
+        version["name"]: version["schema"]["openAPIV3Schema"] for version in definition["spec"]["versions"]
+    }
 
 
-def test_one_version_is_stored_and_all_are_served(definition: dict[str, Any]) -> None:
+def test_a_single_version_is_stored_and_all_are_served(definition: dict[str, Any]) -> None:
     versions = definition["spec"]["versions"]
 
-    assert [(one["name"], one["served"], one["storage"]) for one in versions] == [
+    assert [(version["name"], version["served"], version["storage"]) for version in versions] == [
         ("v1", True, True),
         ("v2beta1", True, False),
         ("v1alpha2", True, False),
     ]
-    assert all(one["subresources"] == {"status": {}} for one in versions)
-    assert all(len(one["additionalPrinterColumns"]) == 2 for one in versions)
+    assert all(version["subresources"] == {"status": {}} for version in versions)
+    assert all(len(version["additionalPrinterColumns"]) == 2 for version in versions)
     assert "conversion" not in definition["spec"]  # which is no webhook
 
 
-def test_client_side_apply_can_remember_it(definition: dict[str, Any]) -> None:
+def test_the_definition_fits_into_the_annotation_of_kubectl(definition: dict[str, Any]) -> None:
     assert len(orjson.dumps(definition)) < LARGEST_BYTES
 
 
 @pytest.mark.parametrize("version", DIFFERENCES)
-def test_every_field_of_the_originals_is_there(schemas: dict[str, Schema], version: str) -> None:
+def test_every_field_of_the_originals_exists(schemas: dict[str, Schema], version: str) -> None:
     assert set(UPSTREAM.split()) - dict(fields(schemas[version])).keys() == set()
 
 
 @pytest.mark.parametrize("version", DIFFERENCES)
-def test_versions_differ_in_nothing_else(schemas: dict[str, Schema], version: str) -> None:
+def test_versions_have_no_other_differences(schemas: dict[str, Schema], version: str) -> None:
     """Told by their own words, the three schemas are one."""
     found = {
         path: node
@@ -102,12 +104,12 @@ def test_versions_differ_in_nothing_else(schemas: dict[str, Schema], version: st
     queue = dict(fields(schemas[version]))[QUEUE].get("x-kubernetes-validations", [])
 
     assert {path: {"default": node["default"]} for path, node in found.items()} == DIFFERENCES[version]
-    assert [one["message"] for one in queue] == [f"{QUEUE} is immutable"] * (version == "v1")
+    assert [rule["message"] for rule in queue] == [f"{QUEUE} is immutable"] * (version == "v1")
     assert orjson.dumps(bare(schemas[version])) == orjson.dumps(bare(schemas["v1"]))
 
 
 @pytest.mark.parametrize("version", DIFFERENCES)
-def test_the_flavor_is_stamped_and_fixed(schemas: dict[str, Schema], version: str) -> None:
+def test_the_flavor_has_a_default_and_is_immutable(schemas: dict[str, Schema], version: str) -> None:
     flavor = dict(fields(schemas[version]))["spec.flavor"]
     (rule,) = flavor["x-kubernetes-validations"]
 
@@ -124,8 +126,8 @@ def test_the_manager_is_the_go_operator_of_the_version(schemas: dict[str, Schema
 
 
 @pytest.mark.parametrize("version", DIFFERENCES)
-def test_nothing_may_be_null(schemas: dict[str, Schema], version: str) -> None:
-    """So that the nulls that the MPI Operator of 2020 has stored are dropped when they are read."""
+def test_no_field_is_nullable(schemas: dict[str, Schema], version: str) -> None:
+    """The API server then drops the nulls that the MPI Operator of 2020 stored."""
     assert b'"nullable"' not in orjson.dumps(schemas[version])
 
 
@@ -151,22 +153,22 @@ def fields(schema: Schema, prefix: str = "") -> Iterator[tuple[str, Schema]]:
 
 def bare(schema: Schema, path: str = "") -> Schema:
     """The schema without what may differ between versions."""
-    kept = {
+    bare_schema = {
         key: value
         for key, value in schema.items()
         if key not in {"properties", "items", "additionalProperties"}
     }
     if ".template." not in path:
-        kept.pop("default", None)
+        bare_schema.pop("default", None)
     if path == QUEUE:
-        kept.pop("x-kubernetes-validations", None)
+        bare_schema.pop("x-kubernetes-validations", None)
     if "properties" in schema:
         join = f"{path}." if path else ""
-        kept["properties"] = {
+        bare_schema["properties"] = {
             name: bare(child, f"{join}{name}") for name, child in schema["properties"].items()
         }
     if "items" in schema:
-        kept["items"] = bare(schema["items"], f"{path}.[]")
+        bare_schema["items"] = bare(schema["items"], f"{path}.[]")
     if "additionalProperties" in schema:
-        kept["additionalProperties"] = bare(schema["additionalProperties"], f"{path}.*")
-    return kept
+        bare_schema["additionalProperties"] = bare(schema["additionalProperties"], f"{path}.*")
+    return bare_schema

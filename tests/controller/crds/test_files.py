@@ -30,12 +30,12 @@ def test_yaml_has_no_aliases() -> None:
     assert "&" not in to_yaml({"a": shared, "b": shared})
 
 
-def test_the_manifests_are_in_step(tmp_path: Path) -> None:
+def test_the_manifests_are_up_to_date(tmp_path: Path) -> None:
     """If this fails, run ``make deploy``."""
     made = {path.name: path.read_text() for path in write(all_crds(kinds=DEFAULT), tmp_path)}
-    kept = {path.name: path.read_text() for path in MANIFESTS.glob("kubeflow.org_*.yaml")}
+    committed = {path.name: path.read_text() for path in MANIFESTS.glob("kubeflow.org_*.yaml")}
 
-    assert kept == made
+    assert committed == made
 
 
 def test_kustomize_knows_every_file() -> None:

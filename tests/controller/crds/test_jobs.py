@@ -117,12 +117,12 @@ def test_the_replica_map_is_found_by_its_type() -> None:
     assert replica_field(PyTorchJob).wire_name == "pytorchReplicaSpecs"
 
 
-def test_a_spec_without_replica_map_is_refused() -> None:
+def test_a_spec_without_a_replica_map_is_rejected() -> None:
     with pytest.raises(TypeError, match="JobSpec has no replica specs"):
         replica_field(Job)
 
 
-def test_a_field_that_nothing_describes_is_refused() -> None:
+def test_a_field_without_a_description_is_rejected() -> None:
     class OddSpec(JobSpec):
         odd_replica_specs: dict[str, ReplicaSpec] | None = None
         anything: dict[str, Any] | None = None

@@ -10,7 +10,7 @@ def test_a_release_survives_its_file() -> None:
     assert Release.from_json(release.to_json()) == release
 
 
-def test_a_release_has_one_definition_a_line() -> None:
+def test_a_release_has_a_definition_per_line() -> None:
     lines = Release("v1.36.3", {"a.B": {"type": "string"}, "a.C": {"$ref": "a.B"}}).to_json().splitlines()
 
     assert [line for line in lines if b"a." in line] == [

@@ -9,7 +9,7 @@ META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
 @pytest.mark.parametrize(
-    ("published", "kept"),
+    ("published", "expected"),
     [
         pytest.param(
             {"type": "string", "description": "A word.", "enum": ["a", "b"]},
@@ -70,11 +70,11 @@ META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
         ),
     ],
 )
-def test_slim(published: Schema, kept: Schema) -> None:
-    assert slim(published) == kept
+def test_slim(published: Schema, expected: Schema) -> None:
+    assert slim(published) == expected
 
 
-def test_select_follows_references_and_leaves_the_rest() -> None:
+def test_select_follows_references_and_omits_the_rest() -> None:
     published: dict[str, Schema] = {
         "z.Root": {"type": "object", "properties": {"part": {"allOf": [{"$ref": REF + "a.Part"}]}}},
         "a.Part": {"type": "object", "properties": {"metadata": {"$ref": REF + META}}},
@@ -85,7 +85,7 @@ def test_select_follows_references_and_leaves_the_rest() -> None:
     assert list(select(published, ["z.Root"])) == ["a.Part", "z.Root"]
 
 
-def test_select_names_what_is_not_published() -> None:
+def test_select_names_missing_definitions() -> None:
     with pytest.raises(KeyError, match=r"a\.Missing"):
         select({"z.Root": {"type": "array", "items": {"$ref": REF + "a.Missing"}}}, ["z.Root"])
 
@@ -139,7 +139,7 @@ def test_inline_keeps_defaults_of_keys_only() -> None:
     }
 
 
-def test_inline_refuses_what_contains_itself() -> None:
+def test_inline_rejects_recursive_definitions() -> None:
     definitions: dict[str, Schema] = {
         "Tree": {"type": "object", "properties": {"left": {"$ref": "Tree"}}},
     }
@@ -148,7 +148,7 @@ def test_inline_refuses_what_contains_itself() -> None:
         inline(definitions, "Tree")
 
 
-def test_the_same_definition_may_stand_in_two_places() -> None:
+def test_a_definition_may_be_referenced_twice() -> None:
     definitions: dict[str, Schema] = {
         "Pair": {"type": "object", "properties": {"a": {"$ref": "Leaf"}, "b": {"$ref": "Leaf"}}},
         "Leaf": {"type": "string"},

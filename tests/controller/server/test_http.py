@@ -28,7 +28,7 @@ def free_port() -> int:
 def listening() -> set[int]:
     """The ports that this process serves on."""
     connections = psutil.Process().net_connections("tcp")
-    return {one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN}
+    return {connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN}
 
 
 def fine() -> str:
@@ -71,7 +71,7 @@ async def test_metrics_and_probes(same_port: bool) -> None:
             assert (await get(path).read())[::2] == (200, "ok\n")
 
 
-async def test_metrics_come_in_the_form_that_is_asked_for() -> None:
+async def test_metrics_have_the_requested_format() -> None:
     async with served() as get:
         _, kind, text = await get("/metrics").read(Accept="application/openmetrics-text; version=1.0.0")
 
@@ -83,26 +83,26 @@ async def test_metrics_come_in_the_form_that_is_asked_for() -> None:
 
 
 class Slow(Collector):
-    """A family that takes long to collect, of which there are many."""
+    """Many families that take long to collect."""
 
-    def __init__(self, turns: list[str]) -> None:
-        self._turns = turns
+    def __init__(self, order: list[str]) -> None:
+        self._order = order
 
     @override
     def collect(self) -> Iterator[Metric]:
         for number in range(5):
-            self._turns.append("family")
+            self._order.append("family")
             yield GaugeMetricFamily(f"slow_{number}", "Slow", value=number)
 
 
-async def test_others_have_their_turn_between_the_families() -> None:
-    turns: list[str] = []
+async def test_collecting_metrics_yields_to_other_tasks_between_families() -> None:
+    order: list[str] = []
     registry = CollectorRegistry()
-    registry.register(Slow(turns))
+    registry.register(Slow(order))
 
     async def other() -> None:
         while True:
-            turns.append("other")
+            order.append("other")
             await asyncio.sleep(0)
 
     async with served(registry=registry) as get:
@@ -111,12 +111,12 @@ async def test_others_have_their_turn_between_the_families() -> None:
         task.cancel()
 
     assert all(f"slow_{number} {number}.0" in text for number in range(5))
-    first = turns.index("family")
-    assert turns[first : first + 9 : 2] == ["family"] * 5
-    assert turns[first + 1 : first + 9 : 2] == ["other"] * 4
+    first = order.index("family")
+    assert order[first : first + 9 : 2] == ["family"] * 5
+    assert order[first + 1 : first + 9 : 2] == ["other"] * 4
 
 
-async def test_a_probe_says_what_is_wrong() -> None:
+async def test_a_failed_probe_says_what_is_wrong() -> None:
     wrong = "caches are being filled: pods"
     async with served(ready=lambda: wrong) as get:
         assert (await get("/readyz").read())[::2] == (500, f"{wrong}\n")
@@ -125,7 +125,7 @@ async def test_a_probe_says_what_is_wrong() -> None:
         assert (await get("/readyz").read())[0] == 200
 
 
-async def test_probes_are_answered_beside_clients_that_complete_no_request() -> None:
+async def test_probes_are_answered_despite_clients_that_complete_no_request() -> None:
     port = free_port()
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(serving("0", f"127.0.0.1:{port}", CollectorRegistry(), fine, fine))
@@ -143,7 +143,7 @@ async def test_nothing_else_is_served() -> None:
         assert (await get("/debug/pprof").read())[0] == 404
 
 
-async def test_a_switched_off_address_is_nowhere() -> None:
+async def test_a_disabled_address_is_not_served() -> None:
     check_address("0")
     before = listening()
     async with serving("0", "0", CollectorRegistry(), fine, fine):
@@ -176,6 +176,6 @@ def test_addresses(text: str, host: str | None, port: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "8080", "host", "host:", ":http", ":65536", ":-1", "http://host"])
-def test_what_is_no_address(text: str) -> None:
+def test_an_invalid_address_is_an_error(text: str) -> None:
     with pytest.raises(BadAddress, match="is not host:port"):
         check_address(text)

@@ -28,27 +28,27 @@ async def measuring(observe: Callable[[float], None], clock: Clock) -> AsyncIter
 
 
 async def test_an_idle_loop_is_on_time() -> None:
-    seen: list[float] = []
-    async with measuring(seen.append, Clock()) as lag:
+    lags: list[float] = []
+    async with measuring(lags.append, Clock()) as lag:
         await asyncio.sleep(10.25)
 
-        assert len(seen) == 10.25 // PERIOD_SECONDS
-        assert max(seen) < 1e-6
+        assert len(lags) == 10.25 // PERIOD_SECONDS
+        assert max(lags) < 1e-6
         assert lag.longest_seconds() < 1e-6
 
 
-async def test_a_stall_is_told_once() -> None:
-    seen: list[float] = []
+async def test_a_stall_is_reported_once() -> None:
+    lags: list[float] = []
     clock = Clock()
-    async with measuring(seen.append, clock):
+    async with measuring(lags.append, clock):
         await asyncio.sleep(1.25)
         clock.used += 0.3
         await asyncio.sleep(1)
 
-    assert [round(one, 6) for one in seen] == [0, 0, 0.3, 0]
+    assert [round(seconds, 6) for seconds in lags] == [0, 0, 0.3, 0]
 
 
-async def test_the_longest_is_remembered_for_a_minute_or_two() -> None:
+async def test_the_longest_lag_is_kept_for_one_to_two_minutes() -> None:
     clock = Clock()
     async with measuring(lambda late: None, clock) as lag:
         await asyncio.sleep(1.25)
@@ -62,11 +62,11 @@ async def test_the_longest_is_remembered_for_a_minute_or_two() -> None:
 
 
 async def test_a_timer_that_comes_early_is_on_time() -> None:
-    seen: list[float] = []
+    lags: list[float] = []
     clock = Clock()
-    async with measuring(seen.append, clock):
+    async with measuring(lags.append, clock):
         await asyncio.sleep(0.25)
         clock.used -= 0.001
         await asyncio.sleep(0.5)
 
-    assert seen == [0]
+    assert lags == [0]

@@ -37,7 +37,7 @@ def only(stream: io.StringIO) -> dict[str, Any]:
     return fields
 
 
-def test_a_line_is_one_json_object_whatever_it_tells_of() -> None:
+def test_a_line_is_one_json_object() -> None:
     stream = configured()
     structlog.get_logger().bind(controller="c").warning("pass failed", key="a/b", error="no\n\x1b[31mred")
 
@@ -53,7 +53,7 @@ def test_a_line_is_one_json_object_whatever_it_tells_of() -> None:
     assert "\x1b" not in stream.getvalue()
 
 
-def test_what_is_read_first_comes_first_and_figures_are_short() -> None:
+def test_important_fields_come_first_and_numbers_are_short() -> None:
     stream = configured()
     structlog.get_logger().bind(controller="c").info("again soon", pause_seconds=0.004999999999199645)
 
@@ -61,7 +61,7 @@ def test_what_is_read_first_comes_first_and_figures_are_short() -> None:
     assert only(stream)["pause_seconds"] == 0.005
 
 
-def test_what_json_does_not_know_is_told_all_the_same() -> None:
+def test_values_that_json_cannot_encode_are_logged_as_text() -> None:
     stream = configured()
     structlog.get_logger().info("something", odd={1}, torn="\ud800", number=2**70)
 
@@ -69,11 +69,11 @@ def test_what_json_does_not_know_is_told_all_the_same() -> None:
     assert (fields["odd"], fields["torn"], fields["number"]) == ("{1}", "\ud800", 2**70)
 
 
-async def test_fields_of_a_pass_are_on_its_lines_and_those_of_its_tasks() -> None:
+async def test_fields_of_a_reconcile_are_on_its_lines_and_those_of_its_tasks() -> None:
     stream = configured()
     log = structlog.get_logger()
 
-    async def one_pass(name: str) -> None:
+    async def reconcile(name: str) -> None:
         structlog.contextvars.bind_contextvars(namespace="team", name=name)
         await asyncio.gather(child(), child())
 
@@ -81,7 +81,7 @@ async def test_fields_of_a_pass_are_on_its_lines_and_those_of_its_tasks() -> Non
         await asyncio.sleep(1)
         log.info("something")
 
-    await asyncio.gather(one_pass("a"), one_pass("b"))
+    await asyncio.gather(reconcile("a"), reconcile("b"))
     log.info("something else")
 
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
@@ -90,7 +90,7 @@ async def test_fields_of_a_pass_are_on_its_lines_and_those_of_its_tasks() -> Non
 
 
 @pytest.mark.parametrize(
-    ("level", "told"),
+    ("level", "expected"),
     [
         pytest.param("debug", ["debug", "info", "warning", "error"], id="everything"),
         pytest.param("info", ["info", "warning", "error"], id="the usual"),
@@ -98,23 +98,23 @@ async def test_fields_of_a_pass_are_on_its_lines_and_those_of_its_tasks() -> Non
         pytest.param("error", ["error"], id="what is wrong"),
     ],
 )
-def test_levels(level: str, told: list[str]) -> None:
+def test_the_level_selects_the_logged_lines(level: str, expected: list[str]) -> None:
     stream = configured(level=level)
     log = structlog.get_logger()
-    for one in ("debug", "info", "warning", "error"):
-        getattr(log, one)("something")
+    for level_name in ("debug", "info", "warning", "error"):
+        getattr(log, level_name)("something")
 
-    assert [json.loads(line)["level"] for line in stream.getvalue().splitlines()] == told
+    assert [json.loads(line)["level"] for line in stream.getvalue().splitlines()] == expected
 
 
-def test_nobodys_text_floods_the_log() -> None:
+def test_long_texts_are_truncated() -> None:
     stream = configured()
     structlog.get_logger().info("something", error="x" * 1_000_000)
 
     assert only(stream)["error"] == "x" * logs.LONGEST_VALUE + "…"
 
 
-def test_a_defect_is_told_with_its_traceback_in_one_field() -> None:
+def test_an_exception_is_logged_with_its_traceback_in_one_field() -> None:
     stream = configured()
     try:
         raise KeyError("defect")
@@ -122,11 +122,11 @@ def test_a_defect_is_told_with_its_traceback_in_one_field() -> None:
         structlog.get_logger().exception("pass broke")
 
     text = only(stream)["exception"]
-    assert "test_a_defect_is_told_with_its_traceback" in text
+    assert "test_an_exception_is_logged_with_its_traceback" in text
     assert "KeyError: 'defect'" in text
 
 
-def test_of_a_long_traceback_the_end_is_kept() -> None:
+def test_the_end_of_a_long_traceback_is_kept() -> None:
     stream = configured()
     try:
         raise KeyError("x" * 20_000 + "the end")
@@ -140,7 +140,7 @@ def test_of_a_long_traceback_the_end_is_kept() -> None:
 
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
-def test_libraries_are_heard_in_the_same_form(log_format: str) -> None:
+def test_libraries_log_in_the_same_format(log_format: str) -> None:
     stream = configured(log_format)
     library = logging.getLogger("some.library")
     library.info("connected")
@@ -150,8 +150,8 @@ def test_libraries_are_heard_in_the_same_form(log_format: str) -> None:
 
     lines = stream.getvalue().splitlines()
     if log_format == "json":
-        told = [(one["logger"], one["level"], one["msg"]) for one in map(json.loads, lines)]
-        assert told == [
+        logged = [(line["logger"], line["level"], line["msg"]) for line in map(json.loads, lines)]
+        assert logged == [
             ("some.library", "warning", "3 tries"),
             ("some.library", "warning", "%d tries"),
             ("some.library", "error", "worse"),
@@ -161,7 +161,7 @@ def test_libraries_are_heard_in_the_same_form(log_format: str) -> None:
         assert "some.library" in lines[0]
 
 
-async def test_what_a_forgotten_task_meets_is_told() -> None:
+async def test_an_exception_of_a_forgotten_task_is_logged() -> None:
     stream = configured()
     try:
         raise KeyError("defect")
@@ -191,7 +191,7 @@ SECRETS = ("opensesame", "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrIn0.c2ln", "b3BlbjpzZ
     ],
 )
 @pytest.mark.parametrize("log_format", ["json", "console"])
-def test_no_login_is_logged(log_format: str, text: str) -> None:
+def test_no_credential_is_logged(log_format: str, text: str) -> None:
     stream = configured(log_format)
     structlog.get_logger().warning("pass failed", error=text)
     try:
@@ -207,7 +207,7 @@ def test_no_login_is_logged(log_format: str, text: str) -> None:
         assert [json.loads(line)["msg"] for line in written.splitlines()] == ["pass failed", "pass broke"]
 
 
-def test_the_headers_that_an_error_of_aiohttp_shows_are_not_logged() -> None:
+def test_the_headers_of_an_aiohttp_error_are_not_logged() -> None:
     stream = configured()
     headers = CIMultiDictProxy(CIMultiDict({"Proxy-Authorization": "Basic b3BlbjpzZXNhbWU=", "Host": "kept"}))
     info = aiohttp.RequestInfo(URL("http://proxy:3128"), "CONNECT", headers, URL("http://proxy:3128"))
@@ -227,7 +227,7 @@ class Full(io.StringIO):
 
 
 @pytest.mark.parametrize("stream", [Full(), io.StringIO()], ids=["full", "closed"])
-def test_a_log_that_cannot_be_written_stops_no_work(stream: io.StringIO) -> None:
+def test_a_log_that_cannot_be_written_stops_nothing(stream: io.StringIO) -> None:
     if not isinstance(stream, Full):
         stream.close()
     configured(stream=stream)
@@ -306,7 +306,7 @@ def crashed(program: str) -> tuple[int, list[dict[str, Any]]]:
         ),
     ],
 )
-def test_what_nobody_catches_is_told(program: str, status: int, level: str, message: str) -> None:
+def test_an_uncaught_exception_is_logged(program: str, status: int, level: str, message: str) -> None:
     code, (line,) = crashed(program)
 
     assert code == status
@@ -315,18 +315,18 @@ def test_what_nobody_catches_is_told(program: str, status: int, level: str, mess
     assert "KeyError: 'defect'" in line["exception"]
 
 
-def test_warnings_are_told() -> None:
+def test_warnings_are_logged() -> None:
     code, (line,) = crashed("import warnings\nwarnings.warn('old')")
 
     assert (code, line["level"], line["logger"]) == (0, "warning", "py.warnings")
     assert "UserWarning: old" in line["msg"]
 
 
-def test_an_interruption_is_no_crash(
+def test_a_keyboard_interrupt_is_no_crash(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for place, name in ((sys, "excepthook"), (sys, "unraisablehook"), (threading, "excepthook")):
-        monkeypatch.setattr(place, name, getattr(place, name))
+    for module, name in ((sys, "excepthook"), (sys, "unraisablehook"), (threading, "excepthook")):
+        monkeypatch.setattr(module, name, getattr(module, name))
     stream = configured()
     logs.catch_all()
     logging.captureWarnings(False)

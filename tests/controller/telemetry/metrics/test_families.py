@@ -15,7 +15,7 @@ def by_name(name: str) -> Family:
 
 
 def test_every_family_is_in_one_group() -> None:
-    declared = {one for one in vars(families).values() if isinstance(one, Family)}
+    declared = {family for family in vars(families).values() if isinstance(family, Family)}
     names = [family.name for family in ALL]
 
     assert declared <= set(ALL)
@@ -36,7 +36,10 @@ def test_a_family_follows_the_rules_of_prometheus(family: Family) -> None:
     ("names", "labels"),
     [
         pytest.param(
-            [f"training_operator_jobs_{one}_total" for one in ("created", "deleted", "successful", "failed")],
+            [
+                f"training_operator_jobs_{event}_total"
+                for event in ("created", "deleted", "successful", "failed")
+            ],
             ("job_namespace", "framework"),
             id="jobs",
         ),

@@ -23,7 +23,7 @@ def test_unit(name: str, unit: str) -> None:
     assert Family(name, "gauge", "").unit == unit
 
 
-def test_what_is_made_of_it() -> None:
+def test_a_family_builds_its_metric() -> None:
     registry = CollectorRegistry()
     Family("a_total", "counter", "About a", LABELS).counter(registry).labels("red", "here").inc(2)
     Family("b", "gauge", "About b").gauge(registry).set(3)

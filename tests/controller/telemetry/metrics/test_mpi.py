@@ -20,7 +20,7 @@ def registry() -> CollectorRegistry:
         pytest.param("mpijob-controller", 0.0, id="a job of another flavor"),
     ],
 )
-def test_which_jobs_count(registry: CollectorRegistry, controller: str, value: float) -> None:
+def test_only_mpi_jobs_are_counted(registry: CollectorRegistry, controller: str, value: float) -> None:
     count = Metrics(registry).job("mpi", controller)
     for what in ("created", "successful", "failed", "restarted", "deleted"):
         count("hpc", what)
@@ -31,7 +31,7 @@ def test_which_jobs_count(registry: CollectorRegistry, controller: str, value: f
         assert registry.get_sample_value(f"training_operator_jobs_{what}_total", labels) == 1
 
 
-def test_launchers_have_a_series_while_they_are_there(registry: CollectorRegistry) -> None:
+def test_existing_launchers_have_a_series(registry: CollectorRegistry) -> None:
     there = [("pi-launcher", "hpc")]
     Metrics(registry).launchers(lambda: there)
     assert registry.get_sample_value("mpi_operator_job_info", INFO) == 1
@@ -40,7 +40,7 @@ def test_launchers_have_a_series_while_they_are_there(registry: CollectorRegistr
     assert registry.get_sample_value("mpi_operator_job_info", INFO) is None
 
 
-def test_who_leads(registry: CollectorRegistry) -> None:
+def test_the_leader_has_a_series(registry: CollectorRegistry) -> None:
     election = Metrics(registry).election()
     assert registry.get_sample_value("mpi_operator_is_leader") == 0
     election.leading("lease", True)

@@ -14,7 +14,7 @@ def values(registry: CollectorRegistry, *names: str) -> dict[str, float | None]:
     return {name: registry.get_sample_value(f"controller_runtime_{name}", LABELS) for name in names}
 
 
-def test_all_start_at_zero() -> None:
+def test_all_series_start_at_zero() -> None:
     registry = CollectorRegistry()
     Metrics(registry).controller(NAME, workers=16)
 
@@ -39,7 +39,7 @@ def test_all_start_at_zero() -> None:
     }
 
 
-def test_passes() -> None:
+def test_reconciles_are_counted_and_timed() -> None:
     registry = CollectorRegistry()
     controller = Metrics(registry).controller(NAME, workers=16)
 

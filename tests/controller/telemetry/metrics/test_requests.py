@@ -19,7 +19,7 @@ def requests(registry: CollectorRegistry) -> Requests:
     return Metrics(registry).requests(HOST)
 
 
-def test_answers_and_their_sizes(requests: Requests, registry: CollectorRegistry) -> None:
+def test_responses_and_their_sizes_are_counted(requests: Requests, registry: CollectorRegistry) -> None:
     requests.answered("POST", "pods", "201", 0.1, 2000, 3000)
     requests.answered("POST", "services", "<error>", 30.0, 500, 0)
 
@@ -41,7 +41,7 @@ def test_answers_and_their_sizes(requests: Requests, registry: CollectorRegistry
     }
 
 
-def test_what_is_tried_again_and_what_is_held_back(requests: Requests, registry: CollectorRegistry) -> None:
+def test_retries_and_rate_limiter_waits_are_counted(requests: Requests, registry: CollectorRegistry) -> None:
     requests.retried("PUT", "429")
     requests.retried("PUT", "429")
     requests.limited("GET", 0.25)
@@ -52,7 +52,7 @@ def test_what_is_tried_again_and_what_is_held_back(requests: Requests, registry:
     assert registry.get_sample_value("rest_client_rate_limiter_duration_seconds_sum", labels) == 0.25
 
 
-def test_a_code_that_nobody_expects_begins_a_series(requests: Requests, registry: CollectorRegistry) -> None:
+def test_an_unexpected_code_starts_a_series(requests: Requests, registry: CollectorRegistry) -> None:
     requests.answered("GET", "pods", "418", 0.1, 0, 0)
     requests.retried("GET", "418")
 

@@ -19,8 +19,8 @@ NAME = "pytorchjob-controller"
 LEASE = "1ca428e5.training-operator.kubeflow.org"
 
 
-class Door:
-    """A gate that has been narrowed."""
+class NarrowedLimiter:
+    """A limiter with a reduced width."""
 
     width = 16
     in_flight = 16
@@ -30,7 +30,7 @@ class Door:
 
 
 class Hearing:
-    """A watch that has last heard something a while ago."""
+    """A watch that received data a while ago."""
 
     def __init__(self) -> None:
         self.seconds = 3.5
@@ -59,7 +59,7 @@ def connect_all(metrics: Metrics) -> None:
     metrics.queue(NAME, Queue[str]())
     metrics.watch("pods", Hearing())
     metrics.events(lambda: 0, lambda: 0)
-    metrics.limiter(Door())
+    metrics.limiter(NarrowedLimiter())
     metrics.requests("10.0.0.1:6443")
     metrics.election().leading(LEASE, False)
     metrics.launchers(lambda: [("pi-launcher", "team")])
@@ -67,7 +67,9 @@ def connect_all(metrics: Metrics) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the process_* families are read from /proc")
-async def test_the_table_is_what_is_exposed(metrics: Metrics, registry: CollectorRegistry) -> None:
+async def test_the_exposed_families_are_those_of_the_table(
+    metrics: Metrics, registry: CollectorRegistry
+) -> None:
     connect_all(metrics)
     declared = {
         family.name: (family.type, family.help, sorted(family.label_names))
@@ -86,7 +88,7 @@ async def test_the_table_is_what_is_exposed(metrics: Metrics, registry: Collecto
     assert exposed == declared
 
 
-async def test_label_values_of_the_table_are_those_that_are_exposed(
+async def test_the_exposed_label_values_are_those_of_the_table(
     metrics: Metrics, registry: CollectorRegistry
 ) -> None:
     connect_all(metrics)
@@ -127,7 +129,7 @@ def test_the_series_of_a_namespace_start_together_at_zero(
     assert registry.get_sample_value("training_operator_jobs_failed_total", labels) == 0
 
 
-async def test_queues(metrics: Metrics, registry: CollectorRegistry) -> None:
+async def test_queues_have_their_series(metrics: Metrics, registry: CollectorRegistry) -> None:
     queue = Queue[str]()
     metrics.queue(NAME, queue)
     for key in ("a", "b", "c"):
@@ -150,7 +152,7 @@ async def test_queues(metrics: Metrics, registry: CollectorRegistry) -> None:
     assert values == [1, 3, 1, 6 + 2, 6]
 
 
-def test_watches(metrics: Metrics, registry: CollectorRegistry) -> None:
+def test_watches_have_their_series(metrics: Metrics, registry: CollectorRegistry) -> None:
     watches = {resource: Hearing() for resource in ("pods", "services")}
     for resource, watch in watches.items():
         metrics.watch(resource, watch)
@@ -162,24 +164,31 @@ def test_watches(metrics: Metrics, registry: CollectorRegistry) -> None:
 
     def values(figure: str, label: str, among: tuple[str, ...]) -> list[float | None]:
         name = f"rallypoint_watch_{figure}_total"
-        return [registry.get_sample_value(name, {"resource": "pods", label: one}) for one in among]
+        return [registry.get_sample_value(name, {"resource": "pods", label: value}) for value in among]
 
     silence = [
-        registry.get_sample_value("rallypoint_watch_silence_seconds", {"resource": one}) for one in watches
+        registry.get_sample_value("rallypoint_watch_silence_seconds", {"resource": resource})
+        for resource in watches
     ]
     assert silence == [300.0, 3.5]
     assert values("fills", "by", tuple(Fill)) == [0, 1]
     assert values("endings", "ending", tuple(Ending)) == [0, 2, 0, 0]
     repairs = [
-        registry.get_sample_value("rallypoint_watch_repairs_total", {"resource": one}) for one in watches
+        registry.get_sample_value("rallypoint_watch_repairs_total", {"resource": resource})
+        for resource in watches
     ]
     assert repairs == [7, 0]
-    served = [registry.get_sample_value("rallypoint_resource_served", {"resource": one}) for one in watches]
+    served = [
+        registry.get_sample_value("rallypoint_resource_served", {"resource": resource})
+        for resource in watches
+    ]
     assert served == [0, 1]
 
 
 @pytest.mark.parametrize("figure", ["dropped", "limited"])
-def test_events_that_are_not_written(metrics: Metrics, registry: CollectorRegistry, figure: str) -> None:
+def test_dropped_and_limited_events_are_counted(
+    metrics: Metrics, registry: CollectorRegistry, figure: str
+) -> None:
     events: dict[str, list[int]] = {"dropped": [], "limited": []}
     metrics.events(lambda: len(events["dropped"]), lambda: len(events["limited"]))
     assert registry.get_sample_value(f"rallypoint_events_{figure}_total") == 0
@@ -188,8 +197,8 @@ def test_events_that_are_not_written(metrics: Metrics, registry: CollectorRegist
     assert registry.get_sample_value(f"rallypoint_events_{figure}_total") == 3
 
 
-def test_the_gate(metrics: Metrics, registry: CollectorRegistry) -> None:
-    metrics.limiter(Door())
+def test_the_concurrency_limiter_has_its_gauges(metrics: Metrics, registry: CollectorRegistry) -> None:
+    metrics.limiter(NarrowedLimiter())
 
     assert registry.get_sample_value("rallypoint_gate_width") == 16
     assert registry.get_sample_value("rallypoint_gate_in_flight") == 16
@@ -211,10 +220,12 @@ def test_the_leader_election(metrics: Metrics, registry: CollectorRegistry) -> N
     assert registry.get_sample_value(names[0], labels) == 0
 
 
-async def test_what_runs(metrics: Metrics, registry: CollectorRegistry) -> None:
+async def test_the_build_has_a_series(metrics: Metrics, registry: CollectorRegistry) -> None:
     metrics.loop()
 
-    (sample,) = next(one for one in registry.collect() if one.name == "rallypoint_build_info").samples
+    (sample,) = next(
+        metric for metric in registry.collect() if metric.name == "rallypoint_build_info"
+    ).samples
     assert sample.value == 1
     assert sample.labels == {
         "version": "1.2.3",
@@ -223,11 +234,11 @@ async def test_what_runs(metrics: Metrics, registry: CollectorRegistry) -> None:
     }
 
 
-async def test_both_forms_of_exposition_are_sound(metrics: Metrics, registry: CollectorRegistry) -> None:
+async def test_both_exposition_formats_are_valid(metrics: Metrics, registry: CollectorRegistry) -> None:
     connect_all(metrics)
 
     text = generate_openmetrics(registry).decode()  # type: ignore[no-untyped-call]
-    families = {one.name for one in text_string_to_metric_families(text)}  # type: ignore[no-untyped-call]
+    families = {metric.name for metric in text_string_to_metric_families(text)}  # type: ignore[no-untyped-call]
 
     assert {"training_operator_jobs_created", "workqueue_adds", "workqueue_depth"} <= families
     line = f'workqueue_adds_total{{controller="{NAME}",name="{NAME}"}} 0.0'

@@ -1,6 +1,6 @@
-"""The controller is killed at any of its calls, before it or after it: the job's life ends as if nothing had been.
+"""The controller is killed before or after any of its calls; the job reaches the same end.
 
-Each life is cut once, at another call each time, until there is none left to cut at. tests/integration/test_kill.py does the same to a
+Each run kills the controller once, at another call each time, until no call is left. tests/integration/test_kill.py does the same to a
 process on a real API server.
 """
 
@@ -27,7 +27,7 @@ SCENARIOS = [
 
 
 async def live(scenario: Scenario, injector: CrashInjector) -> tuple[History, set[str]]:
-    """One whole life of a job; what was owed to its readers when the controller was killed."""
+    """Run a job to its end; return its history and the event reasons that the killed controller could not record."""
     owed: set[str] = set()
     with fake_clock() as clock:
         async with (
@@ -36,7 +36,7 @@ async def live(scenario: Scenario, injector: CrashInjector) -> tuple[History, se
         ):
             runner = ScenarioRunner(on, history)
 
-            async def look() -> None:
+            async def observe() -> None:
                 unsent = {
                     orjson.loads(call.body)["reason"]
                     for call in injector.crashed_calls
@@ -44,7 +44,7 @@ async def live(scenario: Scenario, injector: CrashInjector) -> tuple[History, se
                 }
                 owed.update(unsent, await runner.unrecorded_reasons(JOB))
 
-            async with restarting_controller(on, injector, UNLIMITED_SETTINGS, between=look):
+            async with restarting_controller(on, injector, UNLIMITED_SETTINGS, between=observe):
                 await runner.run_scenario(scenario, JOB)
                 await on.settle(20)
     return history, owed
@@ -59,7 +59,7 @@ def ended(scenario: Scenario, injector: CrashInjector) -> tuple[History, set[str
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_undisturbed(scenario: Scenario) -> None:
+def test_an_undisturbed_job_reaches_its_end(scenario: Scenario) -> None:
     history, _ = ended(scenario, CrashInjector())
 
     assert Outcome.of(JOB, history) == scenario.outcome
@@ -68,8 +68,8 @@ def test_undisturbed(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_killed_at_any_call(scenario: Scenario, moment: Moment) -> None:
-    """What a condition says is told, too, unless the controller dies between the status and its event."""
+def test_a_controller_killed_at_any_call_reaches_the_same_end(scenario: Scenario, moment: Moment) -> None:
+    """Each condition has its event, too, unless the controller dies between the status and the event."""
     for number in itertools.count(1):
         injector = CrashInjector(CrashPoint(number, moment))
         try:
