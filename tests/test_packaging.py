@@ -49,7 +49,7 @@ def pins(lock: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_a_lock_has_what_the_project_asks_for(lock: str) -> None:
+def test_a_lock_satisfies_the_requirements_of_the_project(lock: str) -> None:
     """If this fails, run ``make lock``."""
     wanted = set().union(*(group(name) for name in LOCKS[lock]))
     if lock != "build":
@@ -71,7 +71,7 @@ def test_every_pin_has_hashes_and_no_address(lock: str) -> None:
         assert "://" not in entry, name
 
 
-def test_what_runs_in_the_image_is_what_is_tested() -> None:
+def test_the_image_contains_the_tested_versions() -> None:
     def version(entry: str) -> str:
         return entry.split()[0]
 
@@ -85,7 +85,7 @@ def test_the_image_has_only_what_the_operator_needs() -> None:
     assert NOT_IN_THE_IMAGE & pins("operator").keys() == set()
 
 
-def test_both_distributions_have_one_version() -> None:
+def test_both_distributions_have_the_same_version() -> None:
     version = OPERATOR["project"]["version"]
 
     assert PROJECT["project"]["version"] == version

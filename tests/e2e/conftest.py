@@ -24,7 +24,9 @@ def cluster() -> Generator[Cluster]:
 @pytest.fixture(scope="session")
 def rights_of_mpi_v1(cluster: Cluster) -> None:
     """What the component for ``kubectl exec`` lets the operator do besides."""
-    cluster.plane.apply(*(one for one in build(WITH_MPI_V1) if one["metadata"]["name"] == MPI_V1))
+    cluster.plane.apply(
+        *(manifest for manifest in build(WITH_MPI_V1) if manifest["metadata"]["name"] == MPI_V1)
+    )
 
 
 @pytest.fixture

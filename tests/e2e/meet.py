@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 
-PATIENCE_SECONDS = 90.0
+TIMEOUT_SECONDS = 90.0
 
 
 def main() -> int:
@@ -22,18 +22,18 @@ def main() -> int:
 def receive(port: int, size: int) -> int:
     with socket.create_server(("", port)) as server:
         others = [server.accept()[0] for _ in range(size - 1)]
-    total = sum(int(one.makefile().readline()) for one in others)
-    for one in others:
-        one.sendall(f"{total}\n".encode())
-        one.close()
+    total = sum(int(connection.makefile().readline()) for connection in others)
+    for connection in others:
+        connection.sendall(f"{total}\n".encode())
+        connection.close()
     return total
 
 
 def send(host: str, port: int, rank: int) -> int:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
         try:
-            with socket.create_connection((host, port), timeout=PATIENCE_SECONDS) as connection:
+            with socket.create_connection((host, port), timeout=TIMEOUT_SECONDS) as connection:
                 connection.sendall(f"{rank}\n".encode())
                 return int(connection.makefile().readline())
         except OSError as error:
@@ -45,19 +45,31 @@ def send(host: str, port: int, rank: int) -> int:
 
 def master() -> tuple[str, int, int, int]:
     """PyTorch and XGBoost."""
-    told = os.environ
-    return told["MASTER_ADDR"], int(told["MASTER_PORT"]), int(told["RANK"]), int(told["WORLD_SIZE"])
+    environment = os.environ
+    return (
+        environment["MASTER_ADDR"],
+        int(environment["MASTER_PORT"]),
+        int(environment["RANK"]),
+        int(environment["WORLD_SIZE"]),
+    )
 
 
 def tf_config() -> tuple[str, int, int, int]:
     """TensorFlow: everybody's address is in one list a role; ranks are places in all of them."""
-    told = json.loads(os.environ["TF_CONFIG"])
+    tf_config = json.loads(os.environ["TF_CONFIG"])
     everybody = [
-        (role, index) for role in sorted(told["cluster"]) for index in range(len(told["cluster"][role]))
+        (role, index)
+        for role in sorted(tf_config["cluster"])
+        for index in range(len(tf_config["cluster"][role]))
     ]
     role, index = everybody[0]
-    host, _, port = told["cluster"][role][index].rpartition(":")
-    return host, int(port), everybody.index((told["task"]["type"], told["task"]["index"])), len(everybody)
+    host, _, port = tf_config["cluster"][role][index].rpartition(":")
+    return (
+        host,
+        int(port),
+        everybody.index((tf_config["task"]["type"], tf_config["task"]["index"])),
+        len(everybody),
+    )
 
 
 def paddle() -> tuple[str, int, int, int]:
@@ -67,9 +79,9 @@ def paddle() -> tuple[str, int, int, int]:
 
 
 def jax() -> tuple[str, int, int, int]:
-    told = os.environ
-    address, port = told["COORDINATOR_ADDRESS"], int(told["COORDINATOR_PORT"])
-    return address, port, int(told["PROCESS_ID"]), int(told["NUM_PROCESSES"])
+    environment = os.environ
+    address, port = environment["COORDINATOR_ADDRESS"], int(environment["COORDINATOR_PORT"])
+    return address, port, int(environment["PROCESS_ID"]), int(environment["NUM_PROCESSES"])
 
 
 WAYS = {"PyTorchJob": master, "XGBoostJob": master, "TFJob": tf_config, "PaddleJob": paddle, "JAXJob": jax}

@@ -42,7 +42,7 @@ def test_an_example_trains(workloads: Workloads, manifest: str, framework: str) 
 
 
 @pytest.mark.full
-def test_elastic_training_goes_on_when_a_worker_is_deleted(workloads: Workloads, volume: str) -> None:
+def test_elastic_training_continues_when_a_worker_is_deleted(workloads: Workloads, volume: str) -> None:
     """From its snapshot, in a volume that both nodes have."""
     install("demo")
     claim, document = example("pytorch/elastic.yaml")

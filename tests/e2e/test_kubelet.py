@@ -38,7 +38,7 @@ def marks(cluster: Cluster, workloads: Workloads) -> list[str]:
     return cluster.nodes["node-1"].run("sh", "-c", f"ls /run/{workloads.namespace} || true").split()
 
 
-def test_an_image_that_cannot_be_pulled_is_waited_for_until_the_deadline(workloads: Workloads) -> None:
+def test_a_job_with_an_image_that_cannot_be_pulled_waits_until_its_deadline(workloads: Workloads) -> None:
     nowhere = {"image": "registry.local/nowhere:1"}
     workloads.apply(job("PyTorchJob", "pull", {"Master": nowhere}, runPolicy={"activeDeadlineSeconds": 20}))
 
@@ -49,7 +49,7 @@ def test_an_image_that_cannot_be_pulled_is_waited_for_until_the_deadline(workloa
     workloads.wait("its pod to go", lambda: not workloads.pods("pull"))
 
 
-def test_a_container_that_takes_too_much_memory_fails_the_job(workloads: Workloads) -> None:
+def test_a_container_that_exceeds_its_memory_limit_fails_the_job(workloads: Workloads) -> None:
     greedy = {**ROLE, "command": ["python", "-c", "x = bytearray(256 * 1024 * 1024); print(len(x))"]}
     workloads.apply(job("PyTorchJob", "greedy", {"Master": greedy}, runPolicy={"cleanPodPolicy": "None"}))
 
@@ -80,7 +80,7 @@ def test_a_program_that_fails_once_succeeds(
     assert status["restartCount"] == int(restarted_in_place)
 
 
-def test_a_program_that_fails_for_good_is_not_started_again(workloads: Workloads) -> None:
+def test_a_program_that_fails_permanently_is_not_restarted(workloads: Workloads) -> None:
     broken = {"image": BASE, "command": ["sh", "-c", "exit 3"], "restartPolicy": "ExitCode"}
     workloads.apply(job("PyTorchJob", "broken", {"Master": broken}, runPolicy={"cleanPodPolicy": "None"}))
 
@@ -106,7 +106,7 @@ FILLS = (
         pytest.param("OnFailure", "Succeeded", id="and is made anew under OnFailure, too"),
     ],
 )
-def test_a_pod_that_takes_too_much_disk_is_evicted(
+def test_a_pod_that_exceeds_its_disk_limit_is_evicted(
     cluster: Cluster, workloads: Workloads, policy: str, end: str
 ) -> None:
     """By its first program; a second one ends at once."""
@@ -115,14 +115,16 @@ def test_a_pod_that_takes_too_much_disk_is_evicted(
 
     workloads.wait_for("PyTorchJob", "greedy", end)
 
-    told = workloads.kubectl("get", "events", "--field-selector=reason=Evicted", "-o", "name")
-    assert len(told.splitlines()) == 1
+    events = workloads.kubectl("get", "events", "--field-selector=reason=Evicted", "-o", "name")
+    assert len(events.splitlines()) == 1
     pod = workloads.pods("greedy")["greedy-master-0"]
     assert pod["status"].get("reason") == ("Evicted" if end == "Failed" else None)
 
 
 @pytest.mark.parametrize("ending", ["deleted", "suspended"])
-def test_a_program_has_its_time_to_end(cluster: Cluster, workloads: Workloads, ending: str) -> None:
+def test_a_program_gets_its_termination_grace_period(
+    cluster: Cluster, workloads: Workloads, ending: str
+) -> None:
     """It notes that it was told, and, some seconds later, that it was let end."""
     script = "trap 'touch /mark/told; sleep 3; touch /mark/saved; exit 0' TERM; touch /mark/there; sleep infinity & wait"
     workloads.apply(job("PyTorchJob", "saves", {"Master": marking(workloads, script)}))
@@ -140,7 +142,7 @@ def test_a_program_has_its_time_to_end(cluster: Cluster, workloads: Workloads, e
         workloads.wait_for("PyTorchJob", "saves", "Suspended")
 
 
-def test_workers_start_when_their_master_has_a_name(workloads: Workloads) -> None:
+def test_workers_start_when_the_name_of_their_master_resolves(workloads: Workloads) -> None:
     """The operator's own init container waits for that: the name is there once the master is Ready, which takes some seconds here."""
     pod = {"terminationGracePeriodSeconds": 1}
     role = {"image": BASE, "command": ["sleep", "infinity"], "pod": pod}

@@ -29,7 +29,7 @@ def restricted(workloads: Workloads) -> Workloads:
     return workloads
 
 
-def test_a_job_that_asks_for_little_runs_in_a_restricted_namespace(restricted: Workloads) -> None:
+def test_a_job_without_privileges_runs_in_a_restricted_namespace(restricted: Workloads) -> None:
     """With what the operator adds to its workers."""
     role = {
         "image": BASE,
@@ -51,18 +51,20 @@ def phase(workloads: Workloads, pod: str) -> str:
     return str(found.get("status", {}).get("phase", ""))
 
 
-def test_a_job_that_asks_for_more_is_told_why_it_does_not_run(restricted: Workloads) -> None:
+def test_a_privileged_job_gets_an_event_that_says_why_it_does_not_run(restricted: Workloads) -> None:
     restricted.apply(job("PyTorchJob", "bold", {"Master": {"image": BASE, "command": ["true"]}}))
 
-    restricted.wait("a word about it", lambda: any("violates PodSecurity" in one for one in told(restricted)))
+    restricted.wait(
+        "the event", lambda: any("violates PodSecurity" in message for message in event_messages(restricted))
+    )
 
     assert restricted.pods("bold") == {}
     assert not restricted.condition("PyTorchJob", "bold", "Running")
 
 
-def told(workloads: Workloads) -> list[str]:
+def event_messages(workloads: Workloads) -> list[str]:
     events = json.loads(workloads.kubectl("get", "events", "-o", "json"))["items"]
-    return [one["message"] for one in events if one["involvedObject"]["kind"] == "PyTorchJob"]
+    return [event["message"] for event in events if event["involvedObject"]["kind"] == "PyTorchJob"]
 
 
 def test_the_network_policy_names_the_operators_pods_and_ports(
@@ -73,7 +75,7 @@ def test_the_network_policy_names_the_operators_pods_and_ports(
     policy["metadata"]["namespace"] = NAMESPACE
     cluster.plane.apply(policy)
     try:
-        selector = ",".join("=".join(one) for one in policy["spec"]["podSelector"]["matchLabels"].items())
+        selector = ",".join("=".join(item) for item in policy["spec"]["podSelector"]["matchLabels"].items())
         listed = cluster.kubectl("-n", NAMESPACE, "get", "pods", "-l", selector, "-o", "json")
         pods = json.loads(listed)["items"]
         stored = cluster.kubectl("-n", NAMESPACE, "get", "networkpolicy", "training-operator", "-o", "json")

@@ -48,7 +48,7 @@ def running(workloads: Workloads) -> set[str]:
     }
 
 
-def tell(workloads: Workloads, *pods: str) -> None:
+def finish(workloads: Workloads, *pods: str) -> None:
     for pod in pods:
         workloads.kubectl("exec", pod, "-c", "pytorch", "--", "touch", "/tmp/go")
 
@@ -68,7 +68,7 @@ def test_pods_outlive_the_kubelet_and_containerd(
 
     workloads.wait("the node to be back", lambda: answers(workloads))
     assert workloads.condition("PyTorchJob", "patient", "Running") == running
-    tell(workloads, *POD_NAMES)
+    finish(workloads, *POD_NAMES)
     workloads.wait_for("PyTorchJob", "patient", "Succeeded")
 
     after = workloads.pods("patient")
@@ -83,7 +83,7 @@ def answers(workloads: Workloads) -> bool:
     return True
 
 
-def test_a_worker_is_made_anew_when_its_node_is_drained(cluster: Cluster, workloads: Workloads) -> None:
+def test_a_worker_is_created_again_when_its_node_is_drained(cluster: Cluster, workloads: Workloads) -> None:
     before = start(workloads, {"Master": on("node-1"), "Worker": patient(affinity=prefers("node-2"))})
     assert before[POD_NAMES[1]]["spec"]["nodeName"] == "node-2"
     try:
@@ -102,7 +102,7 @@ def test_a_worker_is_made_anew_when_its_node_is_drained(cluster: Cluster, worklo
     after = workloads.pods("patient")
     assert after[POD_NAMES[1]]["spec"]["nodeName"] == "node-1"
     assert uid(after, POD_NAMES[0]) == uid(before, POD_NAMES[0])
-    tell(workloads, *POD_NAMES)
+    finish(workloads, *POD_NAMES)
     workloads.wait_for("PyTorchJob", "patient", "Succeeded")
 
 
@@ -119,8 +119,8 @@ def test_a_drain_fails_a_job_whose_pods_are_not_to_be_restarted(
         cluster.kubectl("uncordon", "node-2")
         spread(cluster)
 
-    told = workloads.condition("PyTorchJob", "patient", "Failed")["message"]
-    assert told.endswith(" is failed because 1 Worker replica(s) failed.")
+    message = workloads.condition("PyTorchJob", "patient", "Failed")["message"]
+    assert message.endswith(" is failed because 1 Worker replica(s) failed.")
     assert not workloads.condition("PyTorchJob", "patient", "Restarting")
 
 
@@ -131,7 +131,7 @@ def prefers(node: str) -> dict[str, Any]:
 
 
 @pytest.mark.full
-def test_a_worker_is_made_anew_when_its_node_comes_back_after_a_power_cut(
+def test_a_worker_is_created_again_when_its_node_returns_after_a_power_cut(
     cluster: Cluster, workloads: Workloads
 ) -> None:
     """Its pod is only gone for sure when its own kubelet says so; until then there is no second one of that name."""
@@ -151,7 +151,7 @@ def test_a_worker_is_made_anew_when_its_node_comes_back_after_a_power_cut(
     )
 
     assert uid(workloads.pods("patient"), POD_NAMES[0]) == uid(before, POD_NAMES[0])
-    tell(workloads, *POD_NAMES)
+    finish(workloads, *POD_NAMES)
     workloads.wait_for("PyTorchJob", "patient", "Succeeded")
 
 
@@ -166,8 +166,8 @@ def test_a_power_cut_fails_a_job_whose_pods_are_not_to_be_restarted(
         workloads.wait_for("PyTorchJob", "patient", "Failed")
     workloads.wait("the lost pod to go", lambda: POD_NAMES[1] not in workloads.pods("patient"))
 
-    told = workloads.condition("PyTorchJob", "patient", "Failed")["message"]
-    assert told.endswith(" is failed because 1 Worker replica(s) failed.")
+    message = workloads.condition("PyTorchJob", "patient", "Failed")["message"]
+    assert message.endswith(" is failed because 1 Worker replica(s) failed.")
     assert POD_NAMES[0] in running(workloads)
 
 
@@ -198,16 +198,20 @@ def test_a_job_waits_for_gpus_until_a_node_has_them(cluster: Cluster, workloads:
     finally:
         patch_node(cluster, {"op": "remove", "path": GPUS})
 
-    assert [one["type"] for one in waiting["conditions"]] == ["Created"]
+    assert [condition["type"] for condition in waiting["conditions"]] == ["Created"]
     assert workloads.pods("gpus")["gpus-master-0"]["spec"]["nodeName"] == "node-2"
 
 
 def unscheduled(workloads: Workloads) -> str:
     """Why the scheduler places the job's only pod nowhere."""
     conditions = [
-        one for pod in workloads.pods("gpus").values() for one in pod["status"].get("conditions", [])
+        condition
+        for pod in workloads.pods("gpus").values()
+        for condition in pod["status"].get("conditions", [])
     ]
-    return "".join(one.get("message", "") for one in conditions if one["type"] == "PodScheduled")
+    return "".join(
+        condition.get("message", "") for condition in conditions if condition["type"] == "PodScheduled"
+    )
 
 
 def patch_node(cluster: Cluster, change: dict[str, Any]) -> None:

@@ -25,8 +25,8 @@ POLICY = {"cleanPodPolicy": "None", "backoffLimit": 3}
 
 
 def operator_pods(cluster: Cluster) -> dict[str, Any]:
-    told = cluster.kubectl("-n", NAMESPACE, "get", "pods", "-l", "app=training-operator", "-o", "json")
-    return {pod["metadata"]["name"]: pod for pod in json.loads(told)["items"]}
+    output = cluster.kubectl("-n", NAMESPACE, "get", "pods", "-l", "app=training-operator", "-o", "json")
+    return {pod["metadata"]["name"]: pod for pod in json.loads(output)["items"]}
 
 
 def leader(cluster: Cluster) -> str:
@@ -49,11 +49,11 @@ def start_patient(workloads: Workloads) -> dict[str, Any]:
 
 def active(workloads: Workloads) -> list[int]:
     """How many pods of each role run, as the operator tells."""
-    told = workloads.get("PyTorchJob", "patient").get("status", {}).get("replicaStatuses", {})
-    return [told.get(role, {}).get("active", 0) for role in ("Master", "Worker")]
+    replica_statuses = workloads.get("PyTorchJob", "patient").get("status", {}).get("replicaStatuses", {})
+    return [replica_statuses.get(role, {}).get("active", 0) for role in ("Master", "Worker")]
 
 
-def tell(workloads: Workloads) -> None:
+def finish(workloads: Workloads) -> None:
     for pod in workloads.pods("patient"):
         workloads.kubectl("exec", pod, "-c", "pytorch", "--", "touch", "/tmp/go")
 
@@ -68,10 +68,10 @@ def lives(pods: dict[str, Any]) -> dict[str, tuple[str, int]]:
 
 def kernel_view(cluster: Cluster, pod: str) -> dict[str, str]:
     """What the kernel says of a replica's first process."""
-    told = cluster.kubectl(
+    output = cluster.kubectl(
         "-n", NAMESPACE, "exec", pod, "--", "python", "-c", "print(open('/proc/1/status').read())"
     )
-    return dict(line.split(":\t", 1) for line in told.splitlines() if ":\t" in line)
+    return dict(line.split(":\t", 1) for line in output.splitlines() if ":\t" in line)
 
 
 def working_set_bytes(cluster: Cluster) -> dict[str, int]:
@@ -87,14 +87,18 @@ def working_set_bytes(cluster: Cluster) -> dict[str, int]:
     }
 
 
-def test_replicas_run_apart_and_may_do_nothing_they_need_not(cluster: Cluster) -> None:
+def test_replicas_run_on_different_nodes_with_least_privilege(cluster: Cluster) -> None:
     pods = operator_pods(cluster)
 
     assert {pod["spec"]["nodeName"] for pod in pods.values()} == set(cluster.nodes)
     for name in pods:
-        seen = kernel_view(cluster, name)
-        assert seen["Uid"].split() == ["65532"] * 4
-        assert (seen["CapEff"], seen["NoNewPrivs"], seen["Seccomp"]) == ("0" * 16, "1", "2")
+        kernel_status = kernel_view(cluster, name)
+        assert kernel_status["Uid"].split() == ["65532"] * 4
+        assert (kernel_status["CapEff"], kernel_status["NoNewPrivs"], kernel_status["Seccomp"]) == (
+            "0" * 16,
+            "1",
+            "2",
+        )
         write = ("-n", NAMESPACE, "exec", name, "--", "python", "-c", "open('/opt/rallypoint/x', 'w')")
         with pytest.raises(subprocess.CalledProcessError) as refused:
             cluster.kubectl(*write)
@@ -119,14 +123,14 @@ def crash(cluster: Cluster, pod: str) -> None:
 
 
 @pytest.mark.parametrize("end", [delete, crash])
-def test_another_replica_takes_over_from_one_that_ends(
+def test_another_replica_takes_over_when_the_leader_ends(
     cluster: Cluster, workloads: Workloads, end: Callable[[Cluster, str], None]
 ) -> None:
     before = start_patient(workloads)
     first = holder(cluster)
     end(cluster, leader(cluster))
 
-    tell(workloads)
+    finish(workloads)
     workloads.wait_for("PyTorchJob", "patient", "Succeeded")
 
     assert holder(cluster) not in {first, ""}
@@ -142,7 +146,7 @@ def test_an_upgrade_leaves_running_jobs_alone(cluster: Cluster, workloads: Workl
     first = start_patient(workloads)
     workloads.kubectl("exec", "patient-worker-1", "--", "touch", "/tmp/fail")
     workloads.wait("a new worker", lambda: replaced(workloads, first) == {"patient-worker-1"})
-    workloads.wait("it to be told", lambda: is_told(workloads))
+    workloads.wait("the event to be recorded", lambda: is_recorded(workloads))
     before, status = workloads.pods("patient"), workloads.get("PyTorchJob", "patient")["status"]
     old = set(operator_pods(cluster))
 
@@ -159,13 +163,13 @@ def test_an_upgrade_leaves_running_jobs_alone(cluster: Cluster, workloads: Workl
 
     assert workloads.get("PyTorchJob", "patient")["status"] == status
     assert status["replicaStatuses"]["Worker"]["restarts"] == 1
-    tell(workloads)
+    finish(workloads)
     workloads.wait_for("PyTorchJob", "patient", "Succeeded")
     assert lives(workloads.pods("patient")) == lives(before)
-    assert kept(workloads.get("PyTorchJob", "patient")["status"]) == kept(status)
+    assert stable_fields(workloads.get("PyTorchJob", "patient")["status"]) == stable_fields(status)
 
 
-def is_told(workloads: Workloads) -> bool:
+def is_recorded(workloads: Workloads) -> bool:
     """Whether the status says of a worker that it has been restarted, and that all is well again."""
     running = workloads.condition("PyTorchJob", "patient", "Running")
     worker = workloads.get("PyTorchJob", "patient")["status"]["replicaStatuses"]["Worker"]
@@ -184,9 +188,9 @@ def replaced(workloads: Workloads, before: dict[str, Any]) -> set[str]:
     }
 
 
-def kept(status: dict[str, Any]) -> list[Any]:
+def stable_fields(status: dict[str, Any]) -> list[Any]:
     """What the end of a job does not change."""
-    (created,) = (one for one in status["conditions"] if one["type"] == "Created")
+    (created,) = (condition for condition in status["conditions"] if condition["type"] == "Created")
     return [status["startTime"], created, status["replicaStatuses"]["Worker"]["restarts"]]
 
 

@@ -74,16 +74,18 @@ class Left:
     def children(self) -> dict[str, str]:
         """All objects of the kinds that operators make, with their UIDs."""
         listed = json.loads(self.workloads.kubectl("get", CHILDREN, "-o", "json"))["items"]
-        return {f"{one['kind']} {one['metadata']['name']}": one["metadata"]["uid"] for one in listed}
+        return {f"{child['kind']} {child['metadata']['name']}": child["metadata"]["uid"] for child in listed}
 
     def runs(self) -> bool:
         phases = [pod["status"]["phase"] for pod in self.workloads.pods(self.name).values()]
         return len(phases) == sum(self.active().values()) and set(phases) == {"Running"}
 
     def active(self) -> dict[str, int]:
-        return {role: told["active"] for role, told in self.status["replicaStatuses"].items()}
+        return {
+            role: replica_status["active"] for role, replica_status in self.status["replicaStatuses"].items()
+        }
 
-    def tell(self) -> None:
+    def finish(self) -> None:
         """All programs that wait for it to end."""
         for pod in self.workloads.pods(self.name):
             self.workloads.kubectl("exec", pod, "--", "touch", "/tmp/go")
@@ -127,18 +129,18 @@ def taken_over(cluster: Cluster, rights_of_mpi_v1: None) -> Generator[dict[str, 
                 kind: Left(stack.enter_context(Workloads(cluster)), GOLDEN / case)
                 for kind, case in LEFT_BEHIND.items()
             }
-            for one in left.values():
-                one.workloads.wait(f"{one.name} to run", one.runs)
-            found = {kind: (one, one.children()) for kind, one in left.items()}
+            for left_job in left.values():
+                left_job.workloads.wait(f"{left_job.name} to run", left_job.runs)
+            found = {kind: (left_job, left_job.children()) for kind, left_job in left.items()}
         yield found
 
 
 @pytest.mark.parametrize("kind", LEFT_BEHIND)
-def test_a_job_of_a_go_operator_goes_on(
+def test_a_job_of_a_go_operator_continues(
     taken_over: dict[str, tuple[Left, dict[str, str]]], kind: str
 ) -> None:
     left, before = taken_over[kind]
-    left.tell()
+    left.finish()
     left.workloads.wait_for(left.resource, left.name, "Succeeded")
 
     assert left.children() == before

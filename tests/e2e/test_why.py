@@ -15,8 +15,10 @@ GREEDY = {"image": BASE, "command": ["python", "-c", "print('working'); x = byte
 
 def causes(workloads: Workloads) -> list[tuple[tuple[str, ...], str]]:
     """Whom and what the causes name, the root first, each with what was said last."""
-    told = workloads.why("PyTorchJob", "stuck")["causes"]
-    return [(tuple(one["about"]), f"{one['text']}; {one['quote']}") for one in told if one["blocks"]]
+    causes = workloads.why("PyTorchJob", "stuck")["causes"]
+    return [
+        (tuple(cause["about"]), f"{cause['text']}; {cause['quote']}") for cause in causes if cause["blocks"]
+    ]
 
 
 def first(workloads: Workloads, *words: str) -> bool:
@@ -55,7 +57,7 @@ def first(workloads: Workloads, *words: str) -> bool:
         ),
     ],
 )
-def test_what_holds_a_job_up(workloads: Workloads, master: dict[str, Any], words: list[str]) -> None:
+def test_why_names_what_blocks_a_job(workloads: Workloads, master: dict[str, Any], words: list[str]) -> None:
     """The worker only waits for its master, so that comes after it."""
     worker = {"image": BASE, "command": ["true"]}
     workloads.apply(job("PyTorchJob", "stuck", {"Master": master, "Worker": worker}))
@@ -63,7 +65,7 @@ def test_what_holds_a_job_up(workloads: Workloads, master: dict[str, Any], words
     workloads.wait("it to be told", lambda: first(workloads, *words))
 
 
-def test_who_waits_for_whom(workloads: Workloads) -> None:
+def test_why_names_the_pod_that_others_wait_for(workloads: Workloads) -> None:
     worker = {"image": BASE, "command": ["true"]}
     workloads.apply(job("PyTorchJob", "stuck", {"Master": NOWHERE, "Worker": {**worker, "replicas": 2}}))
 
@@ -74,7 +76,7 @@ def test_who_waits_for_whom(workloads: Workloads) -> None:
     assert text == "running init container init-pytorch; waiting for master"
 
 
-def test_who_failed_and_what_it_said(workloads: Workloads) -> None:
+def test_why_names_the_first_failed_pod_and_its_exit(workloads: Workloads) -> None:
     limited = {**GREEDY, "resources": {"limits": {"memory": "64Mi"}}}
     waits = {"image": BASE, "command": ["sleep", "infinity"]}
     policy = {"cleanPodPolicy": "None"}
@@ -82,8 +84,8 @@ def test_who_failed_and_what_it_said(workloads: Workloads) -> None:
 
     workloads.wait_for("PyTorchJob", "stuck", "Failed")
 
-    told = workloads.why("PyTorchJob", "stuck")
-    assert (told["state"], told["causes"][1]["about"]) == ("Failed", ["stuck-worker-0"])
-    assert "was the first to fail, on node-" in told["causes"][1]["text"]
-    assert told["causes"][1]["text"].endswith("exit code 137, killed by SIGKILL (OOMKilled)")
-    assert [phase["name"] for phase in told["phases"]][-1] == "Failed"
+    diagnosis = workloads.why("PyTorchJob", "stuck")
+    assert (diagnosis["state"], diagnosis["causes"][1]["about"]) == ("Failed", ["stuck-worker-0"])
+    assert "was the first to fail, on node-" in diagnosis["causes"][1]["text"]
+    assert diagnosis["causes"][1]["text"].endswith("exit code 137, killed by SIGKILL (OOMKilled)")
+    assert [phase["name"] for phase in diagnosis["phases"]][-1] == "Failed"

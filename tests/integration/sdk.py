@@ -49,40 +49,42 @@ def train() -> None:
 
 def main(kubeconfig: str) -> dict[str, Any]:
     training = TrainingClient(config_file=kubeconfig, job_kind="PyTorchJob")
-    told: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     training.create_job(job(NAME, "echo rank $RANK of $WORLD_SIZE"))
     finished = training.wait_for_job_conditions(NAME, timeout=120, polling_interval=1)
-    told["conditions"] = [one.type for one in finished.status.conditions if one.status == "True"]
-    told["pods"] = sorted(training.get_job_pod_names(NAME))
-    told["masters"] = training.get_job_pod_names(NAME, is_master=True)
+    results["conditions"] = [
+        condition.type for condition in finished.status.conditions if condition.status == "True"
+    ]
+    results["pods"] = sorted(training.get_job_pod_names(NAME))
+    results["masters"] = training.get_job_pod_names(NAME, is_master=True)
     logs, _ = training.get_job_logs(NAME)
-    told["logs"] = logs
-    told["succeeded"] = training.is_job_succeeded(NAME)
+    results["logs"] = logs
+    results["succeeded"] = training.is_job_succeeded(NAME)
 
     long = f"{NAME}-2"
     training.create_job(job(long, "echo up; exec sleep 1000"))
     training.wait_for_job_conditions(long, expected_conditions={"Running"}, timeout=120, polling_interval=1)
-    told["said"] = _exec(kubeconfig, f"{long}-master-0", ["sh", "-c", "echo here; echo there >&2"])
+    results["said"] = _exec(kubeconfig, f"{long}-master-0", ["sh", "-c", "echo here; echo there >&2"])
     training.update_job(job(long, "echo up; exec sleep 1000", suspend=True), long)
-    told["suspended"] = _until_suspended(training, long)
+    results["suspended"] = _until_suspended(training, long)
 
     shipped = f"{NAME}-3"
     training.create_job(name=shipped, train_func=train, base_image="none", num_workers=1)
     training.wait_for_job_conditions(shipped, timeout=120, polling_interval=1)
-    told["shipped"] = next(iter(training.get_job_logs(shipped)[0].values()))
+    results["shipped"] = next(iter(training.get_job_logs(shipped)[0].values()))
 
-    told["listed"] = sorted(one.metadata.name for one in training.list_jobs())
+    results["listed"] = sorted(listed_job.metadata.name for listed_job in training.list_jobs())
     for name in (NAME, long, shipped):
         training.delete_job(name)
-    told["left"] = [one.metadata.name for one in training.list_jobs()]
-    return told
+    results["left"] = [listed_job.metadata.name for listed_job in training.list_jobs()]
+    return results
 
 
 def _until_suspended(training: TrainingClient, name: str) -> bool:
     """The SDK waits for no such condition."""
     for _ in range(60):
         conditions = training.get_job_conditions(name)
-        if any(one.type == "Suspended" and one.status == "True" for one in conditions):
+        if any(condition.type == "Suspended" and condition.status == "True" for condition in conditions):
             return True
         time.sleep(1)
     return False

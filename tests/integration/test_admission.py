@@ -75,7 +75,7 @@ def _is_denied(plane: ControlPlane, namespace: str) -> bool:
     ],
     indirect=True,
 )
-def test_a_policy_s_denial_holds_a_job_up_until_it_ends(
+def test_a_denial_of_an_admission_policy_blocks_a_job_until_it_ends(
     control_plane: ControlPlane, operator: Service, namespace: str, window: str
 ) -> None:
     jobs = Jobs(control_plane, namespace)
@@ -90,7 +90,7 @@ def test_a_policy_s_denial_holds_a_job_up_until_it_ends(
     assert jobs.pods("held") == ["held-master-0", "held-worker-0"]
 
 
-def test_what_the_api_server_itself_refuses_ends_a_job(
+def test_an_object_that_the_api_server_itself_rejects_fails_the_job(
     control_plane: ControlPlane, operator: Service, namespace: str
 ) -> None:
     jobs = Jobs(control_plane, namespace)

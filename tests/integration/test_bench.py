@@ -46,7 +46,7 @@ def test_jobs_with_their_baseline(plane: ControlPlane, scenario: str, pods: int)
     assert baseline.keys() < run.keys()
 
 
-def test_jobs_that_end_at_once(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_that_end_at_once_are_measured(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the callbacks of one more run."""
     monkeypatch.setattr(Case, "should_time_callbacks", True)
 

@@ -23,7 +23,7 @@ def operator(control_plane: ControlPlane) -> Iterator[Service]:
     assert not refused, "the shipped ClusterRole lacks a right"
 
 
-def test_a_job_lives_from_created_to_succeeded(
+def test_a_job_runs_from_created_to_succeeded(
     control_plane: ControlPlane, operator: Service, namespace: str
 ) -> None:
     jobs = Jobs(control_plane, namespace)
@@ -41,7 +41,7 @@ def test_a_job_lives_from_created_to_succeeded(
     assert operator.metric(succeeded) == 1
 
 
-def test_a_failed_worker_is_replaced_and_the_job_goes_on(
+def test_a_failed_worker_is_replaced_and_the_job_continues(
     control_plane: ControlPlane, operator: Service, namespace: str
 ) -> None:
     jobs = Jobs(control_plane, namespace)
@@ -55,7 +55,7 @@ def test_a_failed_worker_is_replaced_and_the_job_goes_on(
     jobs.wait_for("again", "Running")
 
 
-def test_a_deadline_ends_a_quiet_job(control_plane: ControlPlane, operator: Service, namespace: str) -> None:
+def test_a_deadline_ends_an_idle_job(control_plane: ControlPlane, operator: Service, namespace: str) -> None:
     jobs = Jobs(control_plane, namespace)
     jobs.create("late", job(workers=1, runPolicy={"activeDeadlineSeconds": 3}))
     jobs.wait_for("late", "Failed")
@@ -111,14 +111,14 @@ CONTAINERS = "spec.pytorchReplicaSpecs[Worker].template.spec.containers"
         ),
     ],
 )
-def test_wrong_types_are_refused_with_their_field(
+def test_wrong_types_are_rejected_with_their_field(
     control_plane: ControlPlane, operator: Service, namespace: str, change: dict[str, Any], field: str
 ) -> None:
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(Refused) as caught:
         Jobs(control_plane, namespace).create("wrong", job(workers=1, roles=change))
 
-    assert refusal.value.code == 422
-    assert field in str(refusal.value)
+    assert caught.value.code == 422
+    assert field in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_wrong_types_are_refused_with_their_field(
         ),
     ],
 )
-def test_what_cannot_be_run_fails_with_its_field(
+def test_an_invalid_job_fails_and_names_the_field(
     control_plane: ControlPlane, operator: Service, namespace: str, roles: dict[str, Any], said: str
 ) -> None:
     jobs = Jobs(control_plane, namespace)
@@ -173,7 +173,7 @@ def test_what_cannot_be_run_fails_with_its_field(
     assert jobs.pods("wrong") == []
 
 
-def test_a_template_that_the_server_refuses_fails_the_job_and_leaves_nothing(
+def test_a_rejected_template_fails_the_job_and_leaves_no_children(
     control_plane: ControlPlane, operator: Service, namespace: str
 ) -> None:
     jobs = Jobs(control_plane, namespace)
@@ -187,15 +187,15 @@ def test_a_template_that_the_server_refuses_fails_the_job_and_leaves_nothing(
     )
 
 
-def test_a_mebibyte_of_annotations_is_refused_and_others_are_served(
+def test_a_mebibyte_of_annotations_is_rejected_and_other_jobs_continue(
     control_plane: ControlPlane, operator: Service, namespace: str
 ) -> None:
     jobs = Jobs(control_plane, namespace)
     heavy = job(workers=1)
     heavy["metadata"] = {"annotations": {"note": "x" * 2**20}}
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(Refused) as caught:
         jobs.create("heavy", heavy)
-    assert "metadata.annotations" in str(refusal.value)
+    assert "metadata.annotations" in str(caught.value)
 
     jobs.create("light", job(workers=1))
 
@@ -205,7 +205,7 @@ def test_a_mebibyte_of_annotations_is_refused_and_others_are_served(
     )
 
 
-def test_a_name_that_is_taken_is_told_and_not_touched(
+def test_a_name_conflict_is_reported_and_the_object_is_left_alone(
     control_plane: ControlPlane, operator: Service, namespace: str
 ) -> None:
     foreign = {"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}]}}

@@ -34,15 +34,13 @@ def pod(name: str, **metadata: Any) -> dict[str, Any]:
     }
 
 
-def test_serves_the_version_that_was_asked_for(
-    control_plane: ControlPlane, pytestconfig: pytest.Config
-) -> None:
+def test_the_requested_version_is_served(control_plane: ControlPlane, pytestconfig: pytest.Config) -> None:
     version = OLDEST_KUBERNETES if pytestconfig.getoption("oldest") else KUBERNETES
 
     assert control_plane.request("GET", "/version")["gitVersion"] == f"v{version}"
 
 
-def test_nobody_may_list_pods(control_plane: ControlPlane) -> None:
+def test_an_unprivileged_user_cannot_list_pods(control_plane: ControlPlane) -> None:
     with pytest.raises(Refused) as refused:
         control_plane.request("GET", "/api/v1/pods", user=UNPRIVILEGED)
 
@@ -103,7 +101,7 @@ def test_a_service_account_has_the_folder_of_a_pod(control_plane: ControlPlane, 
         pytest.param("143", "Failed", id="any other is failure"),
     ],
 )
-def test_a_simulated_pod_runs_and_ends_as_told(
+def test_a_simulated_pod_runs_and_ends_as_annotated(
     control_plane: ControlPlane, namespace: str, code: str, phase: str
 ) -> None:
     path = f"/api/v1/namespaces/{namespace}/pods/simulated"
@@ -122,7 +120,9 @@ def test_a_simulated_pod_runs_and_ends_as_told(
     assert status()["containerStatuses"][0]["state"]["terminated"]["exitCode"] == int(code)
 
 
-def test_children_of_a_deleted_owner_are_collected(control_plane: ControlPlane, namespace: str) -> None:
+def test_children_of_a_deleted_owner_are_garbage_collected(
+    control_plane: ControlPlane, namespace: str
+) -> None:
     def config_map(name: str, owners: list[dict[str, str]]) -> dict[str, Any]:
         metadata = {"name": name, "namespace": namespace, "ownerReferences": owners}
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
@@ -180,7 +180,7 @@ def test_a_program_that_does_not_come_up_shows_its_log() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has died")
-def test_nothing_survives_whoever_started_it() -> None:
+def test_no_process_survives_its_parent() -> None:
     """The parent is killed outright, so that none of its own code can clean up."""
     script = (
         "import os, signal, sys\n"

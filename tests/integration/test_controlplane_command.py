@@ -31,10 +31,10 @@ def test_an_unknown_program_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_up_serves_until_it_is_told_to_end(sent: signal.Signals, tmp_path: Path) -> None:
+def test_up_serves_until_it_gets_a_signal(sent: signal.Signals, tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n")
-    arguments = ["up", "--user", "somebody", "--controllers", "", "--audit-policy", str(policy)]
+    arguments = ["up", "--user", "unprivileged-user", "--controllers", "", "--audit-policy", str(policy)]
     with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         said: dict[str, str] = {}
@@ -43,7 +43,7 @@ def test_up_serves_until_it_is_told_to_end(sent: signal.Signals, tmp_path: Path)
             said[name] = value
             if name.startswith("Ctrl-C"):
                 break
-        config = yaml.safe_load(Path(said["kubeconfig of somebody"]).read_text())
+        config = yaml.safe_load(Path(said["kubeconfig of unprivileged-user"]).read_text())
         audited = Path(said["audit log"]).stat().st_size
         process.send_signal(sent)
         killer = threading.Timer(60, process.kill)

@@ -85,7 +85,9 @@ def test_definitions_are_established_and_structural(control_plane: ControlPlane,
 
 
 @pytest.mark.parametrize(("kind", "case"), RECORDED)
-async def test_recorded_jobs_are_taken(client: Client, namespace: str, kind: JobKind[Any], case: str) -> None:
+async def test_recorded_jobs_are_accepted(
+    client: Client, namespace: str, kind: JobKind[Any], case: str
+) -> None:
     manifests = yaml.safe_load(case)["job"]
     manifest = next(
         document
@@ -158,7 +160,7 @@ def test_there_are_recorded_jobs_of_every_kind() -> None:
         ),
     ],
 )  # fmt: skip
-async def test_refused_with_the_field_named(
+async def test_an_invalid_job_is_rejected_with_its_field(
     client: Client, namespace: str, path: tuple[str | int, ...], value: Any, message: str
 ) -> None:
     with pytest.raises(Invalid) as refused:
@@ -210,7 +212,7 @@ async def test_defaults(client: Client, namespace: str) -> None:
         pytest.param("kueue.x-k8s.io/multikueue", None, id="taken away"),
     ],
 )
-async def test_managed_by_is_fixed(
+async def test_managed_by_is_immutable(
     client: Client, namespace: str, before: str | None, after: str | None
 ) -> None:
     given = [] if before is None else [(("spec", "runPolicy", "managedBy"), before)]
@@ -222,7 +224,7 @@ async def test_managed_by_is_fixed(
     assert suspended["spec"]["runPolicy"].get("managedBy") == before
 
 
-async def test_the_queue_is_fixed_once_it_is_there(client: Client, namespace: str) -> None:
+async def test_the_queue_is_immutable_once_it_is_set(client: Client, namespace: str) -> None:
     def queue(name: str | None) -> dict[str, Any]:
         return {"spec": {"runPolicy": {"schedulingPolicy": {"queue": name}}}}
 
@@ -235,7 +237,7 @@ async def test_the_queue_is_fixed_once_it_is_there(client: Client, namespace: st
     assert taken_away["spec"]["runPolicy"]["schedulingPolicy"] == {}
 
 
-async def test_status_is_written_apart_and_never_by_the_way(client: Client, namespace: str) -> None:
+async def test_only_the_status_subresource_writes_the_status(client: Client, namespace: str) -> None:
     condition = {"type": "Created", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z"}
     await create(client, namespace, job((("status",), {"conditions": [condition]})))
 
@@ -246,8 +248,8 @@ async def test_status_is_written_apart_and_never_by_the_way(client: Client, name
     assert unmoved["status"] == {"conditions": [condition]}
 
 
-async def test_one_json_patch_writes_a_status(client: Client, namespace: str) -> None:
-    """The form in which the controller writes it, with a test that the job is still the same one."""
+async def test_a_single_json_patch_writes_a_status(client: Client, namespace: str) -> None:
+    """The controller writes the status in this form and tests that the UID is unchanged."""
     made = await create(client, namespace, job())
     status = {"replicaStatuses": {"Worker": {}}, "startTime": "2026-01-02T03:04:05Z"}
     operations = [
@@ -289,7 +291,7 @@ async def test_a_table_shows_the_last_condition(client: Client, namespace: str) 
 
 
 @pytest.mark.newest
-async def test_the_shipped_template_is_this_server_s(client: Client) -> None:
+async def test_the_shipped_template_matches_the_server(client: Client) -> None:
     """The control plane of the tests is of the release that ships; if this fails, one of the two has moved."""
     shipped = Release.from_json((ROOT / "controller" / "crds" / FILE).read_bytes())
 

@@ -104,24 +104,24 @@ PARTS = ("master-0", *(f"worker-{index}" for index in range(7)))
 def writes(plane: ControlPlane, namespace: str, user: str) -> list[Call]:
     assert plane.audit_log is not None
     return [
-        one
-        for one in calls(plane.audit_log)
-        if (one.user, one.namespace) == (user, namespace) and one.is_write
+        call
+        for call in calls(plane.audit_log)
+        if (call.user, call.namespace) == (user, namespace) and call.is_write
     ]
 
 
 def creates(plane: ControlPlane, namespace: str) -> list[Call]:
     """Of pods, refused ones too."""
-    both = [one for user in USERS for one in writes(plane, namespace, user)]
-    return [one for one in both if (one.verb, one.resource) == ("create", "pods")]
+    both = [call for user in USERS for call in writes(plane, namespace, user)]
+    return [call for call in both if (call.verb, call.resource) == ("create", "pods")]
 
 
 def made(plane: ControlPlane, namespace: str) -> Counter[str]:
     """How often each pod was created. A request of a process that was killed may come to nothing, and be asked for again."""
-    return Counter(one.name for one in creates(plane, namespace) if one.code == 201)
+    return Counter(call.name for call in creates(plane, namespace) if call.code == 201)
 
 
-def test_a_leader_that_is_stopped_changes_nothing_when_it_goes_on(plane: ControlPlane) -> None:
+def test_a_paused_leader_changes_nothing_when_it_resumes(plane: ControlPlane) -> None:
     with pair(plane) as both:
         stream = Stream(plane, "stopped")
         stream.submit_until_work(5)
@@ -140,13 +140,15 @@ def test_a_leader_that_is_stopped_changes_nothing_when_it_goes_on(plane: Control
 
     ones, others = writes(plane, "stopped", "one"), writes(plane, "stopped", "other")
     late = ones[len(before) :]
-    assert [one for one in late if one.code < 400] == [], "what was half sent is refused, see decision 14"
-    assert max(one.answered for one in before) < min(one.received for one in others)
+    assert [call for call in late if call.code < 400] == [], (
+        "the server rejects half-sent writes, see decision 14"
+    )
+    assert max(call.answered for call in before) < min(call.received for call in others)
     assert stream.jobs.names("pods") == stream.pods()
     assert made(plane, "stopped") == Counter(stream.pods())
 
 
-def test_a_stop_hands_over_in_the_middle_of_work(plane: ControlPlane) -> None:
+def test_a_stopped_leader_hands_over_during_work(plane: ControlPlane) -> None:
     with pair(plane) as both:
         stream = Stream(plane, "handed")
         stream.submit_until_work(10)
@@ -157,13 +159,13 @@ def test_a_stop_hands_over_in_the_middle_of_work(plane: ControlPlane) -> None:
         stream.all_run()
 
     ones, others = writes(plane, "handed", "one"), writes(plane, "handed", "other")
-    assert max(one.answered for one in ones) < min(one.received for one in others)
+    assert max(call.answered for call in ones) < min(call.received for call in others)
     assert stream.jobs.names("pods") == stream.pods()
     assert made(plane, "handed") == Counter(stream.pods())
     assert len(creates(plane, "handed")) == len(stream.pods()), "none was tried twice"
 
 
-def test_a_leader_that_is_killed_in_the_middle_of_work_is_replaced(plane: ControlPlane) -> None:
+def test_a_leader_that_is_killed_during_work_is_replaced(plane: ControlPlane) -> None:
     with pair(plane) as both:
         stream = Stream(plane, "killed")
         stream.submit_until_work(10)
@@ -174,6 +176,6 @@ def test_a_leader_that_is_killed_in_the_middle_of_work_is_replaced(plane: Contro
         stream.all_run()
 
     ones, others = writes(plane, "killed", "one"), writes(plane, "killed", "other")
-    assert max(one.answered for one in ones) < min(one.received for one in others)
+    assert max(call.answered for call in ones) < min(call.received for call in others)
     assert stream.jobs.names("pods") == stream.pods()
     assert set(made(plane, "killed").values()) == {1}

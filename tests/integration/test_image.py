@@ -81,7 +81,7 @@ def test_the_definitions_are_printed_without_the_rest_of_the_project(environment
     assert list(yaml.safe_load_all(printed)) == all_crds(kinds=DEFAULT)
 
 
-def test_a_kubeconfig_is_refused_with_the_name_of_the_missing_extra(
+def test_a_kubeconfig_is_rejected_with_the_name_of_the_missing_extra(
     environment: Path, plane: ControlPlane
 ) -> None:
     done = run_python(environment, "-m", "controller", "--kubeconfig", str(plane.kubeconfig()), check=False)

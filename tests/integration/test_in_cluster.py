@@ -24,7 +24,7 @@ GANGS = {
     for verb in ("get", "list", "watch", "create", "patch", "delete")
 }
 """Rights for --gang-scheduler-name, which is not given here; recordings are played with them."""
-NEVER_ASKED = {("kubeflow.org", "jobs of any kind/finalizers", "update"), *GANGS, *OF_MPI_JOBS}
+NEVER_REQUESTED = {("kubeflow.org", "jobs of any kind/finalizers", "update"), *GANGS, *OF_MPI_JOBS}
 """Rights that no request needs: the first is looked up by an admission plugin that is on here, when a pod names its owner;
 those for MPIJobs have tests of their own."""
 LEADS = 'leader_election_master_status{name="1ca428e5.training-operator.kubeflow.org"}'
@@ -39,7 +39,7 @@ def plane() -> Generator[ControlPlane]:
         yield plane
 
 
-def test_whole_lives_need_every_right_and_no_other(plane: ControlPlane) -> None:
+def test_complete_job_runs_use_exactly_the_granted_permissions(plane: ControlPlane) -> None:
     jobs = Jobs(plane, NAMESPACE)
     with in_cluster_service(plane) as running:
         live_and_expire(plane, jobs)
@@ -52,11 +52,13 @@ def test_whole_lives_need_every_right_and_no_other(plane: ControlPlane) -> None:
         )
 
     assert denied_rights(plane) == []
-    assert granted_rights("ClusterRole") - requested_rights(plane) == NEVER_ASKED - requested_rights(plane)
-    assert not (NEVER_ASKED - OF_MPI_JOBS) & requested_rights(plane)
+    assert granted_rights("ClusterRole") - requested_rights(plane) == NEVER_REQUESTED - requested_rights(
+        plane
+    )
+    assert not (NEVER_REQUESTED - OF_MPI_JOBS) & requested_rights(plane)
 
 
-def test_one_of_two_replicas_works_and_the_other_takes_over(plane: ControlPlane) -> None:
+def test_a_standby_replica_takes_over_from_the_leader(plane: ControlPlane) -> None:
     jobs = Jobs(plane, NAMESPACE)
     with in_cluster_service(plane, replica="first") as first:
         plane.wait("the first to lead", lambda: first.metric(LEADS) == 1, seconds=60)
@@ -137,7 +139,7 @@ def write_beside_a_user(plane: ControlPlane, jobs: Jobs) -> None:
     plane.wait("a write that came too late", has_collided, seconds=60)
 
 
-def test_requests_have_a_queue_of_their_own(plane: ControlPlane) -> None:
+def test_requests_have_their_own_priority_level(plane: ControlPlane) -> None:
     """By API Priority and Fairness; else they would wait behind those of every other ServiceAccount."""
     with in_cluster_service(plane):
         pass

@@ -66,17 +66,19 @@ def controller(plane: ControlPlane, namespace: str, url: str) -> Iterator[Proces
 def rounds(calls: int, events: int) -> Iterator[list[Breakpoint]]:
     """Each call and each event once, before it and after it, so many in a round as do not hinder each other."""
     others = [Breakpoint(CrashPoint(number, moment)) for number in range(1, calls + 1) for moment in Moment]
-    told = [
+    event_holds = [
         Breakpoint(CrashPoint(number, moment), is_event=True)
         for number in range(1, events + 1)
         for moment in Moment
     ]
-    while others or told:
-        yield others[: AT_ONCE - EVENTS_AT_ONCE] + told[:EVENTS_AT_ONCE]
-        del others[: AT_ONCE - EVENTS_AT_ONCE], told[:EVENTS_AT_ONCE]
+    while others or event_holds:
+        yield others[: AT_ONCE - EVENTS_AT_ONCE] + event_holds[:EVENTS_AT_ONCE]
+        del others[: AT_ONCE - EVENTS_AT_ONCE], event_holds[:EVENTS_AT_ONCE]
 
 
-async def test_killed_at_any_call(control_plane: ControlPlane, namespace: str, crds: list[Path]) -> None:
+async def test_a_process_killed_at_any_call_reaches_the_same_end(
+    control_plane: ControlPlane, namespace: str, crds: list[Path]
+) -> None:
     install(control_plane)
     connection = await from_kubeconfig(str(control_plane.kubeconfig()))
     async with (

@@ -106,7 +106,7 @@ def real(control_plane: ControlPlane, crds: list[Path], folder: Path, namespace:
 
 
 @pytest.mark.newest
-async def test_the_session(embedded: Kubectl, real: Kubectl) -> None:
+async def test_a_session_has_the_same_output_on_both_servers(embedded: Kubectl, real: Kubectl) -> None:
     found: list[str] = []
     for step in SCRIPT["session"]:
         ours, theirs = await asyncio.gather(embedded(step["run"]), real(step["run"]))
@@ -122,14 +122,14 @@ async def test_the_session(embedded: Kubectl, real: Kubectl) -> None:
 
 
 def _differences(step: Mapping[str, Any], ours: Said, theirs: Said) -> list[str]:
-    told: list[str] = []
+    output: list[str] = []
     for name in ("out", "err"):
         our, their = (_normal(getattr(said, name), step) for said in (ours, theirs))
         if our != their:
             lines = [f"  - {line}" for line in their if line not in our]
             lines += [f"  + {line}" for line in our if line not in their]
-            told.append("\n".join([f"$ kubectl {step['run']}", *(lines or ["  in another order"])]))
-    return told
+            output.append("\n".join([f"$ kubectl {step['run']}", *(lines or ["  in another order"])]))
+    return output
 
 
 def _normal(text: str, step: Mapping[str, Any]) -> list[str]:
@@ -140,7 +140,7 @@ def _normal(text: str, step: Mapping[str, Any]) -> list[str]:
 
 
 @pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Kubectl]:
+async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
     """kubectl on a site whose node runs pods."""
     async with local_cluster(
         all_crds(), tmp_path / "site", isolation="loopback", server_config=ServerConfig(tls=True)
@@ -160,48 +160,48 @@ def run(name: str, script: str, *, restart: str = "Never") -> str:
     return f"run {name} --image=none --restart={restart} --labels=a={name} --command -- sh -c '{script}'"
 
 
-async def test_logs(here: Kubectl) -> None:
-    await here(run("talks", "echo one; echo two; echo three"))
-    await until(here, "get pod talks -o jsonpath={.status.phase}", lambda phase: phase == "Succeeded")
+async def test_logs_are_printed(kubectl: Kubectl) -> None:
+    await kubectl(run("talks", "echo one; echo two; echo three"))
+    await until(kubectl, "get pod talks -o jsonpath={.status.phase}", lambda phase: phase == "Succeeded")
 
-    assert await here("logs talks") == Said(0, "one\ntwo\nthree\n", "")
-    assert await here("logs talks --tail=1") == Said(0, "three\n", "")
-    assert await here("logs -f talks") == Said(0, "one\ntwo\nthree\n", "")
-    assert await here("logs -l a=talks --prefix --tail=1") == Said(0, "[pod/talks/talks] three\n", "")
-    assert (await here("logs talks --timestamps --tail=1")).out.endswith("Z three\n")
-    previous = await here("logs talks --previous")
+    assert await kubectl("logs talks") == Said(0, "one\ntwo\nthree\n", "")
+    assert await kubectl("logs talks --tail=1") == Said(0, "three\n", "")
+    assert await kubectl("logs -f talks") == Said(0, "one\ntwo\nthree\n", "")
+    assert await kubectl("logs -l a=talks --prefix --tail=1") == Said(0, "[pod/talks/talks] three\n", "")
+    assert (await kubectl("logs talks --timestamps --tail=1")).out.endswith("Z three\n")
+    previous = await kubectl("logs talks --previous")
     assert (previous.status, previous.out) == (1, "")
     assert 'previous terminated container "talks" in pod "talks" not found' in previous.err
-    assert (await here("logs nobody")).status == 1
+    assert (await kubectl("logs missing")).status == 1
 
 
-async def test_the_log_of_the_run_before(here: Kubectl, tmp_path: Path) -> None:
+async def test_logs_of_the_previous_container_are_printed(kubectl: Kubectl, tmp_path: Path) -> None:
     script = f"if [ -e {tmp_path}/again ]; then echo second; exec sleep 1000; fi; touch {tmp_path}/again; echo first; exit 1"
-    await here(run("retries", script, restart="OnFailure"))
-    await until(here, "logs retries", lambda log: log == "second\n")
+    await kubectl(run("retries", script, restart="OnFailure"))
+    await until(kubectl, "logs retries", lambda log: log == "second\n")
 
-    assert await here("logs retries --previous") == Said(0, "first\n", "")
+    assert await kubectl("logs retries --previous") == Said(0, "first\n", "")
 
 
-async def test_commands_in_a_pod(here: Kubectl) -> None:
-    await here(run("sleeps", "exec sleep 1000"))
-    await here("wait --for=condition=Ready pod/sleeps --timeout=30s")
+async def test_exec_runs_commands_in_a_pod(kubectl: Kubectl) -> None:
+    await kubectl(run("sleeps", "exec sleep 1000"))
+    await kubectl("wait --for=condition=Ready pod/sleeps --timeout=30s")
 
-    assert await here("exec sleeps -- echo hello") == Said(0, "hello\n", "")
-    assert await here("exec sleeps -- sh -c 'echo out; echo err >&2; exit 7'") == Said(
+    assert await kubectl("exec sleeps -- echo hello") == Said(0, "hello\n", "")
+    assert await kubectl("exec sleeps -- sh -c 'echo out; echo err >&2; exit 7'") == Said(
         7, "out\n", "err\ncommand terminated with exit code 7\n"
     )
-    assert await here("exec -i sleeps -- cat", b"given") == Said(0, "given", "")
-    assert (await here("exec sleeps -- no-such-program")).status == 1
-    assert (await here("exec nobody -- true")).status == 1
-    assert (await here("exec sleeps -c other -- true")).status == 1
+    assert await kubectl("exec -i sleeps -- cat", b"given") == Said(0, "given", "")
+    assert (await kubectl("exec sleeps -- no-such-program")).status == 1
+    assert (await kubectl("exec missing -- true")).status == 1
+    assert (await kubectl("exec sleeps -c other -- true")).status == 1
 
 
-async def test_a_job_from_beginning_to_end(here: Kubectl) -> None:
+async def test_a_batch_job_runs_to_its_end(kubectl: Kubectl) -> None:
     """A batch Job through the site's controller of Jobs, followed as people follow one."""
-    assert (await here("create job once --image=none -- echo done")).status == 0
-    assert (await here("wait --for=condition=Complete job/once --timeout=60s")).status == 0
-    assert await here("logs job/once") == Said(0, "done\n", "")
-    assert (await here("get job once -o jsonpath={.status.succeeded}")).out == "1"
-    assert (await here("delete job once")).status == 0
-    await until(here, "get pods -o name", lambda names: names == "")
+    assert (await kubectl("create job once --image=none -- echo done")).status == 0
+    assert (await kubectl("wait --for=condition=Complete job/once --timeout=60s")).status == 0
+    assert await kubectl("logs job/once") == Said(0, "done\n", "")
+    assert (await kubectl("get job once -o jsonpath={.status.succeeded}")).out == "1"
+    assert (await kubectl("delete job once")).status == 0
+    await until(kubectl, "get pods -o name", lambda names: names == "")

@@ -63,8 +63,12 @@ RESERVED = Flavor(
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Generator[ControlPlane]:
     """One where deleted pods stay until the test lets them go: kwok deletes by name, twice, which may be the next pod of that name."""
     stages = tmp_path_factory.mktemp("kwok") / "stages.yaml"
-    kept = [one for one in yaml.safe_load_all(STAGES.read_text()) if one["metadata"]["name"] != "pod-gone"]
-    stages.write_text(yaml.safe_dump_all(kept))
+    remaining = [
+        document
+        for document in yaml.safe_load_all(STAGES.read_text())
+        if document["metadata"]["name"] != "pod-gone"
+    ]
+    stages.write_text(yaml.safe_dump_all(remaining))
     with ControlPlane(nodes=1, stages=stages) as plane:
         yield plane
 
@@ -177,12 +181,12 @@ class Life:
 
 def holds(job: Object, condition: str) -> bool:
     conditions = job.get("status", {}).get("conditions", ())
-    return any(one["type"] == condition and one["status"] == "True" for one in conditions)
+    return any(candidate["type"] == condition and candidate["status"] == "True" for candidate in conditions)
 
 
 def active(job: Object) -> dict[str, int]:
     roles = job.get("status", {}).get("replicaStatuses") or {}
-    return {role: one["active"] for role, one in roles.items() if one.get("active")}
+    return {role: item["active"] for role, item in roles.items() if item.get("active")}
 
 
 def reaches(history: History, at: int) -> bool:
@@ -216,7 +220,7 @@ async def live_all(
 ) -> tuple[list[Life], History, Kueue]:
     slots = asyncio.Semaphore(AT_ONCE)
 
-    async def one(life: Life) -> None:
+    async def run_one(life: Life) -> None:
         async with slots:
             await life.live()
 
@@ -236,7 +240,7 @@ async def live_all(
             for at in range(TIMES)
             for kind in kinds
         ]
-        await asyncio.gather(*map(one, lives))
+        await asyncio.gather(*map(run_one, lives))
         await asyncio.sleep(2)  # for what should not happen any more
         placing.cancel()
     return lives, history, kueue
@@ -266,8 +270,8 @@ class Moment:
 
 def moments(life: Life, history: History) -> list[Moment]:
     """In the order of the API server: versions are the revisions of its one store."""
-    mine = [(type_, obj) for type_, obj in history.changes if belongs(obj, life)]
-    mine.sort(key=lambda one: int(one[1]["metadata"]["resourceVersion"]))
+    mine = [(type_, obj) for type_, obj in history.changes if is_of_job(obj, life)]
+    mine.sort(key=lambda change: int(change[1]["metadata"]["resourceVersion"]))
     job: Object = {}
     pods: dict[str, Object] = {}
     made: list[Moment] = []
@@ -275,14 +279,14 @@ def moments(life: Life, history: History) -> list[Moment]:
         if obj["kind"] != PODS.kind:
             job = obj
         elif type_ == "DELETED":
-            pods = {name: one for name, one in pods.items() if name != obj["metadata"]["name"]}
+            pods = {name: pod for name, pod in pods.items() if name != obj["metadata"]["name"]}
         else:
             pods = {**pods, obj["metadata"]["name"]: obj}
         made.append(Moment(type_, obj, job, pods))
     return made
 
 
-def belongs(obj: Object, life: Life) -> bool:
+def is_of_job(obj: Object, life: Life) -> bool:
     meta = obj["metadata"]
     if obj["kind"] == PODS.kind:
         return bool(meta["labels"].get(labels.JOB_NAME) == life.name)
@@ -320,7 +324,11 @@ def check_new_pod(life: Life, workload: Workload, pod: Object, generation: int) 
     assert meta["annotations"] == template["metadata"]["annotations"]
     assert spec["nodeSelector"] == template["spec"]["nodeSelector"]
     assert spec.get("schedulingGates") == template["spec"].get("schedulingGates")
-    given = [one for one in spec["tolerations"] if not one["key"].startswith("node.kubernetes.io/")]
+    given = [
+        toleration
+        for toleration in spec["tolerations"]
+        if not toleration["key"].startswith("node.kubernetes.io/")
+    ]
     assert given == template["spec"]["tolerations"]
 
 
@@ -330,46 +338,48 @@ def check_quota(life: Life, moments: list[Moment]) -> None:
     An early eviction may find no pod that counts, or some whose Running is still to be told, and may be over before the controller has
     looked.
     """
-    assert not any(one.pods or one.holds_quota for one in moments if one.generation == 1)
-    evicted = [one for one in moments if one.generation == 3]
-    suspended = [one for one in evicted if holds(one.job, "Suspended")]
+    assert not any(moment.pods or moment.holds_quota for moment in moments if moment.generation == 1)
+    evicted = [moment for moment in moments if moment.generation == 3]
+    suspended = [moment for moment in evicted if holds(moment.job, "Suspended")]
     assert suspended or life.evicted_early
-    assert not any(one.new_pod for one in suspended)
+    assert not any(moment.new_pod for moment in suspended)
     if not life.evicted_early:
-        told = [sum(active(one.job).values()) for one in suspended]
-        assert told == sorted(told, reverse=True)
-        released = next(one for one in evicted if not one.holds_quota)
+        active_counts = [sum(active(moment.job).values()) for moment in suspended]
+        assert active_counts == sorted(active_counts, reverse=True)
+        released = next(moment for moment in evicted if not moment.holds_quota)
         assert not [name for name, pod in released.pods.items() if pod["status"]["phase"] == "Running"]
 
 
 def check_end(moments: list[Moment]) -> None:
     """Succeeded once and for all."""
-    ends = [holds(one.job, "Succeeded") for one in moments]
+    ends = [holds(moment.job, "Succeeded") for moment in moments]
     assert ends == sorted(ends)
     assert ends[-1]
-    assert not any(holds(one.job, "Failed") for one in moments)
-    conditions = {one["type"]: one for one in moments[-1].job["status"]["conditions"]}
+    assert not any(holds(moment.job, "Failed") for moment in moments)
+    conditions = {condition["type"]: condition for condition in moments[-1].job["status"]["conditions"]}
     assert len(conditions) == len(moments[-1].job["status"]["conditions"])
     assert conditions["Suspended"]["reason"].endswith("JobResumed")
     assert moments[-1].job["status"]["startTime"] >= conditions["Suspended"]["lastTransitionTime"]
 
 
-def check(life: Life, workload: Workload, seen: list[Moment]) -> None:
-    for moment in seen:
+def check(life: Life, workload: Workload, moments: list[Moment]) -> None:
+    for moment in moments:
         if moment.subject is moment.job:
             check_spec(workload, moment)
-        told = active(moment.job)
-        assert all(told[role] <= count for role, count in sizes(life.kind).items() if role in told)
+        active_counts = active(moment.job)
+        assert all(
+            active_counts[role] <= count for role, count in sizes(life.kind).items() if role in active_counts
+        )
         assert len({pod["metadata"]["labels"]["pool"] for pod in moment.pods.values()}) <= 1
         if moment.new_pod:
             check_new_pod(life, workload, moment.new_pod, moment.generation)
-    check_quota(life, seen)
-    check_end(seen)
+    check_quota(life, moments)
+    check_end(moments)
     last = workload.flavors[4].labels["pool"]
-    assert {pod["metadata"]["labels"]["pool"] for pod in seen[-1].pods.values()} == {last}
+    assert {pod["metadata"]["labels"]["pool"] for pod in moments[-1].pods.values()} == {last}
 
 
-async def test_every_kind_of_replicas_follows_kueue_through_evictions(
+async def test_every_kind_with_replicas_follows_kueue_through_evictions(
     control_plane: ControlPlane, operator: Service, namespace: str
 ) -> None:
     with seeded() as chance:

@@ -35,7 +35,7 @@ def kustomize(folder: Path) -> list[dict[str, Any]]:
     return list(yaml.load_all(made.stdout, Loader=yaml.CSafeLoader))
 
 
-def test_kustomize_makes_the_same_objects() -> None:
+def test_kustomize_builds_the_same_objects() -> None:
     """But for a namespace that it gives to FlowSchemas, not knowing that they have none."""
     made = kustomize(STANDALONE)
     for document in made:
@@ -43,13 +43,13 @@ def test_kustomize_makes_the_same_objects() -> None:
             del document["metadata"]["namespace"]
 
     def in_order(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return sorted(documents, key=lambda one: (one["kind"], one["metadata"]["name"]))
+        return sorted(documents, key=lambda manifest: (manifest["kind"], manifest["metadata"]["name"]))
 
     assert in_order(made) == in_order(build(STANDALONE))
 
 
 def test_an_overlay_may_choose_namespace_and_names(tmp_path: Path) -> None:
-    """As beside another operator of the same names; whoever runs there gets the rights."""
+    """The overlay installs a second operator beside one of the same names; its account gets the permissions."""
     base = Path(os.path.relpath(STANDALONE.parents[1] / "base", tmp_path))
     overlay = {"resources": [str(base)], "namespace": "elsewhere", "nameSuffix": "-two"}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
@@ -57,10 +57,10 @@ def test_an_overlay_may_choose_namespace_and_names(tmp_path: Path) -> None:
     made = kustomize(tmp_path)
 
     subject = {"kind": "ServiceAccount", "name": "training-operator-two", "namespace": "elsewhere"}
-    bindings = [one for one in made if "subjects" in one]
-    assert {one["kind"] for one in bindings} == {"RoleBinding", "ClusterRoleBinding"}
-    assert all(one["subjects"] == [subject] for one in bindings)
-    (pods,) = [one for one in made if one["kind"] == "Deployment"]
+    bindings = [manifest for manifest in made if "subjects" in manifest]
+    assert {manifest["kind"] for manifest in bindings} == {"RoleBinding", "ClusterRoleBinding"}
+    assert all(manifest["subjects"] == [subject] for manifest in bindings)
+    (pods,) = [manifest for manifest in made if manifest["kind"] == "Deployment"]
     assert pods["spec"]["template"]["spec"]["serviceAccountName"] == "training-operator-two"
 
 
@@ -92,14 +92,14 @@ def test_the_roles_for_users_are_accepted(control_plane: ControlPlane) -> None:
 
     made = [control_plane.request("POST", path, role) for role in roles]
 
-    assert [one["metadata"]["name"] for one in made] == [
+    assert [manifest["metadata"]["name"] for manifest in made] == [
         "kubeflow-training-admin",
         "kubeflow-training-edit",
         "kubeflow-training-view",
     ]
 
 
-def test_pod_security_accepts_its_pod(control_plane: ControlPlane, namespace: str) -> None:
+def test_pod_security_accepts_the_pod(control_plane: ControlPlane, namespace: str) -> None:
     """In a namespace that others want to be restricted; ours is not, as it may hold pods of others already."""
     core = f"/api/v1/namespaces/{namespace}"
     enforce = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -114,7 +114,7 @@ def test_pod_security_accepts_its_pod(control_plane: ControlPlane, namespace: st
     assert made["metadata"]["name"] == "trial"
 
 
-def may(
+def can(
     plane: ControlPlane, verb: str, group: str, resource: str, *, namespace: str = "anywhere", name: str = ""
 ) -> bool:
     resource, _, subresource = resource.partition("/")
@@ -146,12 +146,14 @@ def may(
         ("get create patch delete", "autoscaling", "horizontalpodautoscalers"),
     ],
 )
-def test_the_controller_may(control_plane: ControlPlane, verbs: str, group: str, resource: str) -> None:
+def test_the_controller_has_its_permissions(
+    control_plane: ControlPlane, verbs: str, group: str, resource: str
+) -> None:
     control_plane.wait(
-        "the binding", lambda: may(control_plane, verbs.split()[0], group, resource), seconds=10
+        "the binding", lambda: can(control_plane, verbs.split()[0], group, resource), seconds=10
     )
 
-    assert [verb for verb in verbs.split() if not may(control_plane, verb, group, resource)] == []
+    assert [verb for verb in verbs.split() if not can(control_plane, verb, group, resource)] == []
 
 
 @pytest.mark.parametrize(
@@ -169,17 +171,19 @@ def test_the_controller_may(control_plane: ControlPlane, verbs: str, group: str,
         pytest.param("get list watch", "", "nodes", id="nodes are not looked at"),
     ],
 )
-def test_the_controller_may_not(control_plane: ControlPlane, verbs: str, group: str, resource: str) -> None:
-    assert [verb for verb in verbs.split() if may(control_plane, verb, group, resource)] == []
+def test_the_controller_has_no_other_permissions(
+    control_plane: ControlPlane, verbs: str, group: str, resource: str
+) -> None:
+    assert [verb for verb in verbs.split() if can(control_plane, verb, group, resource)] == []
 
 
-def test_the_controller_may_hold_one_lease(control_plane: ControlPlane) -> None:
-    """That of its own, where it runs; RBAC cannot ask a create for its name."""
+def test_the_controller_can_hold_its_lease_only(control_plane: ControlPlane) -> None:
+    """The lease is in its own namespace; RBAC cannot restrict create to a name."""
 
     def verbs(namespace: str, name: str) -> list[str]:
         every = ["get", "list", "watch", "create", "update", "patch", "delete"]
         lease = ("coordination.k8s.io", "leases")
-        return [verb for verb in every if may(control_plane, verb, *lease, namespace=namespace, name=name)]
+        return [verb for verb in every if can(control_plane, verb, *lease, namespace=namespace, name=name)]
 
     assert verbs("kubeflow", LEASE) == ["get", "list", "watch", "create", "update"]
     assert verbs("kubeflow", "other") == ["create"]

@@ -39,7 +39,7 @@ def tf_job() -> dict[str, object]:
     return {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 1, "template": pod}}}}
 
 
-def test_each_kind_is_served_while_its_definition_is_there(plane: ControlPlane) -> None:
+def test_each_kind_is_served_while_its_definition_exists(plane: ControlPlane) -> None:
     pytorch, tensorflow = CRDS / "kubeflow.org_pytorchjobs.yaml", CRDS / "kubeflow.org_tfjobs.yaml"
     jobs, others = Jobs(plane, "team"), TFJobs(plane, "team")
     plane.apply_files(pytorch)

@@ -81,7 +81,7 @@ class Cluster:
         """``install``, and wait until it is so: by default, until the first of them answers."""
         reply = await self.install(versions)
         assert reply.code in {200, 201}, reply.text
-        names = {one["name"] for one in versions}
+        names = {version["name"] for version in versions}
 
         async def is_served() -> bool:
             found = {
@@ -96,7 +96,9 @@ class Cluster:
         """What the server that is asked stores now, told by its discovery."""
         listed = await self.site.client.send(Step("GET", f"/apis/{self.site.group}/v1"))
         return next(
-            str(one["storageVersionHash"]) for one in listed.body["resources"] if one["name"] == PLURAL
+            str(resource["storageVersionHash"])
+            for resource in listed.body["resources"]
+            if resource["name"] == PLURAL
         )
 
     async def stored_versions(self) -> list[str]:
@@ -121,7 +123,7 @@ async def cluster(control_plane: ControlPlane, raw_client: RawClient) -> AsyncIt
 
 
 def ours(storage: str = "v1") -> list[Object]:
-    return [{**one, "storage": one["name"] == storage} for one in DEFINITION["spec"]["versions"]]
+    return [{**version, "storage": version["name"] == storage} for version in DEFINITION["spec"]["versions"]]
 
 
 def original(version: str) -> list[Object]:
@@ -169,9 +171,9 @@ async def left_behind(cluster: Cluster, version: str) -> list[Object]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_what_was_stored_is_taken_over(cluster: Cluster, version: str) -> None:
+async def test_stored_jobs_are_taken_over(cluster: Cluster, version: str) -> None:
     """Read right in all versions before anybody writes it; then written through each; then stored anew."""
-    site, others = cluster.site, [one for one in VERSIONS if one != version]
+    site, others = cluster.site, [version_name for version_name in VERSIONS if version_name != version]
     jobs = await left_behind(cluster, version)
     before = {job["metadata"]["name"]: await site.read(version, job["metadata"]["name"]) for job in jobs}
     await cluster.serve(ours())
@@ -185,7 +187,7 @@ async def test_what_was_stored_is_taken_over(cluster: Cluster, version: str) -> 
         )
         assert None not in [*read["spec"].values(), *read.get("status", {}).values()]
     assert await cluster.stored_versions() == list(dict.fromkeys([version, "v1"]))
-    refused = await cluster.install([one for one in ours() if one["name"] != version])
+    refused = await cluster.install([entry for entry in ours() if entry["name"] != version])
     assert refused.code == 422, refused.text
 
     for other in others:
@@ -201,13 +203,13 @@ async def test_what_was_stored_is_taken_over(cluster: Cluster, version: str) -> 
         assert await site.losses(job, version, **({"runPolicy": policy} if policy else {})) == []
     if version == "v2beta1":
         # Nothing needs the version any more that they came from.
-        await cluster.serve([one for one in ours() if one["name"] != version])
+        await cluster.serve([entry for entry in ours() if entry["name"] != version])
         read = await site.read("v1", "two")
         assert list(missing({**jobs[1]["spec"], "flavor": version}, read["spec"])) == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_whose_a_stored_job_is_shows_before_it_is_written(cluster: Cluster, version: str) -> None:
+async def test_the_manager_of_a_stored_job_shows_before_a_write(cluster: Cluster, version: str) -> None:
     """Each Go operator leaves the jobs of the other alone from the moment when our definition is there."""
     site = cluster.site
     await cluster.serve(original(version))
@@ -243,7 +245,9 @@ async def shell(plane: ControlPlane, command: str, cluster: Cluster) -> None:
     assert process.returncode == 0, f"{command}: {out.decode()}"
 
 
-async def test_and_back_and_forward_again(control_plane: ControlPlane, cluster: Cluster) -> None:
+async def test_jobs_survive_a_rollback_and_another_takeover(
+    control_plane: ControlPlane, cluster: Cluster
+) -> None:
     """To mpi-operator: refused until all is stored in its version; the annotation keeps what its definition does not know."""
     site = cluster.site
     await cluster.serve(ours())
@@ -282,12 +286,12 @@ async def admitting(
     cluster: Cluster, answer: Callable[[Object], list[Object]]
 ) -> AsyncGenerator[list[Object]]:
     """A mutating webhook for jobs created in v2beta1, as Kueue has one: what it was asked."""
-    asked: list[Object] = []
+    reviews: list[Object] = []
     shown = identity(datetime.now(UTC))
 
     async def handle(request: web.Request) -> web.Response:
         review = await request.json()
-        asked.append(review["request"])
+        reviews.append(review["request"])
         changes = orjson.dumps(answer(review["request"]["object"]))
         response = {"uid": review["request"]["uid"], "allowed": True, "patchType": "JSONPatch"}
         encoded = base64.b64encode(changes).decode()
@@ -319,11 +323,11 @@ async def admitting(
 
         async def is_heard() -> bool:
             await cluster.site.create("v2beta1", manifest("v2beta1", "probe"), dryRun="All")
-            return bool(asked)
+            return bool(reviews)
 
         await cluster.until("webhook asked", is_heard)
-        asked.clear()
-        yield asked
+        reviews.clear()
+        yield reviews
     finally:
         await client.send(Step("DELETE", f"{path}/{name}"))
         await runner.cleanup()
@@ -339,10 +343,10 @@ def dropping(job: Object) -> list[Object]:
     return [{"op": "replace", "path": "/spec", "value": typed("v2beta1", job)["spec"]}]
 
 
-async def test_a_webhook_for_one_version_changes_no_flavor(cluster: Cluster) -> None:
-    """It is asked for jobs of all versions. v2beta1's defaults are stored then; nothing is lost."""
+async def test_a_webhook_for_a_single_version_changes_no_flavor(cluster: Cluster) -> None:
+    """The webhook reviews jobs of all versions. The defaults of v2beta1 are stored then; nothing is lost."""
     await cluster.serve(ours())
-    async with admitting(cluster, suspending) as asked:
+    async with admitting(cluster, suspending) as reviews:
         for version in VERSIONS:
             job = manifest(version, f"job-{version}")
             job["spec"]["runPolicy"] = {**job["spec"]["runPolicy"], "suspend": True}
@@ -350,12 +354,12 @@ async def test_a_webhook_for_one_version_changes_no_flavor(cluster: Cluster) -> 
 
             changed = {**job["spec"]["runPolicy"], "suspend": False}
             assert await cluster.site.losses(job, version, runPolicy=changed) == []
-    assert [one["requestKind"]["version"] for one in asked] == list(VERSIONS)
-    assert {one["kind"]["version"] for one in asked} == {"v2beta1"}
+    assert [review["requestKind"]["version"] for review in reviews] == list(VERSIONS)
+    assert {review["kind"]["version"] for review in reviews} == {"v2beta1"}
 
 
-async def test_a_webhook_that_drops_fields_is_mended_by_the_annotation(cluster: Cluster) -> None:
-    """The fields are lost, the flavor is kept."""
+async def test_the_annotation_repairs_a_webhook_that_drops_fields(cluster: Cluster) -> None:
+    """The fields are lost; the flavor stays."""
     await cluster.serve(ours())
     async with admitting(cluster, dropping):
         for version in VERSIONS:
@@ -373,15 +377,15 @@ async def policies(cluster: Cluster) -> AsyncGenerator[None]:
     """The shipped policies, for this cluster's group."""
     client, made = cluster.site.client, list[str]()
     for document in build(POLICIES):
-        one = orjson.loads(
+        policy = orjson.loads(
             orjson.dumps(document).replace(b'"mpi-flavor-', f'"{cluster.site.group}-'.encode())
         )
-        if one["kind"] == "MutatingAdmissionPolicy":
-            one["spec"]["matchConstraints"]["resourceRules"][0]["apiGroups"] = [cluster.site.group]
-        path = f"{ADMISSION}/{KINDS[one['kind']]}"
-        reply = await client.send(Step("POST", path, one))
+        if policy["kind"] == "MutatingAdmissionPolicy":
+            policy["spec"]["matchConstraints"]["resourceRules"][0]["apiGroups"] = [cluster.site.group]
+        path = f"{ADMISSION}/{KINDS[policy['kind']]}"
+        reply = await client.send(Step("POST", path, policy))
         assert reply.code == 201, reply.text
-        made.append(f"{path}/{one['metadata']['name']}")
+        made.append(f"{path}/{policy['metadata']['name']}")
     try:
 
         async def is_carried() -> bool:

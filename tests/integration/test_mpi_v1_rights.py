@@ -94,7 +94,7 @@ def leave_behind(plane: ControlPlane, name: str) -> None:
         plane.request("POST", f"/apis/{group}/v1/namespaces/{NAMESPACE}/{kind.lower()}s", body)
 
 
-def may(plane: ControlPlane, account: str, verb: str, resource: str, name: str = "") -> bool:
+def can(plane: ControlPlane, account: str, verb: str, resource: str, name: str = "") -> bool:
     resource, _, subresource = resource.partition("/")
     review = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -110,7 +110,7 @@ def may(plane: ControlPlane, account: str, verb: str, resource: str, name: str =
     return bool(plane.request("POST", REVIEWS, review)["status"]["allowed"])
 
 
-def test_without_the_component_a_job_says_what_is_forbidden(plane: ControlPlane) -> None:
+def test_without_the_component_a_job_names_the_missing_permission(plane: ControlPlane) -> None:
     """And it is asked for ever more rarely."""
     install(plane, STANDALONE)
     jobs = Mpi(plane, NAMESPACE)
@@ -133,15 +133,19 @@ def test_without_the_component_a_job_says_what_is_forbidden(plane: ControlPlane)
 
 def denied(plane: ControlPlane) -> list[Right]:
     """Of what jobs are made of; the jobs themselves and their definition are another component's to write."""
-    return [one for one in denied_rights(plane) if one[1] not in {"customresourcedefinitions", "mpijobs"}]
+    return [
+        refused_call
+        for refused_call in denied_rights(plane)
+        if refused_call[1] not in {"customresourcedefinitions", "mpijobs"}
+    ]
 
 
-def test_a_launcher_may_run_ranks_in_its_own_workers(plane: ControlPlane, jobs: Mpi) -> None:
+def test_a_launcher_can_exec_into_its_own_workers_only(plane: ControlPlane, jobs: Mpi) -> None:
     jobs.job("train", 2, runPolicy={"cleanPodPolicy": "Running"})
     jobs.wait_for("train", "Running")
 
     def allowed(verb: str, resource: str, name: str = "") -> bool:
-        return may(plane, "train-launcher", verb, resource, name)
+        return can(plane, "train-launcher", verb, resource, name)
 
     plane.wait("the right", lambda: allowed("create", "pods/exec", "train-worker-0"), seconds=10)
     assert allowed("get", "pods/exec", "train-worker-1")
@@ -167,7 +171,7 @@ def test_a_launcher_may_run_ranks_in_its_own_workers(plane: ControlPlane, jobs: 
     other = {"template": {"spec": {"serviceAccountName": "another"}}}
     jobs.patch("train", {"spec": {"mpiReplicaSpecs": {"Launcher": other}}})
     jobs.patch("train", {"spec": {"runPolicy": {"suspend": False}}})
-    plane.wait("it again", lambda: may(plane, "another", "create", "pods/exec", "train-worker-0"), seconds=30)
+    plane.wait("it again", lambda: can(plane, "another", "create", "pods/exec", "train-worker-0"), seconds=30)
     assert not allowed("create", "pods/exec", "train-worker-0")
 
     plane.wait("a launcher", lambda: jobs.uid("train-launcher") != "", seconds=30)
@@ -175,16 +179,16 @@ def test_a_launcher_may_run_ranks_in_its_own_workers(plane: ControlPlane, jobs: 
     jobs.end_pod("train-launcher", "Succeeded", 0)
     jobs.wait_for("train", "Succeeded")
     plane.wait(
-        "no right", lambda: not may(plane, "another", "create", "pods/exec", "train-worker-0"), seconds=30
+        "no right", lambda: not can(plane, "another", "create", "pods/exec", "train-worker-0"), seconds=30
     )
 
 
-def test_kubectl_needs_no_more(plane: ControlPlane, jobs: Mpi) -> None:
+def test_kubectl_exec_needs_no_other_permission(plane: ControlPlane, jobs: Mpi) -> None:
     """The real one, as the launcher: what it asks first is allowed, and what fails then is that there is no kubelet."""
     jobs.job("exec", 1)
     jobs.wait_for("exec", "Running")
     plane.wait(
-        "the right", lambda: may(plane, "exec-launcher", "get", "pods/exec", "exec-worker-0"), seconds=10
+        "the right", lambda: can(plane, "exec-launcher", "get", "pods/exec", "exec-worker-0"), seconds=10
     )
     folder = plane.service_account_folder(NAMESPACE, "exec-launcher")
     kubectl = str(binaries.ensure(["kubectl"])["kubectl"])
@@ -204,7 +208,7 @@ def test_kubectl_needs_no_more(plane: ControlPlane, jobs: Mpi) -> None:
     assert "Forbidden" not in (said := run("exec-worker-0")), said
 
 
-def test_no_right_before_the_pods_are_the_jobs_own(plane: ControlPlane, jobs: Mpi) -> None:
+def test_no_permission_is_granted_before_the_job_owns_the_pods(plane: ControlPlane, jobs: Mpi) -> None:
     """A PyTorchJob of that name has pods of just those names."""
     other = Jobs(plane, NAMESPACE)
     other.create("same", job(workers=1))
@@ -229,31 +233,31 @@ def reasons(plane: ControlPlane, kind: str, name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha2"])
-def test_no_right_outlives_its_job(plane: ControlPlane, jobs: Mpi, version: str) -> None:
+def test_no_permission_outlives_its_job(plane: ControlPlane, jobs: Mpi, version: str) -> None:
     """Nor one that is deleted without its children: others' pods may get the names later."""
     name = f"left-{version}"
     jobs.job(name, 1, flavor=version)
     plane.wait(
         "the right",
-        lambda: may(plane, f"{name}-launcher", "create", "pods/exec", f"{name}-worker-0"),
+        lambda: can(plane, f"{name}-launcher", "create", "pods/exec", f"{name}-worker-0"),
         seconds=30,
     )
 
     plane.request("DELETE", jobs.path(name), {"propagationPolicy": "Orphan"})
 
     plane.wait("no right", lambda: jobs.rules(name) == [], seconds=30)
-    assert not may(plane, f"{name}-launcher", "create", "pods/exec", f"{name}-worker-0")
+    assert not can(plane, f"{name}-launcher", "create", "pods/exec", f"{name}-worker-0")
     plane.wait("the job gone", lambda: not plane.has(jobs.path(name)), seconds=30)
     assert plane.has(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}-worker-0")
 
 
-def test_no_workers_is_no_right(plane: ControlPlane, jobs: Mpi) -> None:
+def test_a_job_without_workers_gets_no_permission(plane: ControlPlane, jobs: Mpi) -> None:
     jobs.job("alone", 0)
     jobs.wait_for("alone", "Running")
 
     assert jobs.rules("alone") == []
-    assert not may(plane, "alone-launcher", "create", "pods/exec", "train-worker-0")
-    assert not may(plane, "alone-launcher", "list", "pods")
+    assert not can(plane, "alone-launcher", "create", "pods/exec", "train-worker-0")
+    assert not can(plane, "alone-launcher", "list", "pods")
 
 
 @pytest.mark.parametrize(
@@ -269,7 +273,7 @@ def test_no_workers_is_no_right(plane: ControlPlane, jobs: Mpi) -> None:
         ),
     ],
 )
-def test_what_is_somebody_elses_is_not_touched(
+def test_foreign_objects_are_left_alone(
     plane: ControlPlane, jobs: Mpi, path: str, kind: str, name: str
 ) -> None:
     group = "rbac.authorization.k8s.io"
@@ -287,7 +291,7 @@ def test_what_is_somebody_elses_is_not_touched(
 
     plane.wait(
         "an event",
-        lambda: any("Err" in one or "Failed" in one for one in jobs.event_reasons(job)),
+        lambda: any("Err" in reason or "Failed" in reason for reason in jobs.event_reasons(job)),
         seconds=30,
     )
     assert plane.request("GET", f"{path}/{name}")["metadata"]["resourceVersion"] == before
@@ -295,18 +299,18 @@ def test_what_is_somebody_elses_is_not_touched(
     plane.request("DELETE", jobs.path(job))
 
 
-def test_an_account_that_the_template_names_is_taken_as_it_is(plane: ControlPlane, jobs: Mpi) -> None:
+def test_an_account_that_the_template_names_is_used_unchanged(plane: ControlPlane, jobs: Mpi) -> None:
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "trainer"}}
     plane.request("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", account)
 
     jobs.job("named", 1, account="trainer")
     jobs.wait_for("named", "Running")
 
-    assert may(plane, "trainer", "create", "pods/exec", "named-worker-0")
+    assert can(plane, "trainer", "create", "pods/exec", "named-worker-0")
     assert not plane.has(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/named-launcher")
 
 
-def test_in_a_restricted_namespace(plane: ControlPlane, jobs: Mpi) -> None:
+def test_a_job_runs_in_a_restricted_namespace(plane: ControlPlane, jobs: Mpi) -> None:
     """What is added to the user's pods asks for no more than these do."""
     name = "restricted-mpi"
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -326,7 +330,7 @@ def test_in_a_restricted_namespace(plane: ControlPlane, jobs: Mpi) -> None:
     plane.wait("its pods", lambda: there.pods("tight") == ["tight-launcher", "tight-worker-0"], seconds=30)
 
 
-def test_what_another_operator_has_started_goes_on_until_it_is_suspended(
+def test_a_job_that_another_operator_started_continues_until_it_is_suspended(
     plane: ControlPlane, jobs: Mpi
 ) -> None:
     launcher = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/old-launcher"
@@ -344,7 +348,7 @@ def test_what_another_operator_has_started_goes_on_until_it_is_suspended(
     assert plane.request("GET", launcher)["spec"]["suspend"]
 
 
-def test_the_component_holds_what_is_needed_and_no_more(plane: ControlPlane, jobs: Mpi) -> None:
+def test_the_component_grants_exactly_the_needed_permissions(plane: ControlPlane, jobs: Mpi) -> None:
     """After the lives above: nothing was refused, and all of it was asked for but what is only handed on."""
     jobs.wait_for("alone", "Running")
     assert denied(plane) == []

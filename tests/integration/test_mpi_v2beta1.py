@@ -63,7 +63,7 @@ class Mpi(Jobs):
 
     def end(self, name: str) -> None:
         """The launcher's pod ends."""
-        (pod,) = [one for one in self.pods(name) if "-launcher-" in one]
+        (pod,) = [pod for pod in self.pods(name) if "-launcher-" in pod]
         self.end_pod(pod, "Succeeded", 0)
 
 
@@ -114,7 +114,7 @@ def calls(plane: ControlPlane, name: str) -> Counter[tuple[str, str, int]]:
     return found
 
 
-async def test_a_launcher_is_made_once_though_the_answer_to_its_create_is_lost(plane: ControlPlane) -> None:
+async def test_a_launcher_is_created_once_despite_a_lost_response(plane: ControlPlane) -> None:
     """The controller is behind a gateway; it reads what has the launcher's name. It ends before that of the other tests starts."""
     install(plane)
     mpi = Mpi(plane, NAMESPACE)
@@ -136,7 +136,7 @@ async def test_a_launcher_is_made_once_though_the_answer_to_its_create_is_lost(p
     assert of_launcher == {("create", "jobs", 201): 1, ("create", "jobs", 409): 1, ("get", "jobs", 200): 1}
 
 
-def test_a_whole_life(plane: ControlPlane, jobs: Mpi) -> None:
+def test_a_job_runs_from_created_to_succeeded(plane: ControlPlane, jobs: Mpi) -> None:
     jobs.job("life")
     jobs.wait_for("life", "Running")
     jobs.end("life")
@@ -148,7 +148,7 @@ def test_a_whole_life(plane: ControlPlane, jobs: Mpi) -> None:
     assert not [verb for verb, resource, _ in counts if resource == "secrets" and verb != "create"]
 
 
-def test_a_resumed_launcher_goes_where_its_queue_says(plane: ControlPlane, jobs: Mpi) -> None:
+def test_a_resumed_launcher_gets_the_node_placement_of_its_queue(plane: ControlPlane, jobs: Mpi) -> None:
     jobs.job("moved", runPolicy={"suspend": True})
     plane.wait("a suspended launcher", lambda: jobs.is_suspended("moved") is True, seconds=30)
     jobs.patch("moved", {"spec": {**jobs.roles(zone="b"), "runPolicy": {"suspend": False}}})
@@ -157,15 +157,15 @@ def test_a_resumed_launcher_goes_where_its_queue_says(plane: ControlPlane, jobs:
     assert jobs.launcher("moved")["spec"]["template"]["spec"]["nodeSelector"] == {"zone": "b"}
 
 
-def test_what_mpi_operator_has_left_is_taken_over(plane: ControlPlane, jobs: Mpi) -> None:
+def test_objects_of_mpi_operator_are_taken_over(plane: ControlPlane, jobs: Mpi) -> None:
     """A Service as it makes them is mended, and a launcher of its own is not made a second time."""
     owner = plane.request("GET", jobs.path("left"))["metadata"]["uid"]
 
-    def mended() -> bool:
+    def is_repaired() -> bool:
         spec = plane.request("GET", f"{CORE}/services/left")["spec"]
         return bool(spec.get("publishNotReadyAddresses"))
 
-    plane.wait("the Service to be mended", mended, seconds=30)
+    plane.wait("the Service to be repaired", is_repaired, seconds=30)
     (reference,) = jobs.launcher("left")["metadata"]["ownerReferences"]
     assert reference["uid"] == owner
     assert "hostname" not in jobs.launcher("left")["spec"]["template"]["spec"], "it is the one that was there"
@@ -205,7 +205,7 @@ def test_a_secret_of_that_name_is_left_alone(plane: ControlPlane, jobs: Mpi) -> 
         ),
     ],
 )
-def test_what_others_have_made_is_left_alone(
+def test_foreign_objects_are_left_alone(
     plane: ControlPlane, jobs: Mpi, name: str, kind: str, body: dict[str, Any]
 ) -> None:
     path = BATCH if kind == "Job" else f"{CORE}/configmaps"
@@ -218,7 +218,7 @@ def test_what_others_have_made_is_left_alone(
     assert plane.request("GET", f"{path}/{name}")["metadata"]["uid"] == before
 
 
-def test_a_job_whose_worker_is_refused_leaves_nothing_that_runs(plane: ControlPlane, jobs: Mpi) -> None:
+def test_a_job_whose_worker_is_rejected_leaves_no_running_pods(plane: ControlPlane, jobs: Mpi) -> None:
     """A batch Job that is deleted leaves its pods, unless it is said that they go with it."""
     roles = jobs.roles()
     roles["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["name"] = "No Name"
@@ -243,8 +243,12 @@ def test_a_job_that_runs_is_suspended_and_resumed(plane: ControlPlane, jobs: Mpi
     assert jobs.is_suspended("paused") is False
 
 
-def test_nothing_was_forbidden_and_every_right_was_needed(plane: ControlPlane, jobs: Mpi) -> None:
+def test_no_call_was_forbidden_and_every_permission_was_used(plane: ControlPlane, jobs: Mpi) -> None:
     """By the end of all that these jobs have met."""
-    assert [one for one in denied_rights(plane) if one[1] != "customresourcedefinitions"] == []
+    assert [
+        refused_call
+        for refused_call in denied_rights(plane)
+        if refused_call[1] != "customresourcedefinitions"
+    ] == []
     # This version's controller of batch Jobs forgets the start of a suspended one by itself; older ones leave it to us.
     assert OF_MPI_JOBS - requested_rights(plane) == {("batch", "jobs/status", "patch")}

@@ -35,7 +35,7 @@ from rallypoint.testing.mpiversions import (
     typed,
 )
 
-DEFINITION = next(one for one in all_crds() if one["spec"]["names"]["plural"] == PLURAL)
+DEFINITION = next(crd for crd in all_crds() if crd["spec"]["names"]["plural"] == PLURAL)
 FIXED = (
     "the flavor of an MPIJob is immutable; delete and create it again, or write it through the version "
     "it was created in, or with a patch"
@@ -44,7 +44,7 @@ PAIRS = list(itertools.permutations(VERSIONS, 2))
 
 
 @pytest.fixture(scope="module")
-def place(control_plane: ControlPlane, crds: list[Path]) -> Iterator[str]:
+def job_namespace(control_plane: ControlPlane, crds: list[Path]) -> Iterator[str]:
     """A namespace for all of these jobs; each has a name of its own."""
     name = f"mpi-{secrets.token_hex(4)}"
     control_plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -53,17 +53,17 @@ def place(control_plane: ControlPlane, crds: list[Path]) -> Iterator[str]:
 
 
 @pytest.fixture
-async def real(control_plane: ControlPlane, place: str) -> AsyncIterator[Site]:
+async def real(control_plane: ControlPlane, job_namespace: str) -> AsyncIterator[Site]:
     async with RawClient.from_kubeconfig(yaml.safe_load(control_plane.kubeconfig().read_text())) as client:
-        yield Site(client, place)
+        yield Site(client, job_namespace)
 
 
 @pytest.fixture
-async def embedded(place: str) -> AsyncIterator[Site]:
+async def embedded(job_namespace: str) -> AsyncIterator[Site]:
     server = ApiServer(crds=[DEFINITION], auto_namespaces=True)
     await server.start()
     async with RawClient(server.url, server.token) as client:
-        yield Site(client, place)
+        yield Site(client, job_namespace)
     await server.stop()
 
 
@@ -163,19 +163,19 @@ async def put_as_read(case: Case) -> Reply:
 
 
 async def put_without(case: Case) -> Reply:
-    return await case.put(case.born, lambda one: without_flavor(with_slots(one)))
+    return await case.put(case.born, lambda job: without_flavor(with_slots(job)))
 
 
 async def put_without_through_other(case: Case) -> Reply:
-    return await case.put(case.other, lambda one: without_flavor(with_slots(one)))
+    return await case.put(case.other, lambda job: without_flavor(with_slots(job)))
 
 
 async def typed_put(case: Case) -> Reply:
-    return await case.put(case.born, lambda one: typed(case.born, with_slots(one)))
+    return await case.put(case.born, lambda job: typed(case.born, with_slots(job)))
 
 
 async def typed_put_through_other(case: Case) -> Reply:
-    return await case.put(case.other, lambda one: typed(case.other, with_slots(one)))
+    return await case.put(case.other, lambda job: typed(case.other, with_slots(job)))
 
 
 async def typed_merge(case: Case) -> Reply:
@@ -192,7 +192,7 @@ async def typed_status(case: Case) -> Reply:
         "conditions": [{"type": "Created", "status": "True"}],
         "replicaStatuses": {"Worker": {"active": 1}},
     }
-    return await case.put(case.other, lambda one: {**typed(case.other, one), "status": status}, "status")
+    return await case.put(case.other, lambda job: {**typed(case.other, job), "status": status}, "status")
 
 
 async def our_status(case: Case) -> Reply:
@@ -228,7 +228,7 @@ async def exported(case: Case) -> Reply:
     return await case.site.create("v1", {"apiVersion": "kubeflow.org/v1", **exported})
 
 
-KEPT: list[tuple[Way, dict[str, Any]]] = [
+LOSSLESS_WAYS: list[tuple[Way, dict[str, Any]]] = [
     (created, {}), (nulled, {}), (applied, {}), (exported, {}), (typed_status, {}), (our_status, {}),
     *((way, {"slotsPerWorker": 3}) for way in (
         applied_again, applied_as_other, applied_by_another, applied_with_and_without, merged, patched, put_as_read, put_without,
@@ -245,31 +245,33 @@ def case(site: Site, born: str, other: str, way: str, **spec: Any) -> Case:
     return Case(site, born, other, manifest(born, name, **spec))
 
 
-@pytest.mark.parametrize(("way", "changed"), KEPT, ids=[way.__name__ for way, _ in KEPT])
-async def test_kept(site: Site, way: Way, changed: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("way", "changed"), LOSSLESS_WAYS, ids=[way.__name__ for way, _ in LOSSLESS_WAYS])
+async def test_no_field_is_lost(site: Site, way: Way, changed: dict[str, Any]) -> None:
     for born, other in PAIRS:
-        one = case(site, born, other, way.__name__)
-        reply = await way(one)
+        mpi_case = case(site, born, other, way.__name__)
+        reply = await way(mpi_case)
 
         assert reply.code in {200, 201}, f"{born} through {other}: {reply.text}"
-        policy = one.body["spec"]["runPolicy"] | {
+        policy = mpi_case.body["spec"]["runPolicy"] | {
             key: value for key, value in changed.items() if key == "suspend"
         }
         rest = {key: value for key, value in changed.items() if key != "suspend"}
-        assert await site.losses(one.body, born, runPolicy=policy, **rest) == [], f"{born} through {other}"
+        assert await site.losses(mpi_case.body, born, runPolicy=policy, **rest) == [], (
+            f"{born} through {other}"
+        )
 
 
 @pytest.mark.parametrize("way", REFUSED, ids=[way.__name__ for way in REFUSED])
-async def test_refused(site: Site, way: Way) -> None:
+async def test_an_invalid_change_is_rejected(site: Site, way: Way) -> None:
     """With the way out in the message; the job stays as it was."""
     for born, other in PAIRS:
-        one = case(site, born, other, way.__name__)
-        reply = await way(one)
+        mpi_case = case(site, born, other, way.__name__)
+        reply = await way(mpi_case)
 
         assert reply.code == 422, f"{born} through {other}: {reply.text}"
         assert FIXED in reply.body["message"]
         assert "spec.flavor: Invalid value" in reply.body["message"]
-        assert await site.losses(one.body, born) == [], f"{born} through {other}"
+        assert await site.losses(mpi_case.body, born) == [], f"{born} through {other}"
 
 
 MANAGERS = {
@@ -280,31 +282,33 @@ MANAGERS = {
 
 
 @pytest.mark.parametrize("policy", [None, {"backoffLimit": 3}], ids=["no run policy", "a run policy"])
-@pytest.mark.parametrize("way", [way for way, _ in KEPT], ids=[way.__name__ for way, _ in KEPT])
+@pytest.mark.parametrize(
+    "way", [way for way, _ in LOSSLESS_WAYS], ids=[way.__name__ for way, _ in LOSSLESS_WAYS]
+)
 async def test_the_manager_stays_that_of_the_version_of_birth(
     site: Site, way: Way, policy: Object | None
 ) -> None:
     """So each Go operator takes the jobs of its own version, and no other."""
     for born, other in PAIRS:
-        one = case(site, born, other, way.__name__, runPolicy=policy)
-        reply = await way(one)
+        mpi_case = case(site, born, other, way.__name__, runPolicy=policy)
+        reply = await way(mpi_case)
 
         assert reply.code in {200, 201}, f"{born} through {other}: {reply.text}"
-        found = {view["runPolicy"]["managedBy"] for view in (await site.views(one.name)).values()}
+        found = {view["runPolicy"]["managedBy"] for view in (await site.views(mpi_case.name)).values()}
         assert found == {MANAGERS[born]}, f"{born} through {other}"
 
 
-async def test_a_manager_that_somebody_names_is_kept(site: Site) -> None:
+async def test_an_explicit_manager_is_unchanged(site: Site) -> None:
     for born, other in PAIRS:
-        one = case(site, born, other, "named", runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
-        await one.create()
-        await site.merge(other, one.name, {"spec": {"slotsPerWorker": 3}})
+        mpi_case = case(site, born, other, "named", runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
+        await mpi_case.create()
+        await site.merge(other, mpi_case.name, {"spec": {"slotsPerWorker": 3}})
 
-        assert await site.losses(one.body, born, slotsPerWorker=3) == []
+        assert await site.losses(mpi_case.body, born, slotsPerWorker=3) == []
 
 
 @pytest.mark.parametrize("how", ["--server-side=false", "--server-side"])
-async def test_what_is_filled_in_is_no_drift(
+async def test_defaults_cause_no_drift(
     control_plane: ControlPlane, real: Site, tmp_path: Path, how: str
 ) -> None:
     """``kubectl diff`` asks the server as Flux and Argo CD do, by a dry run."""
@@ -313,13 +317,13 @@ async def test_what_is_filled_in_is_no_drift(
         body = manifest(version, f"drift-{version}{how.replace('=', '-').lower()}", runPolicy=None)
         file = tmp_path / f"{version}.yaml"
         file.write_text(yaml.safe_dump(body))
-        place = [f"--namespace={real.namespace}", how, f"--filename={file}"]
-        applied = await finished(*kubectl, "apply", *place)
+        arguments = [f"--namespace={real.namespace}", how, f"--filename={file}"]
+        applied = await finished(*kubectl, "apply", *arguments)
         assert applied[0] == 0, applied
         correction = {"spec": {"runPolicy": {"managedBy": MANAGERS[version]}}}
         for change in ({}, correction):  # as the server fills it in, then as the controller has written it
             await real.merge("v1", body["metadata"]["name"], change)
-            assert await finished(*kubectl, "diff", *place) == (0, "")
+            assert await finished(*kubectl, "diff", *arguments) == (0, "")
 
 
 async def finished(*command: str) -> tuple[int | None, str]:
@@ -331,23 +335,25 @@ async def finished(*command: str) -> tuple[int | None, str]:
     return process.returncode, out.decode()
 
 
-async def test_a_flavor_may_be_chosen(site: Site) -> None:
+async def test_a_flavor_can_be_chosen(site: Site) -> None:
     for born, other in PAIRS:
-        one = case(site, born, other, "chosen", flavor=other)
-        await one.create()
+        mpi_case = case(site, born, other, "chosen", flavor=other)
+        await mpi_case.create()
 
-        assert await site.losses(one.body, other) == []
+        assert await site.losses(mpi_case.body, other) == []
 
 
-async def test_a_typed_copy_is_of_the_version_that_copies_unless_it_is_marked(site: Site) -> None:
+async def test_a_typed_copy_has_the_flavor_of_its_version_unless_annotated(site: Site) -> None:
     """MultiKueue copies name, labels, annotations and what its structs hold of the spec."""
     for marked, (born, other) in itertools.product([False, True], PAIRS):
-        one = case(site, born, other, "copied")
-        made = await one.create()
+        mpi_case = case(site, born, other, "copied")
+        made = await mpi_case.create()
         annotations = {FLAVOR: born} if marked else {}
-        copied = typed(other, {**made, "metadata": {"name": f"{one.name}-copy", "annotations": annotations}})
+        copied = typed(
+            other, {**made, "metadata": {"name": f"{mpi_case.name}-copy", "annotations": annotations}}
+        )
         await site.create(other, copied)
-        job = MPIJob.model_validate(await site.read("v1", f"{one.name}-copy"))
+        job = MPIJob.model_validate(await site.read("v1", f"{mpi_case.name}-copy"))
 
         assert job.spec.flavor == other
         assert flavor(job) is Flavor(born if marked else other)
@@ -373,36 +379,36 @@ def start_or_stop(job: Object, *, suspend: bool) -> Object:
 async def test_kueue_starts_and_stops_jobs_of_any_version(site: Site) -> None:
     """It knows v2beta1 alone, and patches what is to run where."""
     for born in VERSIONS:
-        one = case(site, born, "v2beta1", "kueue")
-        await one.create()
-        policy = one.body["spec"]["runPolicy"]
+        mpi_case = case(site, born, "v2beta1", "kueue")
+        await mpi_case.create()
+        policy = mpi_case.body["spec"]["runPolicy"]
         for suspend in (True, False, True):
-            reply = await site.merge("v2beta1", one.name, start_or_stop(one.body, suspend=suspend))
+            reply = await site.merge("v2beta1", mpi_case.name, start_or_stop(mpi_case.body, suspend=suspend))
             assert reply.code == 200, reply.text
-            assert await site.losses(one.body, born, runPolicy={**policy, "suspend": suspend}) == []
-            worker = (await one.read())["spec"]["mpiReplicaSpecs"]["Worker"]["template"]
+            assert await site.losses(mpi_case.body, born, runPolicy={**policy, "suspend": suspend}) == []
+            worker = (await mpi_case.read())["spec"]["mpiReplicaSpecs"]["Worker"]["template"]
             assert ("tolerations" in worker["spec"], "queue" in worker["metadata"]["labels"]) == (
                 not suspend,
             ) * 2
 
 
-async def test_an_empty_patch_stores_nothing_that_is_stored(site: Site) -> None:
+async def test_an_empty_patch_changes_nothing(site: Site) -> None:
     for born, other in PAIRS:
-        one = case(site, born, other, "empty")
-        await one.create()
-        first = await site.merge("v1", one.name, {})
-        again = await site.merge("v1", one.name, {})
+        mpi_case = case(site, born, other, "empty")
+        await mpi_case.create()
+        first = await site.merge("v1", mpi_case.name, {})
+        again = await site.merge("v1", mpi_case.name, {})
 
         assert again.body["metadata"]["resourceVersion"] == first.body["metadata"]["resourceVersion"]
-        assert await site.losses(one.body, born) == []
+        assert await site.losses(mpi_case.body, born) == []
 
 
-async def test_a_list_and_a_watch_in_one_version_have_jobs_of_all(site: Site) -> None:
+async def test_a_list_and_a_watch_in_a_version_have_jobs_of_all_versions(site: Site) -> None:
     names = {}
     for born in VERSIONS:
-        one = case(site, born, born, "listed")
-        await one.create()
-        names[one.name] = born
+        mpi_case = case(site, born, born, "listed")
+        await mpi_case.create()
+        names[mpi_case.name] = born
     for version in VERSIONS:
         listed = (await site.send("GET", site.path(version))).body["items"]
         query = {"watch": "true", "resourceVersion": "0", "timeoutSeconds": "30"}
@@ -410,14 +416,14 @@ async def test_a_list_and_a_watch_in_one_version_have_jobs_of_all(site: Site) ->
             asyncio.timeout(20),
             site.client.stream(site.path(version), query, "application/json") as lines,
         ):
-            seen: dict[str, Object] = {}
+            watched: dict[str, Object] = {}
             async for line in lines:
-                one_job = yaml.load(line, Loader=yaml.CSafeLoader)["object"]
-                seen[one_job["metadata"]["name"]] = one_job
-                if names.keys() <= seen.keys():
+                watched_job = yaml.load(line, Loader=yaml.CSafeLoader)["object"]
+                watched[watched_job["metadata"]["name"]] = watched_job
+                if names.keys() <= watched.keys():
                     break
 
-        for found in ({one["metadata"]["name"]: one for one in listed}, seen):
+        for found in ({listed_job["metadata"]["name"]: listed_job for listed_job in listed}, watched):
             assert {name: found[name]["spec"]["flavor"] for name in names} == names
             assert {found[name]["apiVersion"] for name in names} == {f"kubeflow.org/{version}"}
 
@@ -430,7 +436,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("field", "value"), WRONG)
-async def test_wrong_values_are_refused_in_each_version(site: Site, field: str, value: Any) -> None:
+async def test_wrong_values_are_rejected_in_each_version(site: Site, field: str, value: Any) -> None:
     for version in VERSIONS:
         body = {**manifest(version, "wrong"), "spec": {**manifest(version, "wrong")["spec"], field: value}}
         reply = await site.create(version, body)
@@ -512,7 +518,7 @@ GPU_NODE: Object = {
 """What jobs say on machines with eight GPUs and a fabric: device claims, further networks, limits without requests."""
 
 
-async def test_templates_of_large_machines_are_kept_whole(site: Site) -> None:
+async def test_templates_of_large_machines_are_stored_completely(site: Site) -> None:
     for version in VERSIONS:
         name = f"gpus-{version}"
         body = manifest(
@@ -530,22 +536,27 @@ async def test_children_name_their_owner_in_any_version(real: Site) -> None:
     """The garbage collector finds the owner in each served version, and takes the children with it."""
     owners = [case(real, born, born, "owner") for born in VERSIONS]
     maps, children = f"/api/v1/namespaces/{real.namespace}/configmaps", list[str]()
-    for one, version in itertools.product(owners, VERSIONS):
-        uid = (await one.create() if version == VERSIONS[0] else await one.read())["metadata"]["uid"]
-        owner = {"apiVersion": f"kubeflow.org/{version}", "kind": "MPIJob", "name": one.name, "uid": uid}
+    for mpi_case, version in itertools.product(owners, VERSIONS):
+        uid = (await mpi_case.create() if version == VERSIONS[0] else await mpi_case.read())["metadata"][
+            "uid"
+        ]
+        owner = {"apiVersion": f"kubeflow.org/{version}", "kind": "MPIJob", "name": mpi_case.name, "uid": uid}
         body = {
-            "metadata": {"name": f"{one.name}-{version}", "ownerReferences": [{**owner, "controller": True}]}
+            "metadata": {
+                "name": f"{mpi_case.name}-{version}",
+                "ownerReferences": [{**owner, "controller": True}],
+            }
         }
         assert (await real.client.send(Step("POST", maps, body))).code == 201
-        children.append(f"{maps}/{one.name}-{version}")
+        children.append(f"{maps}/{mpi_case.name}-{version}")
 
     async def there() -> set[int]:
         return {(await real.client.send(Step("GET", child))).code for child in children}
 
     await asyncio.sleep(1)
     assert await there() == {200}
-    for one in owners:
-        await real.send("DELETE", real.path(one.born, one.name), propagationPolicy="Background")
+    for mpi_case in owners:
+        await real.send("DELETE", real.path(mpi_case.born, mpi_case.name), propagationPolicy="Background")
     async with asyncio.timeout(90):
         while await there() != {404}:  # noqa: ASYNC110 - it happens in another process
             await asyncio.sleep(0.2)
@@ -569,31 +580,31 @@ class Kubectl:
 
 
 @pytest.mark.parametrize(("born", "other"), [PAIRS[0], PAIRS[3], PAIRS[4]])
-async def test_a_session_with_kubectl(
+async def test_kubectl_works_across_versions(
     control_plane: ControlPlane, real: Site, tmp_path_factory: pytest.TempPathFactory, born: str, other: str
 ) -> None:
     kubectl = Kubectl(control_plane.kubeconfig(), real.namespace, tmp_path_factory.getbasetemp() / "kubectl")
-    one = case(real, born, other, "kubectl")
-    changed = {**one.body, "apiVersion": f"kubeflow.org/{other}"}
+    mpi_case = case(real, born, other, "kubectl")
+    changed = {**mpi_case.body, "apiVersion": f"kubeflow.org/{other}"}
     served_side = ("apply", "--server-side", "--force-conflicts", "-f", "-")
 
-    assert "created" in await kubectl("apply", "-f", "-", given=one.body)
-    assert "unchanged" in await kubectl("apply", "-f", "-", given=one.body)
+    assert "created" in await kubectl("apply", "-f", "-", given=mpi_case.body)
+    assert "unchanged" in await kubectl("apply", "-f", "-", given=mpi_case.body)
     assert "configured" in await kubectl("apply", "-f", "-", given=changed)
-    assert "serverside-applied" in await kubectl(*served_side, given=one.body)
+    assert "serverside-applied" in await kubectl(*served_side, given=mpi_case.body)
     assert "serverside-applied" in await kubectl(*served_side, given=changed)
-    assert "labeled" in await kubectl("label", f"mpijobs.{other}.kubeflow.org/{one.name}", "a=b")
+    assert "labeled" in await kubectl("label", f"mpijobs.{other}.kubeflow.org/{mpi_case.name}", "a=b")
     edited = await kubectl(
         "edit",
-        f"mpijobs.{other}.kubeflow.org/{one.name}",
+        f"mpijobs.{other}.kubeflow.org/{mpi_case.name}",
         editor="sed -i s/slotsPerWorker:.2/slotsPerWorker:\\ 3/",
     )
     assert "edited" in edited
-    assert await real.losses(one.body, born, slotsPerWorker=3) == []
+    assert await real.losses(mpi_case.body, born, slotsPerWorker=3) == []
 
-    assert "replaced" in await kubectl("replace", "-f", "-", given=one.body)
+    assert "replaced" in await kubectl("replace", "-f", "-", given=mpi_case.body)
     assert FIXED in await kubectl("replace", "-f", "-", given=changed)
-    assert await real.losses(one.body, born) == []
+    assert await real.losses(mpi_case.body, born) == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -602,7 +613,7 @@ async def test_fields_are_explained(
 ) -> None:
     kubectl = Kubectl(control_plane.kubeconfig(), real.namespace, tmp_path_factory.getbasetemp() / "kubectl")
 
-    told = await kubectl("explain", "mpijobs", "--recursive", f"--api-version=kubeflow.org/{version}")
+    explanation = await kubectl("explain", "mpijobs", "--recursive", f"--api-version=kubeflow.org/{version}")
 
     for field in (
         "flavor",
@@ -612,7 +623,7 @@ async def test_fields_are_explained(
         "resources",
         "hostNetwork",
     ):
-        assert f"{field}\t<" in told, field
+        assert f"{field}\t<" in explanation, field
 
 
 def texts(*values: str) -> st.SearchStrategy[str]:
@@ -677,7 +688,7 @@ def with_env(env: list[Object], spec: Object) -> Object:
 
 
 @pytest.fixture(scope="module")
-def running(control_plane: ControlPlane, place: str) -> Iterator[tuple[asyncio.Runner, Site]]:
+def running(control_plane: ControlPlane, job_namespace: str) -> Iterator[tuple[asyncio.Runner, Site]]:
     """The real server on a loop of its own, for as long as examples are drawn."""
     with asyncio.Runner() as runner:
 
@@ -685,7 +696,7 @@ def running(control_plane: ControlPlane, place: str) -> Iterator[tuple[asyncio.R
             return RawClient.from_kubeconfig(yaml.safe_load(control_plane.kubeconfig().read_text()))
 
         client = runner.run(connect())
-        yield runner, Site(client, place)
+        yield runner, Site(client, job_namespace)
         runner.run(client.__aexit__())
 
 
@@ -725,8 +736,8 @@ async def round_trip(site: Site, spec: Object, born: str, order: list[str]) -> N
     await site.send("DELETE", site.path("v1", body["metadata"]["name"]))
 
 
-def test_every_field_of_the_manifests_is_one_of_a_version() -> None:
-    """The manifests of this file have all fields but the stamp, so that nothing is tested by leaving it out."""
+def test_the_manifests_of_this_file_have_every_field() -> None:
+    """The manifests have all fields but the flavor, so no field stays untested."""
     fields = {name for version in VERSIONS for name in OWN[version]} | {
         "slotsPerWorker",
         "mpiReplicaSpecs",

@@ -26,12 +26,12 @@ FOUR_ON_CPUS = [
     "--rounds=2",
     "--out=out",
 ]
-TWO, ONE = ["--nodes=1"], ["--nodes=1", "--gpus=1"]
+TWO, SINGLE_GPU = ["--nodes=1"], ["--nodes=1", "--gpus=1"]
 """Fewer ranks where only the end matters."""
 SMALL = ["--min=8", "--max=64K", "--factor=8192"]
 TIMEOUT_SECONDS = 300
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
-LOOK = """<script>
+PROBE_SCRIPT = """<script>
 const layout = {inside: true, dots: 0, shown: []};
 for (const chart of document.querySelectorAll("svg.chart")) {
   const paper = chart.getBoundingClientRect();
@@ -92,7 +92,7 @@ def through_mpijob(bench: Callable[..., Ended]) -> Ended:
     return bench("--via=mpijob", "--collectives=all", *SMALL)
 
 
-def test_through_a_pytorchjob_with_a_slow_rank(bench: Callable[..., Ended]) -> None:
+def test_a_pytorchjob_with_a_slow_rank_is_measured(bench: Callable[..., Ended]) -> None:
     """Every collective, type and size is correct, and the delayed rank is reported."""
     ended = bench(
         "--collectives=all", "--dtypes=float32,bfloat16,int8", "--pairs", "--inject-fault=slow:2", *SMALL
@@ -113,7 +113,7 @@ def test_through_a_pytorchjob_with_a_slow_rank(bench: Callable[..., Ended]) -> N
     )
 
 
-def test_through_an_mpijob(through_mpijob: Ended) -> None:
+def test_an_mpijob_is_measured(through_mpijob: Ended) -> None:
     record = through_mpijob.record
 
     assert through_mpijob.status == 0, through_mpijob.command_output
@@ -124,7 +124,7 @@ def test_through_an_mpijob(through_mpijob: Ended) -> None:
     assert [point for point in record.points if point.wrong != 0] == []
 
 
-def test_a_rank_that_dies_in_the_middle(bench: Callable[..., Ended]) -> None:
+def test_a_rank_that_dies_during_the_run_is_reported(bench: Callable[..., Ended]) -> None:
     ended = bench(*TWO, "--inject-fault=die:1", "--min=8", "--max=1K")
 
     record = ended.record
@@ -136,9 +136,9 @@ def test_a_rank_that_dies_in_the_middle(bench: Callable[..., Ended]) -> None:
     assert "Partial:" in ended.page.read_text()
 
 
-def test_wrong_elements_are_noticed(bench: Callable[..., Ended]) -> None:
+def test_wrong_elements_are_detected(bench: Callable[..., Ended]) -> None:
     ended = bench(
-        *ONE, "--inject-fault=corrupt:0", "--collectives=all_reduce,alltoall", "--min=64", "--max=64"
+        *SINGLE_GPU, "--inject-fault=corrupt:0", "--collectives=all_reduce,alltoall", "--min=64", "--max=64"
     )
 
     assert [point.wrong for point in ended.record.points] == [1, 1]
@@ -146,7 +146,7 @@ def test_wrong_elements_are_noticed(bench: Callable[..., Ended]) -> None:
     assert "all_reduce of 64 float32: 1 elements are wrong" in ended.command_output
 
 
-def test_training_over_nodes(python: Path, tmp_path: Path) -> None:
+def test_training_runs_over_nodes(python: Path, tmp_path: Path) -> None:
     """One node is enough to train; efficiency of several is arithmetic."""
     flags = [
         "scaling",
@@ -177,10 +177,10 @@ def test_training_over_nodes(python: Path, tmp_path: Path) -> None:
     assert min(rates) > 0
 
 
-def test_the_report_in_a_browser(through_mpijob: Ended, tmp_path: Path) -> None:
+def test_the_report_renders_in_a_browser(through_mpijob: Ended, tmp_path: Path) -> None:
     """Both charts are shown, all their parts are inside, and the page is not wider than the window."""
     page = tmp_path / "page.html"
-    page.write_text(through_mpijob.page.read_text().replace("</body>", f"{LOOK}</body>"))
+    page.write_text(through_mpijob.page.read_text().replace("</body>", f"{PROBE_SCRIPT}</body>"))
 
     dom = subprocess.run(
         [*browser(), "--dump-dom", page.as_uri()],

@@ -96,13 +96,13 @@ def test_the_gate_has_the_permissions_that_the_bench_needs(
         ("", "pods", "list"),
         ("", "pods/log", "get"),
     ]
-    control_plane.wait("the binding", lambda: may(control_plane, namespace, *needed[0]), seconds=10)
-    assert [permission for permission in needed if not may(control_plane, namespace, *permission)] == []
+    control_plane.wait("the binding", lambda: can(control_plane, namespace, *needed[0]), seconds=10)
+    assert [permission for permission in needed if not can(control_plane, namespace, *permission)] == []
     refused = [("", "secrets", "get"), ("", "pods", "create"), ("kubeflow.org", "pytorchjobs", "list")]
-    assert [permission for permission in refused if may(control_plane, namespace, *permission)] == []
+    assert [permission for permission in refused if can(control_plane, namespace, *permission)] == []
 
 
-def may(plane: ControlPlane, namespace: str, group: str, resource: str, verb: str) -> bool:
+def can(plane: ControlPlane, namespace: str, group: str, resource: str, verb: str) -> bool:
     name, _, subresource = resource.partition("/")
     attributes = {
         "verb": verb, "group": group, "resource": name, "subresource": subresource, "namespace": namespace,

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 CAPACITY = {"cpu": "2", "memory": "1Gi", "ephemeral-storage": "1Gi", "pods": "3"}
 PREEMPTION = re.compile(r" (no new claims to deallocate, )?preemption: .*")
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 BETWEEN_LOOKS_SECONDS = 0.05
 BACKOFF_SECONDS = 2.0
 """More than kube-scheduler lets a pod rest that it has tried once: of two pods whoever does not rest goes first."""
@@ -75,26 +75,26 @@ ALONE: dict[str, dict[str, Any]] = {
 """Pods that have the node for themselves."""
 
 
-async def soon(look: Callable[[], Awaitable[T]], holds: Callable[[T], Any]) -> T:
+async def soon(read: Callable[[], Awaitable[T]], holds: Callable[[T], Any]) -> T:
     """What is seen, once it is as wanted."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not holds(seen := await look()):  # noqa: ASYNC110 - it happens elsewhere
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        while not holds(result := await read()):  # noqa: ASYNC110 - it happens elsewhere
             await asyncio.sleep(BETWEEN_LOOKS_SECONDS)
-    return seen
+    return result
 
 
 class Play:
-    """One cluster, in which these pods come one after the other; ``told`` is what comes of each."""
+    """One cluster, in which these pods come one after the other; ``outcomes`` is what comes of each."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self.told: dict[str, object] = {}
+        self.outcomes: dict[str, object] = {}
 
     async def run(self) -> None:
         await self._node()
         for name, spec in ALONE.items():
             await self._create(name, spec)
-            self.told[name] = await self._outcome(name)
+            self.outcomes[name] = await self._outcome(name)
             await self._delete(name)
         await self._crowded()
         await self._cordoned()
@@ -116,7 +116,7 @@ class Play:
             await self._outcome(name)
         for name, spec in {"one-too-many": asks(), "and-too-large": asks(cpu="1")}.items():
             await self._create(name, spec)
-            self.told[name] = await self._outcome(name)
+            self.outcomes[name] = await self._outcome(name)
         for name in ("one-too-many", "and-too-large", "a", "b", "c"):
             await self._delete(name)
 
@@ -125,7 +125,7 @@ class Play:
         for name, cordon, taints in (("unschedulable", True, None), ("taint", None, [taint])):
             await self._change_node(unschedulable=cordon, taints=taints)
             await self._create(name, asks(cpu="3"))
-            self.told[name] = await self._outcome(name, about=name)
+            self.outcomes[name] = await self._outcome(name, about=name)
             await self._delete(name)
         await self._change_node(taints=None)
 
@@ -136,7 +136,7 @@ class Play:
         await self._client.create(PRIORITY_CLASSES, "", orjson.dumps(body))
         await self._create("full", asks(cpu="2"))
         await self._outcome("full")
-        await self._create("nobodys", {**asks(), "schedulerName": "nobody"})
+        await self._create("unowned", {**asks(), "schedulerName": "nobody"})
         await self._create("old", asks(cpu="2"))
         await self._outcome("old")
         await self._create("new", {**asks(cpu="2"), "priorityClassName": "urgent"})
@@ -144,9 +144,9 @@ class Play:
         await asyncio.sleep(BACKOFF_SECONDS)
         await self._delete("full")
         await self._until("new", lambda pod: pod["spec"].get("nodeName"))
-        self.told["old"] = await self._outcome("old")
-        self.told["new"] = await self._outcome("new")
-        self.told["nobodys"] = (await self._get("nobodys"))["status"].get("conditions")
+        self.outcomes["old"] = await self._outcome("old")
+        self.outcomes["new"] = await self._outcome("new")
+        self.outcomes["unowned"] = (await self._get("unowned"))["status"].get("conditions")
 
     async def _create(self, name: str, spec: dict[str, Any]) -> None:
         metadata = {"name": name}
@@ -177,13 +177,15 @@ class Play:
             "phase": pod["status"]["phase"],
             "priority": pod["spec"]["priority"],
             "condition": {key: PREEMPTION.sub("", text) for key, text in said.items()},
-            "events": [] if is_gated else await soon(lambda: self._told_of(name, words), bool),
+            "events": [] if is_gated else await soon(lambda: self._events_of(name, words), bool),
         }
 
-    async def _told_of(self, name: str, words: str) -> set[tuple[str, str, str]]:
+    async def _events_of(self, name: str, words: str) -> set[tuple[str, str, str]]:
         listed = orjson.loads(await self._client.list(EVENTS, "default"))["items"]
-        about = [one for one in listed if one["involvedObject"]["name"] == name and one["message"] == words]
-        return {(one["type"], one["reason"], PREEMPTION.sub("", words)) for one in about}
+        about = [
+            event for event in listed if event["involvedObject"]["name"] == name and event["message"] == words
+        ]
+        return {(event["type"], event["reason"], PREEMPTION.sub("", words)) for event in about}
 
     async def _delete(self, name: str) -> None:
         await self._client.delete(PODS, "default", name, grace_period_seconds=0)
@@ -214,7 +216,7 @@ async def ours() -> AsyncIterator[Client]:
             body = orjson.dumps({"status": status})
             await client.patch(PODS, "default", pod["metadata"]["name"], body, subresource="status")
 
-        def see(before: Row | None, after: Row | None) -> None:
+        def on_change(before: Row | None, after: Row | None) -> None:
             if after is not None:
                 pods[after.name] = after.manifest
             elif before is not None:
@@ -225,7 +227,8 @@ async def ours() -> AsyncIterator[Client]:
         scheduler = Scheduler(client, "local", pods, report, gang_scheduler="", now=clock.now)
         async with asyncio.TaskGroup() as tasks:
             running = [
-                tasks.create_task(one.run()) for one in (scheduler, Informer(client, PODS, decode, see))
+                tasks.create_task(component.run())
+                for component in (scheduler, Informer(client, PODS, decode, on_change))
             ]
             yield client
             for task in running:
@@ -234,14 +237,14 @@ async def ours() -> AsyncIterator[Client]:
 
 
 @pytest.mark.newest
-async def test_the_same_pods_hear_the_same_words() -> None:
+async def test_pods_get_the_same_outcomes_as_with_kube_scheduler() -> None:
     with ControlPlane(scheduler=True) as plane:
         async with Client(await connect(str(plane.kubeconfig()))) as client:
             theirs = Play(client)
             await theirs.run()
     async with ours() as client:
-        here = Play(client)
-        await here.run()
+        embedded = Play(client)
+        await embedded.run()
 
-    for name, told in theirs.told.items():
-        assert here.told[name] == told, name
+    for name, outcome in theirs.outcomes.items():
+        assert embedded.outcomes[name] == outcome, name

@@ -36,15 +36,15 @@ async def test_a_session_with_the_sdk(python: Path, tmp_path: Path) -> None:
         )
         assert await site.stop() == 0
     assert ended.returncode == 0, ended.stderr
-    told = json.loads(ended.stdout.splitlines()[-1])
+    results = json.loads(ended.stdout.splitlines()[-1])
 
-    assert told["conditions"] == ["Created", "Succeeded"]
-    assert told["pods"] == ["from-the-sdk-master-0", "from-the-sdk-worker-0"]
-    assert told["masters"] == ["from-the-sdk-master-0"]
-    assert told["logs"] == {"from-the-sdk-master-0": "rank 0 of 2\n"}
-    assert told["succeeded"] is True
-    assert sorted(told["said"].split()) == ["here", "there"]
-    assert told["suspended"] is True
-    assert "rank 0 of 1" in told["shipped"]
-    assert told["listed"] == ["from-the-sdk", "from-the-sdk-2", "from-the-sdk-3"]
-    assert told["left"] == []
+    assert results["conditions"] == ["Created", "Succeeded"]
+    assert results["pods"] == ["from-the-sdk-master-0", "from-the-sdk-worker-0"]
+    assert results["masters"] == ["from-the-sdk-master-0"]
+    assert results["logs"] == {"from-the-sdk-master-0": "rank 0 of 2\n"}
+    assert results["succeeded"] is True
+    assert sorted(results["said"].split()) == ["here", "there"]
+    assert results["suspended"] is True
+    assert "rank 0 of 1" in results["shipped"]
+    assert results["listed"] == ["from-the-sdk", "from-the-sdk-2", "from-the-sdk-3"]
+    assert results["left"] == []

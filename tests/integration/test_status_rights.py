@@ -69,7 +69,7 @@ def by_kind(kind: JobKind[Any]) -> str:
 
 
 @pytest.mark.parametrize("kind", ALL, ids=by_kind)
-async def test_a_user_cannot_end_a_job_by_its_status(
+async def test_a_user_cannot_finish_a_job_by_writing_its_status(
     editor: Client, namespace: str, kind: JobKind[Any]
 ) -> None:
     resource = kind.resource
@@ -92,7 +92,7 @@ async def test_a_user_cannot_end_a_job_by_its_status(
         lambda: editor.request("PUT", path, body=orjson.dumps(made | {"status": SPOOFED})),
     ]
 
-    assert [one.get("status") for one in (made, changed, replaced)] == [None, None, None]
+    assert [stored.get("status") for stored in (made, changed, replaced)] == [None, None, None]
     for attempt in attempts:
         with pytest.raises(Forbidden, match=f"{resource.plural}/status"):
             await attempt()

@@ -47,11 +47,11 @@ def remove_all(plane: ControlPlane, path: str) -> None:
 def refused(plane: ControlPlane) -> Counter[str]:
     """The controller's creates in the namespace that were refused, by resource."""
     assert plane.audit_log is not None
-    found = [one for one in calls(plane.audit_log) if (one.namespace, one.verb) == (TEAM, "create")]
-    return Counter(one.resource for one in found if one.code == 403)
+    found = [call for call in calls(plane.audit_log) if (call.namespace, call.verb) == (TEAM, "create")]
+    return Counter(call.resource for call in found if call.code == 403)
 
 
-def test_nothing_is_asked_of_a_namespace_on_its_way_out_and_all_of_the_next_one(plane: ControlPlane) -> None:
+def test_a_terminating_namespace_gets_no_creates_and_its_successor_gets_all(plane: ControlPlane) -> None:
     plane.apply(NAMESPACE)
     jobs = Jobs(plane, TEAM)
     names = [f"train-{number:02}" for number in range(JOBS)]
@@ -66,14 +66,14 @@ def test_nothing_is_asked_of_a_namespace_on_its_way_out_and_all_of_the_next_one(
         marker = jobs.path(names[-1])
         plane.request("PATCH", marker, {"spec": {"runPolicy": {"activeDeadlineSeconds": 1}}})
         plane.wait("later reconciles", partial(_has_failed, jobs, names[-1]))
-        seen = refused(plane)
-        assert seen.total() <= UNDER_WAY, seen
+        rejected = refused(plane)
+        assert rejected.total() <= UNDER_WAY, rejected
 
         remove_all(plane, jobs.path())
         remove_all(plane, f"{PATH}/services")
         plane.request("PUT", f"{PATH}/finalize", {**NAMESPACE, "spec": {"finalizers": []}})
         plane.wait("the namespace to be gone", lambda: not plane.has(PATH))
-        assert refused(plane) == seen
+        assert refused(plane) == rejected
 
         plane.apply(NAMESPACE)
         jobs.create("again", job(workers=1))
@@ -88,4 +88,4 @@ def _has_failed(jobs: Jobs, name: str) -> bool:
 
 def _reasons(plane: ControlPlane) -> set[str]:
     events = plane.request("GET", f"{PATH}/events")["items"]
-    return {one["reason"] for one in events if one["involvedObject"]["name"] == "again"}
+    return {event["reason"] for event in events if event["involvedObject"]["name"] == "again"}

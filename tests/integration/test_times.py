@@ -48,7 +48,7 @@ _ACCEPTED = {
 """A few that the server certainly takes, so that the test notices when it no longer asks anything."""
 
 
-async def test_every_time_that_the_server_takes_is_read(
+async def test_every_time_that_the_server_accepts_is_parsed(
     control_plane: ControlPlane, crds: list[Path], namespace: str
 ) -> None:
     """One write of as many conditions as there are times: the server names each one that it does not take."""

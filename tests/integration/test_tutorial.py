@@ -109,7 +109,7 @@ class Foreground:
         return self.process.returncode
 
 
-def test_the_page_holds(tmp_path: Path) -> None:
+def test_the_commands_of_the_page_print_what_it_shows(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     kubectl = binaries.ensure(["kubectl"])["kubectl"]
     path = os.pathsep.join((str(Path(sys.executable).parent), str(Path(kubectl).parent), os.environ["PATH"]))
@@ -118,17 +118,17 @@ def test_the_page_holds(tmp_path: Path) -> None:
     shell, second = Shell(tmp_path, env), None
     wrong: list[str] = []
     try:
-        for one in typed(PAGE.read_text()):
-            if one.command == INTERRUPT:
+        for step in typed(PAGE.read_text()):
+            if step.command == INTERRUPT:
                 assert second is not None
                 assert second.interrupt() == 0
-            elif one.terminal == 2:
-                second = Foreground(Path(shell.run("pwd").strip()), one.command, env)
-                out = second.until(one.shown[-1])
-                wrong += [] if is_shown(out, one.shown) else [f"{one}\n{out}"]
+            elif step.terminal == 2:
+                second = Foreground(Path(shell.run("pwd").strip()), step.command, env)
+                out = second.until(step.shown[-1])
+                wrong += [] if is_shown(out, step.shown) else [f"{step}\n{out}"]
             else:
-                out = shell.run(one.command)
-                wrong += [] if is_shown(out, one.shown) else [f"{one}\n{out}"]
+                out = shell.run(step.command)
+                wrong += [] if is_shown(out, step.shown) else [f"{step}\n{out}"]
     finally:
         shell.close()
         if second is not None and second.process.returncode is None:

@@ -47,7 +47,7 @@ def commands(heading: str) -> list[str]:
 
 def test_running_jobs_go_on(plane: ControlPlane) -> None:
     objects = yaml.safe_load_all(ORIGINAL.read_text())
-    plane.apply(*(one for one in objects if one["kind"] == "CustomResourceDefinition"))
+    plane.apply(*(manifest for manifest in objects if manifest["kind"] == "CustomResourceDefinition"))
     jobs = Jobs(plane, "default")
     run_a_job_as_the_original(plane, jobs)
     before = {pod: jobs.uid(pod) for pod in jobs.pods("old")}

@@ -17,28 +17,30 @@ TARGET = {"job", "instance"}
 
 def rules() -> list[dict[str, Any]]:
     objects = build(MANIFESTS / "components" / "monitoring")
-    (group,) = next(one for one in objects if one["kind"] == "PrometheusRule")["spec"]["groups"]
+    (group,) = next(manifest for manifest in objects if manifest["kind"] == "PrometheusRule")["spec"][
+        "groups"
+    ]
     return list(group["rules"])
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: str(rule["alert"]))
-def test_an_alert_asks_for_what_there_is(rule: dict[str, Any]) -> None:
-    asked = promql.metrics(rule["expr"])
+def test_an_alert_uses_existing_metrics_and_labels(rule: dict[str, Any]) -> None:
+    metrics = promql.metrics(rule["expr"])
 
-    assert asked
-    assert promql.labels(rule["expr"]) - {"le"} <= labels_of(asked) | TARGET
-    assert rule["expr"].count('{job="training-operator"') >= len(asked), (
+    assert metrics
+    assert promql.labels(rule["expr"]) - {"le"} <= labels_of(metrics) | TARGET
+    assert rule["expr"].count('{job="training-operator"') >= len(metrics), (
         "others have metrics of the same name"
     )
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: str(rule["alert"]))
-def test_an_alert_says_what_is_wrong_and_how_bad_it_is(rule: dict[str, Any]) -> None:
+def test_an_alert_has_a_summary_and_a_severity(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
     assert rule["annotations"].keys() == {"summary", "description"}
     named = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
-    kept = " by " in rule["expr"]
-    there = promql.labels(rule["expr"]) if kept else labels_of(promql.metrics(rule["expr"]))
+    is_aggregated = " by " in rule["expr"]
+    there = promql.labels(rule["expr"]) if is_aggregated else labels_of(promql.metrics(rule["expr"]))
     assert named <= there, "or there is an empty place where a name should be"
 
 

@@ -25,7 +25,7 @@ def objects() -> dict[str, dict[str, Any]]:
     return {document["kind"]: document for document in documents if document["kind"] not in SEVERAL}
 
 
-def test_what_is_installed(objects: dict[str, dict[str, Any]]) -> None:
+def test_the_manifests_contain_these_objects(objects: dict[str, dict[str, Any]]) -> None:
     installed = {kind: document["metadata"]["name"] for kind, document in objects.items()}
 
     assert installed == {
@@ -41,7 +41,7 @@ def test_what_is_installed(objects: dict[str, dict[str, Any]]) -> None:
     }
 
 
-def test_everything_is_in_the_namespace_that_is_made(objects: dict[str, dict[str, Any]]) -> None:
+def test_all_objects_are_in_the_created_namespace(objects: dict[str, dict[str, Any]]) -> None:
     placed = {
         document["metadata"]["namespace"]
         for document in objects.values()
@@ -51,7 +51,9 @@ def test_everything_is_in_the_namespace_that_is_made(objects: dict[str, dict[str
     assert placed == {objects["Namespace"]["metadata"]["name"]} == {ACCOUNT["namespace"]}
 
 
-def test_rights_and_queues_are_of_the_account_that_it_runs_as(objects: dict[str, dict[str, Any]]) -> None:
+def test_permissions_and_priority_levels_belong_to_the_service_account_of_the_deployment(
+    objects: dict[str, dict[str, Any]],
+) -> None:
     pod = objects["Deployment"]["spec"]["template"]["spec"]
     schemas = build(MANIFESTS / "components" / "flow-control")
     account = {"name": ACCOUNT["name"], "namespace": ACCOUNT["namespace"]}
@@ -64,12 +66,17 @@ def test_rights_and_queues_are_of_the_account_that_it_runs_as(objects: dict[str,
         assert rule["subjects"] == [{"kind": "ServiceAccount", "serviceAccount": account}]
 
 
-def test_the_base_is_of_no_namespace() -> None:
+def test_the_base_names_no_namespace() -> None:
     """kustomize puts an overlay's namespace only where the base names none, in the subjects of bindings above all."""
     documents = build(MANIFESTS / "base")
 
-    assert not [one for one in documents if "namespace" in one["metadata"]]
-    assert not [one for one in documents for subject in one.get("subjects", ()) if "namespace" in subject]
+    assert not [manifest for manifest in documents if "namespace" in manifest["metadata"]]
+    assert not [
+        manifest
+        for manifest in documents
+        for subject in manifest.get("subjects", ())
+        if "namespace" in subject
+    ]
 
 
 def test_the_role_names_the_leases_of_both_originals(objects: dict[str, dict[str, Any]]) -> None:
@@ -78,19 +85,19 @@ def test_the_role_names_the_leases_of_both_originals(objects: dict[str, dict[str
     assert names == {build_parser().parse_args([]).leader_election_id, "mpi-operator"}
 
 
-def test_the_network_policy_lets_in_what_the_pods_serve(objects: dict[str, dict[str, Any]]) -> None:
+def test_the_network_policy_allows_the_ports_of_the_pods(objects: dict[str, dict[str, Any]]) -> None:
     (policy,) = build(MANIFESTS / "components" / "network-policy")
     template = objects["Deployment"]["spec"]["template"]
     (container,) = template["spec"]["containers"]
     (incoming,) = policy["spec"]["ingress"]
 
     assert policy["spec"]["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
-    assert [one["port"] for one in incoming["ports"]] == [one["name"] for one in container["ports"]]
+    assert [port["port"] for port in incoming["ports"]] == [port["name"] for port in container["ports"]]
 
 
 def test_prometheus_operator_finds_the_service(objects: dict[str, dict[str, Any]]) -> None:
     monitoring = build(MANIFESTS / "components" / "monitoring")
-    (monitor,) = (one for one in monitoring if one["kind"] == "ServiceMonitor")
+    (monitor,) = (manifest for manifest in monitoring if manifest["kind"] == "ServiceMonitor")
     service = objects["Service"]
     (endpoint,) = monitor["spec"]["endpoints"]
 
@@ -109,7 +116,7 @@ def test_replicas_elect_their_leader_and_an_update_waits_for_the_new_one(
     assert deployment["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
 
 
-def test_a_node_can_be_drained_and_a_broken_pod_does_not_forbid_it(
+def test_a_node_can_be_drained_despite_a_broken_pod(
     objects: dict[str, dict[str, Any]],
 ) -> None:
     budget, deployment = objects["PodDisruptionBudget"]["spec"], objects["Deployment"]["spec"]
@@ -158,8 +165,8 @@ def test_the_role_grants_nothing_by_wildcard(objects: dict[str, dict[str, Any]])
     assert not any("*" in rule[field] for rule in rules for field in ("apiGroups", "resources", "verbs"))
 
 
-def test_the_pod_may_run_in_a_restricted_namespace(objects: dict[str, dict[str, Any]]) -> None:
-    """The rules of Pod Security's profile ``restricted``, and a read-only root file system beside."""
+def test_the_pod_can_run_in_a_restricted_namespace(objects: dict[str, dict[str, Any]]) -> None:
+    """The pod follows the Pod Security profile ``restricted`` and has a read-only root file system."""
     pod = objects["Deployment"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
 
@@ -201,7 +208,7 @@ def test_the_image_is_built_from_all_of_the_operators_wheel() -> None:
     )
 
 
-def test_rights_of_v1_mpijobs_are_a_part_of_their_own() -> None:
+def test_permissions_for_v1_mpijobs_are_a_separate_component() -> None:
     """The base hands on nothing; the component holds what launchers are given, for the same account."""
     base = {resource for resource, _ in rights(build(MANIFESTS / "base" / "rbac"))}
     component = rights(build(MANIFESTS / "components" / "mpi-v1"))
@@ -211,15 +218,18 @@ def test_rights_of_v1_mpijobs_are_a_part_of_their_own() -> None:
     assert not {verb for _, verb in component} & {"*", "list", "watch", "bind", "escalate"}
 
 
-def test_an_overlay_binds_the_rights_of_v1_mpijobs_to_the_account() -> None:
+def test_an_overlay_binds_the_permissions_for_v1_mpijobs_to_the_account() -> None:
     documents = build(MANIFESTS / "overlays" / "mpi-v1")
-    bindings = [one for one in documents if one["kind"] == "ClusterRoleBinding"]
+    bindings = [manifest for manifest in documents if manifest["kind"] == "ClusterRoleBinding"]
 
-    assert [one["roleRef"]["name"] for one in bindings] == ["training-operator", "training-operator-mpi-v1"]
-    assert all(one["subjects"] == [ACCOUNT] for one in bindings)
+    assert [binding["roleRef"]["name"] for binding in bindings] == [
+        "training-operator",
+        "training-operator-mpi-v1",
+    ]
+    assert all(binding["subjects"] == [ACCOUNT] for binding in bindings)
 
 
-def test_nodes_are_read_only_where_that_is_asked_for() -> None:
+def test_only_the_topology_component_grants_reading_nodes() -> None:
     base = rights(build(MANIFESTS / "base" / "rbac"))
     role, binding = build(MANIFESTS / "components" / "mpi-topology")
 
@@ -234,18 +244,18 @@ def test_secrets_are_never_listed() -> None:
     assert {verb for resource, verb in base if resource == "secrets"} == {"get", "create"}
 
 
-def test_rights_to_store_mpijobs_anew_are_a_part_of_their_own() -> None:
+def test_permissions_to_migrate_mpijobs_are_a_separate_component() -> None:
     """Of definitions, that one alone; the base may only look at it."""
     base = rights(build(MANIFESTS / "base" / "rbac"))
     role, binding = build(MANIFESTS / "components" / "mpi-versions")
 
     assert ("mpijobs", "patch") not in base
     assert rights([role]) == {("mpijobs", "patch"), ("customresourcedefinitions/status", "patch")}
-    assert [one.get("resourceNames") for one in role["rules"]] == [None, ["mpijobs.kubeflow.org"]]
+    assert [rule.get("resourceNames") for rule in role["rules"]] == [None, ["mpijobs.kubeflow.org"]]
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
 
 
-def test_roles_for_users_are_of_every_kind_and_leave_the_status_alone() -> None:
+def test_roles_for_users_cover_every_kind_without_its_status() -> None:
     roles = {
         role["metadata"]["name"].removeprefix("kubeflow-training-"): role
         for role in build(MANIFESTS / "components" / "user-roles")

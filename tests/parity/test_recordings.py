@@ -54,8 +54,8 @@ def test_recording(case: Case, outcomes: dict[str, Outcome]) -> None:
         pytest.fail("\n".join(complaints), pytrace=False)
 
 
-def test_every_declared_difference_is_one(outcomes: dict[str, Outcome]) -> None:
-    """An entry for cases that were all played and differ nowhere says something that is no longer so."""
+def test_every_declared_difference_exists(outcomes: dict[str, Outcome]) -> None:
+    """An entry is outdated if all its cases ran and none differs."""
     verdicts = [evaluate(CASES[name], outcome, DECLARED) for name, outcome in outcomes.items()]
     used = {entry for verdict in verdicts for entry in verdict.used}
 

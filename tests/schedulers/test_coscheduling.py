@@ -39,7 +39,7 @@ def test_a_launcher_that_waits_for_the_workers_of_its_gang_starts(
             jobs.run_to_the_end(name)
 
 
-def test_by_the_flag_the_launchers_of_all_gangs_wait_and_start(plane: ControlPlane, jobs: GangJobs) -> None:
+def test_with_the_flag_the_launchers_of_all_gangs_wait_and_start(plane: ControlPlane, jobs: GangJobs) -> None:
     with in_cluster_service(plane, (*FLAGS, "--mpi-wait-for-workers")):
         for version in ("v1", "v2beta1"):
             jobs.create(version, f"flag-{version}", {})

@@ -65,19 +65,19 @@ class Cluster:
     def conditions(self, name: str) -> set[str]:
         job = self.plane.request("GET", self.path("mpijobs", name))
         conditions = job.get("status", {}).get("conditions", ())
-        return {one["type"] for one in conditions if one["status"] == "True"}
+        return {condition["type"] for condition in conditions if condition["status"] == "True"}
 
     def running(self) -> list[str]:
         return sorted(
-            one["metadata"]["labels"].get("training.kubeflow.org/job-role")
-            or one["metadata"]["labels"]["training.kubeflow.org/replica-type"]
-            for one in self.pods()
-            if one["status"]["phase"] == "Running"
+            pod["metadata"]["labels"].get("training.kubeflow.org/job-role")
+            or pod["metadata"]["labels"]["training.kubeflow.org/replica-type"]
+            for pod in self.pods()
+            if pod["status"]["phase"] == "Running"
         )
 
     def create(self, version: str, name: str) -> None:
-        asked = {"requests": {"cpu": "1"}}
-        template = {"spec": {"containers": [{"name": "mpi", "image": "x", "resources": asked}]}}
+        resources = {"requests": {"cpu": "1"}}
+        template = {"spec": {"containers": [{"name": "mpi", "image": "x", "resources": resources}]}}
         roles = {"Launcher": {"template": template}, "Worker": {"replicas": 2, "template": template}}
         labels = {} if self.setting.local_queue == "default" else {QUEUE_NAME: self.setting.local_queue}
         job = {
@@ -89,7 +89,7 @@ class Cluster:
         self.plane.request("POST", self.path("mpijobs", version=version), job)
 
     def end_launcher(self) -> None:
-        (launcher,) = (one for one in self.pods() if "-launcher" in one["metadata"]["name"])
+        (launcher,) = (pod for pod in self.pods() if "-launcher" in pod["metadata"]["name"])
         mark = {"metadata": {"annotations": {"rallypoint.testing/exit-code": "0"}}}
         self.plane.request("PATCH", self.path("pods", launcher["metadata"]["name"]), mark)
 
@@ -98,7 +98,7 @@ QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 
 
 @pytest.fixture(scope="module", params=list(SETTINGS.values()), ids=list(SETTINGS))
-def site(request: pytest.FixtureRequest) -> Generator[tuple[ControlPlane, Setting]]:
+def environment(request: pytest.FixtureRequest) -> Generator[tuple[ControlPlane, Setting]]:
     """A control plane with Kueue in that setting, and the controller."""
     setting: Setting = request.param
     with ControlPlane(nodes=2, scheduler=True) as plane:
@@ -112,9 +112,9 @@ def site(request: pytest.FixtureRequest) -> Generator[tuple[ControlPlane, Settin
 
 
 @pytest.fixture
-def cluster(site: tuple[ControlPlane, Setting]) -> Cluster:
+def cluster(environment: tuple[ControlPlane, Setting]) -> Cluster:
     """A namespace whose pods are queued, with a quota of its own."""
-    plane, setting = site
+    plane, setting = environment
     name = f"team-{len(plane.request('GET', '/api/v1/namespaces')['items'])}"
     quota = {"name": "cpu", "nominalQuota": CPUS}
     group = {"coveredResources": ["cpu"], "flavors": [{"name": "any", "resources": [quota]}]}
@@ -141,7 +141,7 @@ def cluster(site: tuple[ControlPlane, Setting]) -> Cluster:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_job_is_admitted_once_runs_ends_and_gives_its_quota_back(cluster: Cluster, version: str) -> None:
+def test_a_job_is_admitted_once_runs_ends_and_releases_its_quota(cluster: Cluster, version: str) -> None:
     plane = cluster.plane
     cluster.create(version, "pi")
 
@@ -158,12 +158,12 @@ def test_a_job_is_admitted_once_runs_ends_and_gives_its_quota_back(cluster: Clus
     assert len(cluster.workloads()) == 1
 
 
-def test_a_pod_that_belongs_to_no_job_is_queued_in_this_setting(cluster: Cluster) -> None:
-    """So that the test above means something."""
-    asked = {"requests": {"cpu": str(CPUS + 1)}}
+def test_a_pod_without_a_job_is_queued_in_this_setting(cluster: Cluster) -> None:
+    """This proves that the test above can fail."""
+    resources = {"requests": {"cpu": str(CPUS + 1)}}
     pod = {
         "metadata": {"name": "alone"},
-        "spec": {"containers": [{"name": "c", "image": "x", "resources": asked}]},
+        "spec": {"containers": [{"name": "c", "image": "x", "resources": resources}]},
     }
 
     cluster.plane.request("POST", cluster.path("pods"), pod)

@@ -39,7 +39,7 @@ def test_a_launcher_that_waits_for_the_workers_of_its_gang_starts(
             jobs.run_to_the_end(name)
 
 
-def test_a_gang_whose_launcher_waits_for_nobody_starts(plane: ControlPlane, jobs: GangJobs) -> None:
+def test_a_gang_whose_launcher_does_not_wait_starts(plane: ControlPlane, jobs: GangJobs) -> None:
     with in_cluster_service(plane, FLAGS):
         for version in ("v1", "v2beta1"):
             jobs.create(version, f"plain-{version}", {})

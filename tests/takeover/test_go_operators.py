@@ -112,7 +112,7 @@ class Jobs:
         return {
             pod["metadata"]["name"]: (
                 pod["metadata"]["uid"],
-                sum(one["restartCount"] for one in pod.get("status", {}).get("containerStatuses", ())),
+                sum(status["restartCount"] for status in pod.get("status", {}).get("containerStatuses", ())),
             )
             for pod in self._plane.request("GET", "/api/v1/namespaces/default/pods")["items"]
         }
@@ -126,10 +126,15 @@ class Jobs:
     def changes(self, but: str = "-") -> list[str]:
         """Every pod and batch Job that came or went since ``remember_now``, but those with that text in their names."""
         paths = ("/api/v1/namespaces/default/pods", "/apis/batch/v1/namespaces/default/jobs")
-        seen = [event for path in paths for event in watched(self._plane, path, self._since)]
-        told = (f"{one['type']} {one['object']['kind']} {one['object']['metadata']['name']}" for one in seen)
+        events = [event for path in paths for event in watched(self._plane, path, self._since)]
+        changes = (
+            f"{event['type']} {event['object']['kind']} {event['object']['metadata']['name']}"
+            for event in events
+        )
         return [
-            line for line in told if line.split()[0] in {"ADDED", "DELETED"} and (not but or but not in line)
+            line
+            for line in changes
+            if line.split()[0] in {"ADDED", "DELETED"} and (not but or but not in line)
         ]
 
     def _runs(self, kind: Kind, name: str) -> bool:
@@ -138,11 +143,13 @@ class Jobs:
 
     def _pods(self, name: str) -> list[Object]:
         items = self._plane.request("GET", "/api/v1/namespaces/default/pods")["items"]
-        return [one for one in items if one["metadata"]["name"].startswith(f"{name}-")]
+        return [item for item in items if item["metadata"]["name"].startswith(f"{name}-")]
 
     def _state(self, kind: Kind, name: str) -> set[str]:
         status = self._plane.request("GET", kind.path(name)).get("status", {})
-        return {one["type"] for one in status.get("conditions", ()) if one["status"] == "True"}
+        return {
+            condition["type"] for condition in status.get("conditions", ()) if condition["status"] == "True"
+        }
 
 
 def watched(plane: ControlPlane, path: str, since: str) -> Iterator[Object]:
@@ -167,9 +174,9 @@ def rallypoint(plane: ControlPlane, *flags: str) -> Generator[Service]:
     subjects = [{"kind": "ServiceAccount", "namespace": namespace, "name": name}]
     rules = [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]}]
     rbac = "rbac.authorization.k8s.io/v1"
-    bindings = [one for one in build(VERSIONS) if one["kind"] == "ClusterRoleBinding"]
-    for one in bindings:
-        one["subjects"] = subjects
+    bindings = [binding for binding in build(VERSIONS) if binding["kind"] == "ClusterRoleBinding"]
+    for binding in bindings:
+        binding["subjects"] = subjects
     plane.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LOCK_NAMESPACE}},
         {"apiVersion": rbac, "kind": "ClusterRole", "metadata": {"name": role["name"]}, "rules": rules},
@@ -180,7 +187,7 @@ def rallypoint(plane: ControlPlane, *flags: str) -> Generator[Service]:
             "roleRef": role,
             "subjects": subjects,
         },
-        *(one for one in build(VERSIONS) if one["kind"] == "ClusterRole"),
+        *(manifest for manifest in build(VERSIONS) if manifest["kind"] == "ClusterRole"),
         *bindings,
     )
     with in_cluster_service(plane, [f"--lock-namespace={LOCK_NAMESPACE}", *flags]) as service:
@@ -193,7 +200,7 @@ def is_safe(plane: ControlPlane, operator: str) -> bool:
     return main(["preflight", operator, f"--kubeconfig={plane.kubeconfig()}"]) == 0
 
 
-def test_jobs_of_training_operator_go_there_and_back(plane: ControlPlane) -> None:
+def test_jobs_of_training_operator_are_taken_over_and_handed_back(plane: ControlPlane) -> None:
     """With its own definitions before and after, so that MPIJob has v1 alone there."""
     jobs, kinds = Jobs(plane), [*OTHERS, MPI_V1]
     plane.apply(*definitions("training-operator"))
@@ -219,11 +226,11 @@ def test_jobs_of_training_operator_go_there_and_back(plane: ControlPlane) -> Non
             jobs.finish(kind, "old")
 
 
-def test_jobs_of_both_go_there_and_back(plane: ControlPlane) -> None:
+def test_jobs_of_both_operators_are_taken_over_and_handed_back(plane: ControlPlane) -> None:
     """Back to both at once, over our definition of MPIJob, which alone serves both of their versions."""
     jobs = Jobs(plane)
     plane.apply(
-        *(one for one in definitions("training-operator") if one["spec"]["names"]["kind"] != "MPIJob")
+        *(crd for crd in definitions("training-operator") if crd["spec"]["names"]["kind"] != "MPIJob")
     )
     plane.apply(*definitions("mpi-operator"))
     with training_operator(plane, NAMES), mpi_operator(plane):

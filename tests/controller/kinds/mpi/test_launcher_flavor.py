@@ -67,7 +67,11 @@ def members(cluster: InMemoryCluster) -> int:
 
 def waiting(cluster: InMemoryCluster) -> JobCondition:
     """Why the job does not run."""
-    (found,) = [condition for condition in cluster.status.conditions or () if (condition.type, condition.status) == ("Running", "False")]
+    (found,) = [
+        condition
+        for condition in cluster.status.conditions or ()
+        if (condition.type, condition.status) == ("Running", "False")
+    ]
     return found
 
 

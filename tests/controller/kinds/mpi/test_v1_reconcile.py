@@ -112,7 +112,9 @@ def test_a_worker_that_cannot_be_created_is_not_in_the_role() -> None:
 
     for _ in range(3):
         plan = cluster.decide()
-        cluster.apply(replace(plan, create=tuple(child for child in plan.create if child.name != "pi-worker-1")))
+        cluster.apply(
+            replace(plan, create=tuple(child for child in plan.create if child.name != "pi-worker-1"))
+        )
 
     assert [child.name for child in cluster.decide().create if child.resource == PODS] == ["pi-worker-1"]
     assert named(cluster) == []
