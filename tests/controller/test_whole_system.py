@@ -1,4 +1,4 @@
-"""The whole system under anything: users, nodes, a failing API server, and a controller that is killed at any moment.
+"""The whole system under arbitrary users, nodes, API server failures and kills of the controller.
 
 The invariants are checked at each change. When all faults are over and time has passed, each job must be where its pods and its spec put it,
 and nothing must move any more. See rallypoint/testing/invariants.py.
@@ -48,17 +48,17 @@ from rallypoint.testing.workloads import ALL, JAX, PYTORCH, Workload
 T = TypeVar("T")
 
 EXAMPLES = int(os.environ.get("WHOLE_SYSTEM_EXAMPLES", "0"))
-"""How many examples to draw at random, other ones with each ``--hypothesis-seed``; 0 is the same few each time."""
+"""How many random examples to draw, different ones for each ``--hypothesis-seed``; 0 draws the same few each time."""
 CALLS_A_MINUTE = 400
-"""More than all that these jobs, users and faults can ask for in a minute of loop time."""
+"""More calls than these jobs, users and faults can cause in a minute of loop time."""
 MOST_KILLS, MOST_FAULTS, MOST_INTERFERENCE = 3, 3, 2
-"""A controller that is hindered all the time never gets to make a mistake."""
+"""Limits for each example; a controller that is disturbed all the time makes no progress."""
 CALM_SECONDS = 40.0
-"""Longer than a deadline and a TTL of these jobs take."""
+"""Longer than the deadline and the TTL of these jobs together."""
 REPAIR_SECONDS = 1130.0
-"""In which a lost event of a watch is made good by a list, and what was read by its name since is trusted to the watch by the next one."""
+"""Within this time a relist repairs a lost watch event, and the next one hands objects that were read by name back to the watch."""
 OUTAGE_SECONDS = 60.0
-"""The least time in which an etcd is restored: longer than any pause between two tries to reach the server."""
+"""The duration of a restore of etcd: longer than any pause between two tries to reach the server."""
 
 NAMES = st.sampled_from(["one", "two"])
 ANY = st.integers(0, 9)
@@ -82,7 +82,7 @@ SPECS = st.fixed_dictionaries(
         ),
     }
 )
-DEFAULT_MESSAGES: dict[str, Any] = {
+SIMPLE_SPEC: dict[str, Any] = {
     "heads": 0,
     "workers": 1,
     "aside": 0,
@@ -95,12 +95,12 @@ CHANGES = st.one_of(
     st.integers(1, 4),
     st.booleans().map(lambda suspend: {"runPolicy": {"suspend": suspend}}),
 )
-"""Of a spec; None deletes the job, a number is that of the workers."""
+"""Changes of a spec; None deletes the job, a number sets the number of workers."""
 KILL, RESTORE, REDEFINE = "kill", "restore", "redefine"
 DISASTERS = st.sampled_from(
     [(), (KILL,), (KILL,), (RESTORE,), (RESTORE,), (REDEFINE,), (KILL, RESTORE), (KILL, RESTORE, REDEFINE)]
 )
-"""What may happen in an example at all: after each of them there is less left to go wrong, or what went wrong is repaired by it."""
+"""Disasters that an example may contain. Each of them hides or repairs other failures, so most examples have one at most."""
 LOST = (Reset(), Reset(committed=True), Delay(3), Delay(3, committed=True), Delay(40, committed=True))
 REFUSED = (
     Refuse(409, "Conflict"),
@@ -118,13 +118,13 @@ BREAKS = st.sampled_from([Refuse(503), Refuse(503), Refuse(410, "Expired")])
 def failing(
     faults: Sequence[Fault], calls: Sequence[tuple[str, str]], subresource: str | None = None
 ) -> st.SearchStrategy[tuple[Rule, ...]]:
-    """A rule, made anew each time it is drawn, because it counts."""
+    """Draw a new rule each time, because rules count their matches."""
     drawn = st.tuples(st.sampled_from(faults), st.sampled_from(calls), st.integers(1, 4))
-    return drawn.map(lambda one: (Rule(one[0], *one[1], subresource=subresource, times=one[2]),))
+    return drawn.map(lambda values: (Rule(values[0], *values[1], subresource=subresource, times=values[2]),))
 
 
 FAULTS = st.one_of(
-    # The status apart from the others: what is lost of it is what the next pass may be wrong about.
+    # Status writes get faults of their own: a lost status is what misleads the next reconcile.
     failing([*LOST, *REFUSED], [STATUS], "status"),
     failing([*LOST, *REFUSED], CREATES),
     # A conflict would say that another object has the name by now.
@@ -134,20 +134,20 @@ FAULTS = st.one_of(
 
 
 NEIGHBOR = "neighbor"
-"""The job of another kind, of which nothing is asked but to run."""
+"""The name of the job of another kind, which only has to run."""
 BATCH = "batch"
-"""The user agent of the controller of batch Jobs, which meets no faults."""
+"""The user agent of the controller of batch Jobs, which gets no faults."""
 
 
 class Guarded(CrashInjector):
-    """Notes a controller that calls without end, and shuts the door on it: loop time would never go on."""
+    """Record a controller that calls in a loop and delay it, because loop time would stand still otherwise."""
 
     def __init__(self) -> None:
         super().__init__()
         self.violations: list[str] = []
         self.killed = 0
         self.is_away = False
-        """Whether nobody but the test reaches the server."""
+        """Whether only the test reaches the server."""
         self._times: list[float] = []
 
     @override
@@ -178,7 +178,7 @@ class Guarded(CrashInjector):
 
 
 class Timed(asyncio.Queue[Any]):
-    """Notes when each change came."""
+    """A queue that records when each change arrived."""
 
     @override
     def put_nowait(self, item: Any) -> None:
@@ -186,14 +186,14 @@ class Timed(asyncio.Queue[Any]):
 
 
 class World(RuleBasedStateMachine):
-    """One embedded API server for one example; each rule runs the loop for as long as its own requests take."""
+    """An embedded API server for each example; each rule runs the loop for as long as its own requests take."""
 
     on: Harness
     injector: Guarded
     job_invariants: Invariants
     workload: Workload
     kinds: dict[Workload, Invariants]
-    """The kinds that the controller serves: that of the jobs, and in some examples that of their neighbor."""
+    """The kinds that the controller serves: the kind of the jobs and, in some examples, the kind of their neighbor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -204,7 +204,7 @@ class World(RuleBasedStateMachine):
         self.away_seconds = 0.0
         self.interference = 0
         self.ahead_seconds = 0.0
-        """Of the controller's clock."""
+        """Offset of the controller's clock from the server's."""
         self.loses_events = False
         self.disasters: Sequence[str] = ()
         self.redefined: list[Workload] = []
@@ -217,13 +217,13 @@ class World(RuleBasedStateMachine):
         try:
             return self.loop.run_until_complete(work)
         finally:
-            self.look()
+            self.process_changes()
 
-    def forget_changes(self) -> None:
+    def discard_changes(self) -> None:
         while not self.changes.empty():
             self.changes.get_nowait()
 
-    def look(self) -> None:
+    def process_changes(self) -> None:
         """Check the invariants against the changes so far."""
         while not self.changes.empty():
             time, (_, change) = self.changes.get_nowait()
@@ -234,9 +234,9 @@ class World(RuleBasedStateMachine):
     @initialize(
         workload=WORKLOADS,
         has_neighbor=st.booleans(),
-        one=SPECS,
-        two=st.none() | SPECS,
-        weather=st.lists(FAULTS, max_size=3),
+        first_spec=SPECS,
+        second_spec=st.none() | SPECS,
+        initial_failures=st.lists(FAULTS, max_size=3),
         prompt=st.booleans(),
         disasters=DISASTERS,
     )
@@ -244,9 +244,9 @@ class World(RuleBasedStateMachine):
         self,
         workload: Workload,
         has_neighbor: bool,
-        one: dict[str, Any],
-        two: dict[str, Any] | None,
-        weather: list[Any],
+        first_spec: dict[str, Any],
+        second_spec: dict[str, Any] | None,
+        initial_failures: list[Any],
         prompt: bool,
         disasters: Sequence[str],
     ) -> None:
@@ -259,8 +259,8 @@ class World(RuleBasedStateMachine):
         if has_neighbor:
             other = PYTORCH if workload is JAX else JAX
             self.kinds[other] = Invariants(other, self.job_invariants.deleted_by_others)
-        resources = [one.resource for one in self.kinds]
-        served = replace(UNLIMITED_SETTINGS, enable_scheme=tuple(one.kind for one in resources))
+        resources = [served_workload.resource for served_workload in self.kinds]
+        served = replace(UNLIMITED_SETTINGS, enable_scheme=tuple(resource.kind for resource in resources))
 
         async def enter() -> None:
             self.on = await self.closing.enter_async_context(
@@ -268,10 +268,10 @@ class World(RuleBasedStateMachine):
             )
             self.on.server.store.listeners.append(self.changes)
             if prompt:
-                self.beside(self.nodes())
+                self.run_in_background(self.nodes())
             if workload.has_launcher_job:
                 client = Client(self.on.connection, user_agent=BATCH)
-                self.beside(Jobs(await self.closing.enter_async_context(client), now=clock).run())
+                self.run_in_background(Jobs(await self.closing.enter_async_context(client), now=clock).run())
             await self.closing.enter_async_context(
                 restarting_controller(
                     self.on, self.injector, served, between=lambda: asyncio.sleep(self.away_seconds)
@@ -279,11 +279,11 @@ class World(RuleBasedStateMachine):
             )
 
         self.do(enter())
-        for failure in weather:
-            self.something_fails(failure)
-        self.submit("one", one)
-        if two is not None:
-            self.submit("two", two)
+        for failure in initial_failures:
+            self.a_call_fails(failure)
+        self.submit("one", first_spec)
+        if second_spec is not None:
+            self.submit("two", second_spec)
         if has_neighbor:
             self.submit_neighbor()
         if RESTORE in disasters:
@@ -291,7 +291,7 @@ class World(RuleBasedStateMachine):
         if prompt:
             self.do(asyncio.sleep(1))
 
-    def beside(self, work: Coroutine[Any, Any, None]) -> None:
+    def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
         self.closing.push_async_callback(ended, asyncio.create_task(work))
 
     # The user.
@@ -309,8 +309,8 @@ class World(RuleBasedStateMachine):
         counts = {workload.head: 1 if workload.needs_head else spec["heads"], workload.aside: spec["aside"]}
         roles = {role: counts.get(role, spec["workers"]) for role in workload.roles}
         policy = workload.policies[spec["policy"] % len(workload.policies)]
-        place = {"nodeName": "node-0"} if spec["graceful"] else {}
-        self.create(workload, name, workload.spec(roles, policy, spec["run_policy"], **place))
+        placement = {"nodeName": "node-0"} if spec["graceful"] else {}
+        self.create(workload, name, workload.spec(roles, policy, spec["run_policy"], **placement))
 
     def submit_neighbor(self) -> None:
         neighbor = [*self.kinds][-1]
@@ -328,11 +328,11 @@ class World(RuleBasedStateMachine):
 
     @rule(name=NAMES, change=CHANGES)
     def a_job_is_changed(self, name: str, change: dict[str, Any] | int | None) -> None:
-        """Scaled, suspended, resumed or deleted."""
+        """Scale, suspend, resume or delete a job."""
         match change:
             case None:
                 self.job_invariants.deleted_by_others |= {
-                    job["metadata"]["uid"] for one, job in self.jobs().items() if one == name
+                    job["metadata"]["uid"] for job_name, job in self.jobs().items() if job_name == name
                 }
                 self.try_to(self.on.delete(self.workload.resource, name))
             case int():
@@ -343,7 +343,7 @@ class World(RuleBasedStateMachine):
 
     @rule(at=ANY, resource=st.sampled_from([PODS, SERVICES]), grace=st.sampled_from([None, 0]))
     def a_child_is_deleted(self, at: int, resource: Resource, grace: int | None) -> None:
-        for name in self.one_of(self.own(resource), at):
+        for name in self.pick(self.own(resource), at):
             self.job_invariants.deleted_by_others.add(self.own(resource)[name]["metadata"]["uid"])
             self.try_to(self.on.delete(resource, name, grace_period_seconds=grace))
 
@@ -354,8 +354,10 @@ class World(RuleBasedStateMachine):
         resource=st.sampled_from([None, PODS, SERVICES]),
         by_reference=st.booleans(),
     )
-    def somebody_interferes(self, job: str, role: int, resource: Resource | None, by_reference: bool) -> None:
-        """Writes a label to the job, or makes what has a child's labels and either its name or its reference."""
+    def another_client_interferes(
+        self, job: str, role: int, resource: Resource | None, by_reference: bool
+    ) -> None:
+        """Label the job, or create an object with the labels of a child and either its name or its owner reference."""
         self.interference += 1
         if resource is None:
             self.change_job(job, {"metadata": {"labels": {"note": str(role)}}})
@@ -366,7 +368,7 @@ class World(RuleBasedStateMachine):
         spec = template()["spec"] if resource == PODS else {"ports": [{"port": 80}]}
         metadata: dict[str, Any] = {"name": f"{job}-{name}-0", "labels": labels}
         if by_reference:
-            owner = self.jobs().get(job, {"metadata": {"uid": "nobody"}})
+            owner = self.jobs().get(job, {"metadata": {"uid": "unknown"}})
             reference = {
                 "apiVersion": workload.resource.api_version,
                 "kind": workload.resource.kind,
@@ -381,17 +383,17 @@ class World(RuleBasedStateMachine):
     # The nodes.
 
     async def nodes(self) -> None:
-        news: asyncio.Queue[Any] = asyncio.Queue()
-        self.on.server.store.listeners.append(news)
+        changes_of_pods: asyncio.Queue[Any] = asyncio.Queue()
+        self.on.server.store.listeners.append(changes_of_pods)
         while True:
-            _, change = await news.get()
+            _, change = await changes_of_pods.get()
             obj = change.entry.object
             if change.type == "DELETED" or obj["kind"] != PODS.kind or FOREIGN in obj["metadata"]["labels"]:
                 continue
             name = obj["metadata"]["name"]
             with contextlib.suppress(ApiError):
                 if "deletionTimestamp" in obj["metadata"]:
-                    await self.take_away(obj)
+                    await self.terminate(obj)
                 elif obj["status"]["phase"] == "Pending":
                     await self.on.set_phase("Running", name, container=obj["spec"]["containers"][0]["name"])
 
@@ -402,7 +404,7 @@ class World(RuleBasedStateMachine):
 
     @rule(at=ANY, code=st.sampled_from([0, 1, 137, 137]))
     def a_pod_ends(self, at: int, code: int) -> None:
-        for pod in self.one_of(self.pods_in("Running"), at):
+        for pod in self.pick(self.pods_in("Running"), at):
             self.end(pod, code)
 
     @rule(name=NAMES, code=st.sampled_from([0, 137]))
@@ -419,10 +421,10 @@ class World(RuleBasedStateMachine):
     def all_deleted_pods_go(self) -> None:
         for pod in self.own(PODS).values():
             if "deletionTimestamp" in pod["metadata"]:
-                self.try_to(self.take_away(pod))
+                self.try_to(self.terminate(pod))
 
-    async def take_away(self, pod: dict[str, Any]) -> None:
-        """Say of one that stays for a finalizer that its containers have ended, as kubelets do."""
+    async def terminate(self, pod: dict[str, Any]) -> None:
+        """Remove a deleted pod; of a pod with a finalizer, report that its containers have ended, as kubelets do."""
         metadata = pod["metadata"]
         if metadata.get("finalizers"):
             if pod["status"]["phase"] not in TERMINAL:
@@ -432,37 +434,37 @@ class World(RuleBasedStateMachine):
         else:
             await self.on.delete(PODS, metadata["name"], uid=metadata["uid"], grace_period_seconds=0)
 
-    # The weather.
+    # Failures.
 
     @rule(failure=FAULTS)
-    def something_fails(self, failure: tuple[Rule, ...]) -> None:
+    def a_call_fails(self, failure: tuple[Rule, ...]) -> None:
         if sum(rule.met < (rule.times or 0) for rule in self.injector.rules) < MOST_FAULTS:
             self.injector.rules += failure
 
-    @rule(at=ANY, refusal=BREAKS, times=st.integers(1, 4))
-    def a_watch_breaks(self, at: int, refusal: Refuse, times: int) -> None:
-        """At its next event. It comes back after 1 s to 20 s, or has lost its place."""
+    @rule(at=ANY, response=BREAKS, times=st.integers(1, 4))
+    def a_watch_breaks(self, at: int, response: Refuse, times: int) -> None:
+        """The watch breaks at its next event. It resumes after 1 s to 20 s, or its resource version has expired."""
         if any(isinstance(rule.fault, CutWatch) and not rule.met for rule in self.injector.rules):
             return
         plural = self.watched(at)
         self.injector.rules += [
             Rule(CutWatch(), "watch", plural, times=1),
-            Rule(refusal, "watch", plural, times=times),
+            Rule(response, "watch", plural, times=times),
         ]
 
     @rule(at=ANY, type_=st.sampled_from(["ADDED", "MODIFIED", "MODIFIED", "DELETED"]))
     def an_event_is_lost(self, at: int, type_: str) -> None:
-        """The next of that type. The watch goes on as if nothing had been."""
+        """The watch loses its next event of that type and continues."""
         if not self.is_losing():
             self.lose(self.watched(at), type_)
 
     @rule(at=ANY, code=st.sampled_from([0, 137]))
-    def a_pod_goes_on_unheard(self, at: int, code: int) -> None:
-        """It runs or it ends, and the watch loses the event that says so."""
+    def a_pod_changes_unobserved(self, at: int, code: int) -> None:
+        """A pod starts or ends, and the watch loses the event."""
         if self.is_losing():
             return
         running = self.pods_in("Running")
-        for pod in self.one_of(self.pods_in("Pending") | running, at):
+        for pod in self.pick(self.pods_in("Pending") | running, at):
             self.lose(PODS.plural, "MODIFIED")
             if pod in running:
                 self.end(pod, code)
@@ -475,17 +477,17 @@ class World(RuleBasedStateMachine):
         self.injector.rules.append(Rule(Drop(), "watch", plural, containing=begin, times=1))
 
     def is_losing(self) -> bool:
-        return any(isinstance(one.fault, Drop) and not one.met for one in self.injector.rules)
+        return any(isinstance(rule.fault, Drop) and not rule.met for rule in self.injector.rules)
 
     @rule(seconds=st.sampled_from([3600.0, -3600.0, 300.0, -300.0, 0.0]))
     def the_clock_is_set(self, seconds: float) -> None:
-        """The controller's; the server's goes on."""
+        """The clock of the controller changes; that of the server does not."""
         self.ahead_seconds = seconds
 
     @precondition(lambda self: RESTORE in self.disasters)
     @rule()
     def a_backup_is_made(self) -> None:
-        self.look()
+        self.process_changes()
         self.backup = (
             Backup.of(self.on.server.store),
             [invariants.copy_state() for invariants in self.kinds.values()],
@@ -494,7 +496,7 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.backup is not None)
     @rule(ahead=st.sampled_from([1, 5, 200]))
     def the_backup_is_restored(self, ahead: int) -> None:
-        """The server is away for that. Others reach it before the controller does, and write so much that they are ahead of the past."""
+        """The server is down meanwhile. Other clients reach it first and may write past the old resource version."""
         assert self.backup is not None
         backup, then = self.backup
         store = self.on.server.store
@@ -504,9 +506,9 @@ class World(RuleBasedStateMachine):
             self.injector.is_away = True
             store.close_watchers()
             await asyncio.sleep(OUTAGE_SECONDS)
-            self.look()
+            self.process_changes()
             backup.restore(self.on.server)
-            self.forget_changes()
+            self.discard_changes()
             for invariants, remembered in zip(self.kinds.values(), then, strict=True):
                 invariants.restore(remembered)
             store.revision = max(reached, store.revision) + ahead
@@ -521,7 +523,7 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: REDEFINE in self.disasters)
     @rule(at=ANY)
     def a_definition_is_deleted(self, at: int) -> None:
-        """And with it all jobs of its kind. Other kinds are to go on."""
+        """All jobs of the kind go with its definition. Other kinds must continue."""
         workload = [*self.kinds][at % len(self.kinds)]
         if not self.is_defined(workload):
             return
@@ -552,7 +554,7 @@ class World(RuleBasedStateMachine):
         away=st.sampled_from([0.0, 0.1, 20.0]),
     )
     def the_controller_is_killed(self, after: int | CrashPoint, away: float) -> None:
-        """After so many turns of the loop, so at any await, or at one of its next calls; and it is away for a while."""
+        """Kill the controller after some iterations of the loop or at one of its next calls; it stays down for a while."""
 
         async def turn(times: int) -> None:
             for _ in range(times):
@@ -581,20 +583,20 @@ class World(RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             if hasattr(self, "on"):
-                self.all_is_well()
+                self.recover()
                 self.nothing_is_broken()
-                self.jobs_are_where_they_belong()
+                self.jobs_have_their_expected_state()
                 self.the_neighbor_has_its_pods()
-                self.all_is_quiet()
+                self.no_calls_are_made()
                 self.nothing_is_broken()
         finally:
             self.do(self.closing.aclose())
             self.loop.close()
 
-    def all_is_well(self) -> None:
-        """The faults are over, what somebody else had taken is free, and nodes end what is deleted.
+    def recover(self) -> None:
+        """End all faults, delete foreign objects and let nodes remove deleted pods.
 
-        Whoever has deleted a definition has brought it back, and submits a job again. A backup that was made has been of use.
+        Deleted definitions are installed again and get a job. A backup that was made is restored.
         """
         if self.backup is not None and not self.is_restored:
             self.the_backup_is_restored(5)
@@ -602,7 +604,7 @@ class World(RuleBasedStateMachine):
         self.injector.clear_points()
         self.all_definitions_are_installed()
         if self.workload in self.redefined and "one" not in self.jobs():
-            self.submit("one", DEFAULT_MESSAGES)
+            self.submit("one", SIMPLE_SPEC)
         if len(self.kinds) > 1 and not self.neighbors():
             self.submit_neighbor()
         for (kind, name), obj in list(self.job_invariants.now.items()):
@@ -614,7 +616,7 @@ class World(RuleBasedStateMachine):
             self.do(asyncio.sleep(seconds))
             self.all_deleted_pods_go()
 
-    def jobs_are_where_they_belong(self) -> None:
+    def jobs_have_their_expected_state(self) -> None:
         workload = self.workload
         for name, job in self.jobs().items():
             there, support = self.children(name), workload.support_names(name)
@@ -637,30 +639,30 @@ class World(RuleBasedStateMachine):
                 assert support <= there
                 self.counters_are_those_of_the_pods(job)
             self.restarts_are_counted(job)
-        assert {one["metadata"]["labels"][JOB_NAME] for one in self.own(PODS).values()} <= self.jobs().keys()
+        assert {pod["metadata"]["labels"][JOB_NAME] for pod in self.own(PODS).values()} <= self.jobs().keys()
 
     def the_neighbor_has_its_pods(self) -> None:
-        """Whatever becomes of the other kind."""
+        """This holds whatever happens to the other kind."""
         workload = [*self.kinds][-1]
         for name, job in self.neighbors().items():
             assert not is_finished(job)
-            own = job["metadata"]["uid"]
+            job_uid = job["metadata"]["uid"]
             pods = {
                 name
-                for (kind, name), one in self.job_invariants.now.items()
+                for (kind, name), obj in self.job_invariants.now.items()
                 if kind == PODS.kind
-                and own in {owner["uid"] for owner in one["metadata"].get("ownerReferences") or ()}
+                and job_uid in {owner["uid"] for owner in obj["metadata"].get("ownerReferences") or ()}
             }
             assert pods == workload.pod_names(name, job["spec"])
 
     def children(self, job: str) -> set[tuple[str, str]]:
-        """Kinds and names of what a job has by itself: the pods of its batch Job are that one's."""
-        own = self.job_invariants.now[self.workload.resource.kind, job]["metadata"]["uid"]
+        """Return kinds and names of the children of a job, without the pods of its batch Job."""
+        job_uid = self.job_invariants.now[self.workload.resource.kind, job]["metadata"]["uid"]
         return {
             key
-            for key, one in self.job_invariants.now.items()
-            if FOREIGN not in (one["metadata"].get("labels") or {})
-            and own in {owner["uid"] for owner in one["metadata"].get("ownerReferences") or ()}
+            for key, obj in self.job_invariants.now.items()
+            if FOREIGN not in (obj["metadata"].get("labels") or {})
+            and job_uid in {owner["uid"] for owner in obj["metadata"].get("ownerReferences") or ()}
         }
 
     def end_is_recorded(self, job: dict[str, Any]) -> None:
@@ -677,46 +679,46 @@ class World(RuleBasedStateMachine):
         )
 
     def counters_are_those_of_the_pods(self, job: dict[str, Any]) -> None:
-        for role, told in replica_statuses(job).items():
-            own = [
-                one
-                for one in self.own(PODS).values()
-                if one["metadata"]["labels"][JOB_NAME] == job["metadata"]["name"]
-                and self.workload.role_of(one) == role.lower()
+        for role, counters in replica_statuses(job).items():
+            role_pods = [
+                pod
+                for pod in self.own(PODS).values()
+                if pod["metadata"]["labels"][JOB_NAME] == job["metadata"]["name"]
+                and self.workload.role_of(pod) == role.lower()
             ]
-            running = sum(one["status"]["phase"] == "Running" for one in own)
-            assert told.get("active", 0) == running
+            running = sum(pod["status"]["phase"] == "Running" for pod in role_pods)
+            assert counters.get("active", 0) == running
 
     def restarts_are_counted(self, job: dict[str, Any]) -> None:
-        """Each failed pod once that was replaced, and none that has not failed."""
+        """Each replaced failed pod counts once, and no other pod counts."""
         if "backoffLimit" not in job["spec"].get("runPolicy", {}) or self.workload.has_launcher_job:
             return
         if job["metadata"]["uid"] in self.job_invariants.restored_jobs:
             return
-        for role, told in replica_statuses(job).items():
+        for role, counters in replica_statuses(job).items():
             key = job["metadata"]["uid"], role.lower()
             assert (
                 self.job_invariants.replaced[key]
-                <= told.get("restarts", 0)
+                <= counters.get("restarts", 0)
                 <= self.job_invariants.failed[key]
             )
 
-    def all_is_quiet(self) -> None:
+    def no_calls_are_made(self) -> None:
         self.injector.calls.clear()
         self.do(asyncio.sleep(CALM_SECONDS))
-        # Relists, and looks at what nobody watches, come at slow periods.
-        kept = {one.plural for one, _ in self.workload.support}
+        # Relists, and reads of uncached objects, are infrequent.
+        uncached = {resource.plural for resource, _ in self.workload.support}
         calls = [
-            one
-            for one in self.on.calls
-            if one.verb != "watch"
-            and (one.verb, one.namespace) != ("list", "")
-            and not (one.verb == "get" and one.plural in kept)
+            call
+            for call in self.on.calls
+            if call.verb != "watch"
+            and (call.verb, call.namespace) != ("list", "")
+            and not (call.verb == "get" and call.plural in uncached)
         ]
         assert calls == []
 
     def try_to(self, work: Coroutine[Any, Any, Any]) -> None:
-        """What users and nodes want may come too late, or be refused."""
+        """Run a call of a user or node, which may come too late or be rejected."""
         with contextlib.suppress(ApiError):
             self.do(work)
 
@@ -725,7 +727,7 @@ class World(RuleBasedStateMachine):
 
     def jobs(self) -> dict[str, dict[str, Any]]:
         kind = self.workload.resource.kind
-        return {name: job for (one, name), job in self.job_invariants.now.items() if one == kind}
+        return {name: job for (job_kind, name), job in self.job_invariants.now.items() if job_kind == kind}
 
     def neighbors(self) -> dict[str, dict[str, Any]]:
         """The neighbor, by name, if there is one."""
@@ -746,7 +748,7 @@ class World(RuleBasedStateMachine):
     def pods_in(self, phase: str) -> dict[str, dict[str, Any]]:
         return {name: pod for name, pod in self.own(PODS).items() if pod["status"]["phase"] == phase}
 
-    def one_of(self, objects: dict[str, Any], at: int) -> list[str]:
+    def pick(self, objects: dict[str, Any], at: int) -> list[str]:
         """One of the names, or none if there is none."""
         names = sorted(objects)
         return [names[at % len(names)]] if names else []
@@ -762,7 +764,7 @@ async def ended(task: asyncio.Task[None]) -> None:
         await task
 
 
-# A failure is shown as it was found: to make it shorter and to explain it takes longer than a test may take.
+# A failure is shown as found: shrinking and explaining it would take longer than a test may take.
 World.TestCase.settings = settings(
     max_examples=EXAMPLES or 120,
     stateful_step_count=40,
