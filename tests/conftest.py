@@ -1,4 +1,4 @@
-"""What every test shares: the loop that pytest must not leave open, and one control plane for whoever asks.
+"""Fixtures for all tests: the event loop of pytest and a shared control plane.
 
 A folder says what its tests need: in ``integration``, ``contract`` and ``parity`` time is real, elsewhere async tests
 run on fake loop time.

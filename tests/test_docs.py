@@ -52,13 +52,13 @@ def _prose(page: Path) -> str:
 
 def _anchors(page: Path) -> set[str]:
     """Return the fragments that a forge makes from a page's headings: lower case, no punctuation, hyphens for spaces."""
-    seen: Counter[str] = Counter()
+    slug_counts: Counter[str] = Counter()
     anchors: set[str] = set()
     for heading in _HEADING.findall(_prose(page)):
         text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
         slug = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
-        anchors.add(f"{slug}-{seen[slug]}" if seen[slug] else slug)
-        seen[slug] += 1
+        anchors.add(f"{slug}-{slug_counts[slug]}" if slug_counts[slug] else slug)
+        slug_counts[slug] += 1
     return anchors
 
 
@@ -163,5 +163,5 @@ def test_the_index_lists_each_page_once() -> None:
     assert sorted(_links(DOCS / "README.md")) == _pages()
 
 
-def test_each_page_is_in_the_folder_of_one_purpose() -> None:
+def test_each_page_is_in_the_folder_of_its_purpose() -> None:
     assert {page.split("/")[0] for page in _pages()} == set(PURPOSES)

@@ -1,4 +1,4 @@
-"""The service as a whole, on loop time: when it is ready, what it does when the server goes, how it stops."""
+"""The whole controller on loop time: readiness, outages of the server and shutdown."""
 
 import asyncio
 import re

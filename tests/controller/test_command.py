@@ -1,4 +1,4 @@
-"""``rallypoint controller`` as a cluster or a person calls it: flags, exit status, what it says, and how it stops."""
+"""The command line of the controller: flags, exit statuses, log lines and shutdown."""
 
 import asyncio
 import json

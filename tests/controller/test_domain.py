@@ -1,4 +1,4 @@
-"""The nouns of the pure code, as they are written in logs and messages."""
+"""How the types of the pure code are written in logs and messages."""
 
 from controller.domain import Key, Problem, Role
 

@@ -1,4 +1,4 @@
-"""Connections that say nothing, or too many of them, keep nobody else from being answered."""
+"""Silent or excessive connections do not block other clients."""
 
 import asyncio
 import contextlib

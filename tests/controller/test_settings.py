@@ -1,4 +1,4 @@
-"""The knobs: what they accept, and what they say of what they do not."""
+"""The settings: accepted values and error messages."""
 
 import math
 from dataclasses import fields, replace

@@ -1,4 +1,4 @@
-"""One real cluster for all tests of this folder, with the operator installed from ``deploy``."""
+"""A real cluster for all tests of this folder, with the operator installed from ``deploy``."""
 
 from collections.abc import Generator
 

@@ -1,4 +1,4 @@
-"""What a training program does first, for every kind and without its framework: finds the others by the environment, over TCP.
+"""The rendezvous of a training program of every kind without its framework: peers from the environment, over TCP.
 
 Rank 0 waits for all others and tells each the sum of all ranks; everybody prints it. Runs in pods, standard library only.
 """

@@ -1,4 +1,4 @@
-"""The examples as they stand in the repository, each with its framework, in pods on two nodes: what they print says that they have learnt."""
+"""The examples of the repository, each with its framework, in pods on two nodes; their output shows that they learned."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Jobs of every kind in real pods on two nodes: their programs find each other, and end well."""
+"""Jobs of every kind in real pods on two nodes: their programs find each other and succeed."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What only a kubelet does: it pulls images, takes memory and disk for what they are, restarts containers where they are, and gives them time to end."""
+"""The work of a real kubelet: image pulls, memory and disk limits, restarts in place and grace periods."""
 
 from typing import Any
 

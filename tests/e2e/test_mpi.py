@@ -1,4 +1,4 @@
-"""The examples for MPI as they stand in the repository: each pod compiles the program, ranks on two nodes are started by ssh and by kubectl exec."""
+"""The MPI examples of the repository: each pod compiles the program; ssh and kubectl exec start ranks on two nodes."""
 
 from collections.abc import Callable
 from typing import Any

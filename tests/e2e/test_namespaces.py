@@ -1,4 +1,4 @@
-"""Namespaces that do not take every pod, and the shipped policy for the operator's network."""
+"""Restricted namespaces and the shipped network policy of the operator."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Nodes that lose a program, their power or their pods while a job runs on them; and those that have GPUs, or have none."""
+"""Nodes that lose a program, their power or their pods during a job, and nodes with and without GPUs."""
 
 import json
 import subprocess

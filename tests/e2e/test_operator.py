@@ -1,4 +1,4 @@
-"""The operator in its own pods: as little trusted as the manifest says, replaced and upgraded while a job runs."""
+"""The operator in its own pods: least privilege, failover and upgrades during a job."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Jobs that a Go operator has left running: ours comes, and they go on with the pods that they have.
+"""Running jobs of a Go operator continue with their pods under this operator.
 
 What the Go operators made is in ``tests/parity/golden``; here it runs in real pods, with a program that ends when it is told to.
 """

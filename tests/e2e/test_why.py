@@ -1,4 +1,4 @@
-"""``rallypoint why`` in the words of real kubelets and of the real scheduler."""
+"""``rallypoint why`` with real kubelets and the real scheduler."""
 
 from typing import Any
 

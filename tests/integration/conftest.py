@@ -1,4 +1,4 @@
-"""What integration tests share beside the control plane: what a cluster of ours has installed."""
+"""Fixtures of integration tests: the definitions that a cluster needs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a user of the kubeflow-training SDK does with a PyTorchJob; runs in an environment of its own.
+"""A session of a kubeflow-training SDK user with a PyTorchJob; it runs in its own environment.
 
     python sdk.py KUBECONFIG
 

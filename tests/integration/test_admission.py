@@ -1,4 +1,4 @@
-"""What a real API server's admission denies for a while: the job waits, says why, and runs once it is allowed."""
+"""Temporary denials of a real API server's admission: the job waits, says why, and runs once it is allowed."""
 
 from collections.abc import Iterator
 from typing import Any

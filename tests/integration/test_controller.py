@@ -1,4 +1,4 @@
-"""The controller as a process of its own against a real kube-apiserver: over TLS, as the shipped ServiceAccount, under its RBAC.
+"""The controller as a process with a real kube-apiserver: over TLS, as the shipped ServiceAccount, under its RBAC.
 
 Lives of whole jobs, and what must not disturb them. What exactly is sent is for the recordings to check (tests/parity).
 """

@@ -1,4 +1,4 @@
-"""The control plane itself: that it serves, refuses, remembers and leaves nothing behind."""
+"""The control plane of the tests: it serves, authorizes, audits and leaves nothing behind."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""``python -m rallypoint.testing.controlplane`` as somebody at a shell runs it."""
+"""``python -m rallypoint.testing.controlplane`` from a shell."""
 
 import signal
 import subprocess

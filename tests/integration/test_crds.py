@@ -1,4 +1,4 @@
-"""Our CustomResourceDefinitions in a real kube-apiserver: what it takes, refuses, prunes, keeps fixed and scales."""
+"""The CustomResourceDefinitions in a real kube-apiserver: validation, pruning, immutable fields and scaling."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

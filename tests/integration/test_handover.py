@@ -1,4 +1,4 @@
-"""Two controllers as processes beside a real kube-apiserver, jobs coming all the time: one writes, until the other does.
+"""Two controller processes with a real kube-apiserver and a stream of jobs: only one writes at any time.
 
 The audit log says who wrote when. It is the server's word, whatever the two think of themselves.
 """

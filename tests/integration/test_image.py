@@ -1,4 +1,4 @@
-"""The controller with the image's Python, packages and user, as a pod, beside an API server of a managed cluster."""
+"""The controller with the image's Python, packages and user, as a pod, with an API server of a managed cluster."""
 
 import json
 import os

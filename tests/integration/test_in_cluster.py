@@ -1,4 +1,4 @@
-"""The controller as its Deployment runs it: found by a pod's means, as the shipped ServiceAccount, with the shipped flags.
+"""The controller as its Deployment runs it: in a pod's environment, as the shipped ServiceAccount, with the shipped flags.
 
 The API server writes down what it is asked. Nothing may be refused, and no right may be there that nothing uses.
 """

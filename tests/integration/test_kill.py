@@ -1,4 +1,4 @@
-"""The controller's process is killed with SIGKILL at any of its calls to a real API server: each job's life ends as if nothing had been.
+"""The controller's process is killed with SIGKILL at any of its calls to a real API server; each job reaches the same end.
 
 A door in front of the server holds many jobs at once, each at another call, before it or after it; then one kill cuts them all. The
 controller that comes next is killed as well, where it takes them up.

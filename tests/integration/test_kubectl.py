@@ -1,4 +1,4 @@
-"""A session with kubectl on the embedded API server and on a real one: the same words, the same exit statuses.
+"""A session with kubectl on the embedded API server and on a real one: the same output, the same exit statuses.
 
 What a real one cannot show without a kubelet (logs, commands in pods) is shown on a site, beside what kubectl prints.
 """

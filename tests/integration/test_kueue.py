@@ -1,4 +1,4 @@
-"""Jobs of every kind under Kueue: suspended, admitted, evicted, admitted elsewhere, finished, again and again.
+"""Jobs of every kind under Kueue: suspended, admitted, evicted, admitted again and finished.
 
 What must hold at all times is asked of all that two watches have told, once everything is over.
 """

@@ -1,4 +1,4 @@
-"""``manifests`` in a real kube-apiserver: accepted as they are, and what their ServiceAccount may do."""
+"""``manifests`` in a real kube-apiserver: it accepts them, and the ServiceAccount has its permissions."""
 
 import os
 import subprocess

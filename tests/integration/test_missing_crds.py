@@ -1,4 +1,4 @@
-"""Definitions that are missing, come, go and come back while the controller runs, on a real kube-apiserver."""
+"""Definitions that are installed, deleted and installed again while the controller runs, on a real kube-apiserver."""
 
 from collections.abc import Iterator
 from pathlib import Path

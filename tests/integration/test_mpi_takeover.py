@@ -1,4 +1,4 @@
-"""MPIJobs that one of the Go operators has stored under its own definition, after ours has taken its place, and on the way back.
+"""MPIJobs that a Go operator stored under its own definition, after a takeover and a rollback.
 
 Each test has an API group of its own on the shared server, with the very definition that we ship but for that name; so definitions
 can come and go. Also here: what webhooks and admission policies make of jobs.

@@ -1,4 +1,4 @@
-"""What launchers of v1 MPIJobs may do on a real API server, and what the controller needs to let them.
+"""The permissions of v1 launchers on a real API server, and those that the controller needs to grant them.
 
 It runs as the shipped ServiceAccount, with the component ``mpi-v1`` or without, and the API server writes down what it is asked.
 """

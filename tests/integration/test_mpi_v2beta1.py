@@ -1,4 +1,4 @@
-"""v2beta1 MPIJobs on a real API server with its controller of batch Jobs, by the shipped ServiceAccount and no more rights."""
+"""v2beta1 MPIJobs on a real API server with its controller of batch Jobs, with the shipped permissions only."""
 
 import asyncio
 import json

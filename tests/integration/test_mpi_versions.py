@@ -1,4 +1,4 @@
-"""One MPIJob, three versions: however it is written, through whichever, no field is lost and its flavor stays.
+"""An MPIJob in three versions: no write through any version loses a field or the flavor.
 
 Every way of writing is tried with jobs born in each version and written through each other one, on a real kube-apiserver and on the
 embedded one. How typed clients behave is in ``rallypoint.testing.mpiversions``.

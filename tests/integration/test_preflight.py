@@ -1,4 +1,4 @@
-"""``rallypoint preflight`` before a cluster with jobs that a Go operator would harm."""
+"""``rallypoint preflight`` on a cluster with jobs that a Go operator would harm."""
 
 import copy
 import secrets
@@ -43,8 +43,7 @@ def test_only_jobs_that_would_be_harmed_are_named(
     assert main(["preflight", "training-operator", config]) == 1
     said = capsys.readouterr().out
     assert (
-        f"MPIJob {preflight_namespace}/wrong: runs as v2beta1 and would get a second launcher as v1"
-        in said
+        f"MPIJob {preflight_namespace}/wrong: runs as v2beta1 and would get a second launcher as v1" in said
     )
     assert [name for name in ("old", "new", "older") if f"{preflight_namespace}/{name}:" in said] == []
     assert "Do not start training-operator" in said

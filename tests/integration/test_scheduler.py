@@ -1,4 +1,4 @@
-"""The site's scheduler beside the real kube-scheduler: the same pods, one node of the same size, the same words.
+"""The scheduler of local mode and the real kube-scheduler: the same outcomes for the same pods on one node.
 
 What preemption could do is left out of the words: the site has none.
 """

@@ -1,4 +1,4 @@
-"""The public kubeflow-training SDK against ``rallypoint up``: what its users call works without a cluster."""
+"""The public kubeflow-training SDK works with ``rallypoint up``, without a cluster."""
 
 import asyncio
 import json
@@ -25,16 +25,16 @@ def python() -> Path:
 
 
 async def test_a_session_with_the_sdk(python: Path, tmp_path: Path) -> None:
-    async with up(folder=tmp_path) as site:
+    async with up(folder=tmp_path) as cluster:
         ended = await asyncio.to_thread(
             subprocess.run,
-            [str(python), str(SCRIPT), str(site.kubeconfig)],
+            [str(python), str(SCRIPT), str(cluster.kubeconfig)],
             capture_output=True,
             text=True,
             check=False,
             timeout=LONGEST_SECONDS,
         )
-        assert await site.stop() == 0
+        assert await cluster.stop() == 0
     assert ended.returncode == 0, ended.stderr
     results = json.loads(ended.stdout.splitlines()[-1])
 

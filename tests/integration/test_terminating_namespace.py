@@ -1,4 +1,4 @@
-"""A namespace is deleted with its jobs, on a real kube-apiserver; what the controller asks for in it meanwhile.
+"""A namespace is deleted with its jobs, on a real kube-apiserver: the calls of the controller in it.
 
 The namespace controller's part is played here, in the order that is worst: pods go first, and their jobs last.
 """

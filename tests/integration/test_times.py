@@ -1,4 +1,4 @@
-"""Times in a job's status: what a real kube-apiserver takes, the controller reads."""
+"""Times in a job's status: the controller parses every time that a real kube-apiserver accepts."""
 
 from itertools import product
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The tutorial, typed as it stands: every command, in its order and terminal, shows what the page says."""
+"""The commands of the tutorial, in order and terminal by terminal, print what the page shows."""
 
 import fnmatch
 import os

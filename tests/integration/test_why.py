@@ -1,4 +1,4 @@
-"""``rallypoint why`` by somebody who may see jobs and little else."""
+"""``rallypoint why`` for a user who can read jobs and little else."""
 
 import json
 import secrets
@@ -17,9 +17,9 @@ VIEW = Path(__file__).parents[2] / "manifests" / "components" / "user-roles" / "
 def viewer(control_plane: ControlPlane, crds: list[Path], tmp_path: Path) -> tuple[str, Path]:
     """A new namespace with the job ``j``, and the kubeconfig of one who has the role of the shipped overlay there."""
     namespace = f"why-{secrets.token_hex(3)}"
-    place = f"/api/v1/namespaces/{namespace}"
+    namespace_path = f"/api/v1/namespaces/{namespace}"
     control_plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
-    control_plane.request("POST", f"{place}/serviceaccounts", {"metadata": {"name": "viewer"}})
+    control_plane.request("POST", f"{namespace_path}/serviceaccounts", {"metadata": {"name": "viewer"}})
     control_plane.apply_files(VIEW)
     binding = {
         "metadata": {"name": "viewer"},
@@ -55,7 +55,7 @@ def viewer(control_plane: ControlPlane, crds: list[Path], tmp_path: Path) -> tup
     return namespace, file
 
 
-def test_pods_that_may_not_be_read_are_not_taken_for_missing(
+def test_forbidden_pods_do_not_count_as_missing(
     control_plane: ControlPlane, viewer: tuple[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     namespace, file = viewer
@@ -65,8 +65,8 @@ def test_pods_that_may_not_be_read_are_not_taken_for_missing(
     job = control_plane.request("PUT", path, job)
     about = {"kind": "JAXJob", "namespace": namespace, "name": "j", "uid": job["metadata"]["uid"]}
     event = {"metadata": {"name": "j.1"}, "involvedObject": about, "type": "Warning"}
-    told = {"reason": "FailedCreatePod", "message": "exceeded quota"}
-    control_plane.request("POST", f"/api/v1/namespaces/{namespace}/events", {**event, **told})
+    fields = {"reason": "FailedCreatePod", "message": "exceeded quota"}
+    control_plane.request("POST", f"/api/v1/namespaces/{namespace}/events", {**event, **fields})
 
     assert main(["why", "jaxjob/j", "--kubeconfig", str(file), "-o", "json"]) == 0
 
@@ -76,20 +76,22 @@ def test_pods_that_may_not_be_read_are_not_taken_for_missing(
     ]
 
 
-def test_what_may_not_be_read_is_named(viewer: tuple[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_names_forbidden_resources(
+    viewer: tuple[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     namespace, file = viewer
 
     assert main(["why", "jaxjob/j", "--kubeconfig", str(file), "-o", "json"]) == 0
-    (told,) = json.loads(capsys.readouterr().out)
+    (fields,) = json.loads(capsys.readouterr().out)
     assert main(["why", "--kubeconfig", str(file)]) == 0
     text = capsys.readouterr().out
 
-    assert (told["namespace"], told["notRead"]) == (namespace, ["jobs", "pods"])
-    assert told["causes"][0]["text"] == "suspended by its run policy (suspend: true)"
+    assert (fields["namespace"], fields["notRead"]) == (namespace, ["jobs", "pods"])
+    assert fields["causes"][0]["text"] == "suspended by its run policy (suspend: true)"
     assert text.endswith("You have no permission to read jobs, pods; this report omits them.\n")
 
 
-def test_jobs_that_may_not_be_read_are_not_taken_for_none(
+def test_forbidden_jobs_do_not_count_as_none(
     viewer: tuple[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, file = viewer

@@ -1,4 +1,4 @@
-"""The alerts for prometheus-operator: they ask for what there is, and say what it means."""
+"""The alerts for prometheus-operator: they use existing metrics and describe the problem."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""The objects in ``manifests`` against the contract and against each other; a real API server has its say in integration."""
+"""The objects in ``manifests`` against the contract and each other; tests/integration applies them to a real API server."""
 
 import json
 import tomllib

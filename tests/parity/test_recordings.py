@@ -1,4 +1,4 @@
-"""The controller beside recordings of the Go operators: same jobs, same steps, same API server, same outcome.
+"""The controller against recordings of the Go operators: same jobs, same steps, same API server, same outcome.
 
 All cases are played at once, before the first test; each test then looks at one of them.
 """

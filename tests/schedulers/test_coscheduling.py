@@ -1,4 +1,4 @@
-"""Gangs whose launcher waits for its workers under the real coscheduling scheduler, to their end."""
+"""Gangs whose launcher waits for its workers run to completion under the real coscheduling scheduler."""
 
 from collections.abc import Generator
 

@@ -1,4 +1,4 @@
-"""MPIJobs of each version under the real Kueue, which also queues pods and batch Jobs that belong to nobody whom it knows."""
+"""MPIJobs of each version under the real Kueue, which also queues pods and batch Jobs without a known owner."""
 
 from collections.abc import Generator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Gangs whose launcher waits for its workers under the real Volcano, to their end."""
+"""Gangs whose launcher waits for its workers run to completion under the real Volcano."""
 
 from collections.abc import Generator
 

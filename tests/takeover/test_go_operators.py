@@ -1,4 +1,4 @@
-"""Running jobs go from the real Go operators to this one and back, and no pod notices.
+"""Running jobs move from the real Go operators to this operator and back, and no pod changes.
 
 Everything that is created or deleted meanwhile is asked of the API server, which keeps a record of what its watches saw.
 """

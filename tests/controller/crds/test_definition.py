@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition of every kind: what kubectl and autoscalers see, and that it is lean and structural."""
+"""The CustomResourceDefinition of every kind: printer columns, scaling, size and structural schemas."""
 
 from collections.abc import Iterator
 from typing import Any

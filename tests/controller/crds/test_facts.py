@@ -1,4 +1,4 @@
-"""MPIJob's definition: three versions with the same fields, and what tells them apart."""
+"""The CustomResourceDefinition of MPIJob: three versions with the same fields, and their differences."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions as files, and that those in ``manifests`` are what the generator makes now."""
+"""CustomResourceDefinitions as files; those in ``manifests`` are up to date."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The schema of a job against the contract, and against the wire models it is made from."""
+"""The schema of a job follows the contract and the API models."""
 
 from collections.abc import Iterator
 from typing import Any

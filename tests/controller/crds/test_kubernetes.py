@@ -1,4 +1,4 @@
-"""The shipped release of Kubernetes, and how one is read and written."""
+"""The shipped Kubernetes release, and how a release is read and written."""
 
 from controller.crds.kubernetes import Release, shipped
 from controller.crds.openapi import Schema

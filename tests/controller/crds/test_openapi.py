@@ -1,4 +1,4 @@
-"""From published OpenAPI to structural schemas, on small made-up definitions."""
+"""The conversion of published OpenAPI to structural schemas, on small examples."""
 
 import pytest
 

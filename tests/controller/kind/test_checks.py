@@ -1,4 +1,4 @@
-"""What is refused before the first pod, in the words of the original's webhook."""
+"""Validation before the first pod, with the messages of the original's webhook."""
 
 import os
 import subprocess

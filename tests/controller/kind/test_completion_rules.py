@@ -1,4 +1,4 @@
-"""From counts to a verdict, for kinds with a leader."""
+"""Verdicts from pod counts, for kinds with a leader."""
 
 from collections.abc import Mapping
 

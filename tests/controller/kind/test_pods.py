@@ -1,4 +1,4 @@
-"""The bodies of pods and Services: template in, body out, the template untouched."""
+"""The bodies of pods and Services; the template stays unchanged."""
 
 import copy
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Roles with their defaults, and the children that a replica kind wants, in order."""
+"""Roles with their defaults, and the ordered children of a kind with replicas."""
 
 from typing import Any
 

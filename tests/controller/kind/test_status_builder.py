@@ -1,4 +1,4 @@
-"""A status being rewritten: what each change writes, tells and counts."""
+"""StatusBuilder: the conditions, events and counters of each change."""
 
 from collections.abc import Callable
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Laws that hold for every kind, or for every kind of indexed pods. A new kind is under them as soon as it is in ``ALL``."""
+"""Properties of every kind and of every kind with indexed pods. A new kind in ``ALL`` is tested automatically."""
 
 import copy
 import re

@@ -1,4 +1,4 @@
-"""JAXJob whole: the worked example of its contract, and the rules that it does not show."""
+"""JAXJob: the worked example of its contract and further rules."""
 
 from typing import Any
 

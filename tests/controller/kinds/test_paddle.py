@@ -1,4 +1,4 @@
-"""PaddleJob whole: the worked examples of its contract, and the rules that they do not show."""
+"""PaddleJob: the worked examples of its contract and further rules."""
 
 from collections.abc import Mapping
 from typing import Any

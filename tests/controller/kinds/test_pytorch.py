@@ -1,4 +1,4 @@
-"""PyTorchJob whole: the worked examples of its contract, and the rules that they do not show."""
+"""PyTorchJob: the worked examples of its contract and further rules."""
 
 from collections.abc import Sequence
 from typing import Any

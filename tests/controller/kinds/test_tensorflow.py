@@ -1,4 +1,4 @@
-"""TFJob whole: the vectors, scenarios and worked examples of its contract, and the rules that they do not show."""
+"""TFJob: the vectors, scenarios and worked examples of its contract and further rules."""
 
 from collections.abc import Mapping
 from typing import Any

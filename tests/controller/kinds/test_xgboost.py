@@ -1,4 +1,4 @@
-"""XGBoostJob whole: the worked example of its contract, and the rules that it does not show."""
+"""XGBoostJob: the worked example of its contract and further rules."""
 
 from typing import Any
 

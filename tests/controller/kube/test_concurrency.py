@@ -1,4 +1,4 @@
-"""The gate before the API server: who goes when, and how many at once."""
+"""The concurrency limiter: the order of calls and the number of calls in flight."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The ways to an API server: a pod's ServiceAccount, kubeconfig files, and what is told of them."""
+"""Connections to an API server: a pod's ServiceAccount and kubeconfig files."""
 
 import asyncio
 import base64

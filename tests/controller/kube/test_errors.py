@@ -1,4 +1,4 @@
-"""From an answer of the API server to an error that says what it means."""
+"""Errors from responses of the API server."""
 
 from typing import Any
 

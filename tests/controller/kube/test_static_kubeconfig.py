@@ -1,4 +1,4 @@
-"""Kubeconfig files that need no loader, and those that are left to it."""
+"""Kubeconfig files that need no loader, and files that do."""
 
 import ssl
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The PodGroup of a job: what it says, when it is written, and how pods become its members."""
+"""The PodGroup of a job: its spec, its writes and the membership of pods."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The active deadline and the backoff limit, with what counts for them."""
+"""The active deadline, the backoff limit and the restarts that count for it."""
 
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""What one failed pod calls for: the matrix of restart policies and exit codes."""
+"""The reaction to a failed pod: the matrix of restart policies and exit codes."""
 
 import pytest
 

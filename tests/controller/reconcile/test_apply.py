@@ -1,4 +1,4 @@
-"""The stretch from a plan to the children: what is written, what the answers mean, and what is told."""
+"""Applying a plan to the children: writes, responses and events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping

@@ -1,4 +1,4 @@
-"""What is told of a job: the first children one by one, the rest and the compact form in sums, the same thing once."""
+"""Events of a job: the first children singly, then summaries, and no event twice."""
 
 import pytest
 from typing_extensions import override

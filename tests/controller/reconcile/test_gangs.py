@@ -1,4 +1,4 @@
-"""Whole passes with gang scheduling against the embedded API server, the gang scheduler played by the test."""
+"""Reconciles with gang scheduling on the embedded API server; the test acts as the gang scheduler."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

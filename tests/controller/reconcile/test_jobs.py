@@ -1,4 +1,4 @@
-"""Jobs as rows: read once from the wire, understood when a pass needs them."""
+"""Jobs as rows: decoded once, parsed when a reconcile needs them."""
 
 from typing import Any
 

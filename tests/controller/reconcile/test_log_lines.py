@@ -1,4 +1,4 @@
-"""Whole passes against the embedded API server: which job a line of the log is about."""
+"""Reconciles on the embedded API server: log lines name their job."""
 
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs

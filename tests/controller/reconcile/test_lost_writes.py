@@ -1,4 +1,4 @@
-"""Restarts are counted once, and jobs end on time, whichever write fails in between: whole passes on the embedded server."""
+"""Reconciles on the embedded API server: restarts are counted once and jobs end on time, whichever write fails."""
 
 import asyncio
 import copy

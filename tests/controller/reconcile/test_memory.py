@@ -1,4 +1,4 @@
-"""What is remembered of jobs, and when it is discarded."""
+"""The memory of jobs: its content and when it is discarded."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ def test_a_suspension_is_remembered_until_the_job_is_reconciled() -> None:
     assert memories.begin(KEY, "uid").is_suspension_pending
 
 
-def test_a_suspension_whose_event_is_missing_is_seen_in_the_version_before() -> None:
+def test_a_suspension_with_a_missing_event_is_found_in_the_previous_version() -> None:
     memories = JobMemories()
     memories.observe(row(suspend=True), row(suspend=False))
 

@@ -1,4 +1,4 @@
-"""What is seen of a job: its own children and nobody else's."""
+"""The snapshot of a job: its own children only."""
 
 from typing import Any
 

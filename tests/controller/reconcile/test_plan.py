@@ -1,4 +1,4 @@
-"""The decision, pass by pass: the first pass, histories of conditions and their words, what is told."""
+"""Plans reconcile by reconcile: the first one, histories of conditions, and events."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""The decision about finished jobs: what is left, and for how long."""
+"""Plans for finished jobs: which children stay, and for how long."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The decision with gang scheduling: what waits for the PodGroup, what goes on meanwhile, and when the group goes."""
+"""Plans with gang scheduling: what waits for the PodGroup, and when the group is deleted."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""The decision about limits: counts and timers."""
+"""Plans for limits: counts and timers."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""The decision about jobs that have ended before anybody looked: what they went through is told by their pods."""
+"""Plans for jobs that ended before the first reconcile; their pods show the history."""
 
 from datetime import timedelta
 

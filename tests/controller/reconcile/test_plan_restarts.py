@@ -1,4 +1,4 @@
-"""The decision about pods that fail, go or vanish: the matrix of restarts."""
+"""Plans for pods that fail, terminate or vanish: the matrix of restarts."""
 
 from typing import Any
 

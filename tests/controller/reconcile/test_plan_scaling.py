@@ -1,4 +1,4 @@
-"""The decision about sizes: up, down, zero."""
+"""Plans for scaling up, down and to zero."""
 
 import pytest
 

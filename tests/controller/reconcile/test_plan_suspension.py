@@ -1,4 +1,4 @@
-"""The decision about suspended and resumed jobs."""
+"""Plans for suspended and resumed jobs."""
 
 import pytest
 

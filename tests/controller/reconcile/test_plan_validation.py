@@ -1,4 +1,4 @@
-"""The decision about what cannot be run, before and after the start."""
+"""Plans for invalid jobs, before and after the start."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whole passes against the embedded API server: what comes of a job when calls fail, names are taken and others write, too."""
+"""Reconciles on the embedded API server: failing calls, taken names and concurrent writers."""
 
 import asyncio
 import re
@@ -555,8 +555,8 @@ async def test_an_expired_job_is_deleted_with_its_uid_and_resource_version() -> 
 
             assert await on.names(RESOURCE) == []
             (call,) = [call for call in on.calls if call.verb == "delete"]
-            very_one = {key: ended["metadata"][key] for key in ("uid", "resourceVersion")}
-            assert orjson.loads(call.body)["preconditions"] == very_one
+            preconditions = {key: ended["metadata"][key] for key in ("uid", "resourceVersion")}
+            assert orjson.loads(call.body)["preconditions"] == preconditions
             assert await on.events("SuccessfulDeletePod") == ["Deleted job: train"]
 
 

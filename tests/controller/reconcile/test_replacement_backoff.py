@@ -1,4 +1,4 @@
-"""A replica that fails again and again, on the whole controller with an embedded API server and fake time."""
+"""A replica that fails repeatedly, with the whole controller, an embedded API server and fake time."""
 
 import asyncio
 import re

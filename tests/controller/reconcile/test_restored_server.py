@@ -1,4 +1,4 @@
-"""What reconciles do while the server has been restored from a backup and the watches learn of it one after the other."""
+"""Reconciles while the server is restored from a backup and the watches notice one after the other."""
 
 from api.meta import CONFIG_MAPS, PODS
 from api.v1.pytorchjob import RESOURCE

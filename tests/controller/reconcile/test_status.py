@@ -1,4 +1,4 @@
-"""The stretch from a plan to the job's status: one patch, only over the version that it was decided for."""
+"""Writing the status of a job: one patch, only over the version that was planned for."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Suspensions that end before a pass has seen to them."""
+"""Suspensions that end before a reconcile handles them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The whole controller while names of children stay taken: what that costs, and how soon a name that is free is used."""
+"""The whole controller while names of children are taken: its calls, and how soon it uses a freed name."""
 
 import asyncio
 from collections.abc import AsyncGenerator

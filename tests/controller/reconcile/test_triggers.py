@@ -1,4 +1,4 @@
-"""From a change of an object to the key of the job that wants a pass."""
+"""The keys of jobs that changes of objects add to the queue."""
 
 from typing import Any
 

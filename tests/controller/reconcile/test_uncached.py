@@ -1,4 +1,4 @@
-"""Children that nobody watches: when they are made, looked at and written, and what they may not be."""
+"""Children without a watch: when they are created, read and written, and which are left alone."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -77,27 +77,27 @@ class ChildFixture:
 
 
 @asynccontextmanager
-async def keeping(*rules: Rule) -> AsyncIterator[ChildFixture]:
+async def child_fixture(*rules: Rule) -> AsyncIterator[ChildFixture]:
     async with start_harness(*rules) as on, Client(on.connection) as client:
         yield ChildFixture(on, client, (await on.submit())["metadata"]["uid"])
 
 
 async def test_the_first_reconcile_creates_it_without_a_read() -> None:
-    async with keeping() as it:
+    async with child_fixture() as it:
         assert await it.keep(it.lists(), is_new=True) == ["create"]
         assert await it.keep(it.lists()) == []
         assert await it.text() == "a"
 
 
 async def test_after_a_restart_it_is_read_first() -> None:
-    async with keeping() as it:
+    async with child_fixture() as it:
         assert await it.keep(it.lists()) == ["get", "create"]
         it.restart()
         assert await it.keep(it.lists()) == ["get"]
 
 
 async def test_another_version_is_written_without_a_read() -> None:
-    async with keeping() as it:
+    async with child_fixture() as it:
         await it.keep(it.lists("a", version="1"), is_new=True)
         assert await it.keep(it.lists("b", version="2"), generation=2) == ["patch"]
         assert await it.keep(it.lists("b", version="2"), generation=3) == []
@@ -105,7 +105,7 @@ async def test_another_version_is_written_without_a_read() -> None:
 
 
 async def test_without_a_version_it_is_read_in_each_generation() -> None:
-    async with keeping() as it:
+    async with child_fixture() as it:
         await it.keep(it.lists("a"), is_new=True)
         assert await it.keep(it.lists("a"), generation=2) == ["get"]
         assert await it.keep(it.lists("b"), generation=3) == ["get", "patch"]
@@ -113,14 +113,14 @@ async def test_without_a_version_it_is_read_in_each_generation() -> None:
 
 
 async def test_a_child_that_was_deleted_meanwhile_is_created_again() -> None:
-    async with keeping() as it:
+    async with child_fixture() as it:
         await it.keep(it.lists(version="1"), is_new=True)
         await it.on.delete(CONFIG_MAPS, "lists")
         assert await it.keep(it.lists("b", version="2")) == ["patch", "get", "create"]
 
 
 async def test_a_child_that_has_another_owner_meanwhile_is_left_alone() -> None:
-    async with keeping() as it:
+    async with child_fixture() as it:
         await it.keep(it.lists(version="1"), is_new=True)
         await it.on.delete(CONFIG_MAPS, "lists")
         await it.create_foreign()
@@ -131,7 +131,7 @@ async def test_a_child_that_has_another_owner_meanwhile_is_left_alone() -> None:
 
 @pytest.mark.parametrize("is_new", [True, False])
 async def test_a_name_conflict_is_an_error(is_new: bool) -> None:
-    async with keeping() as it:
+    async with child_fixture() as it:
         await it.create_foreign()
         with pytest.raises(Occupied) as caught:
             await it.keep(it.lists(), is_new=is_new)
@@ -144,7 +144,7 @@ async def test_a_name_conflict_is_an_error(is_new: bool) -> None:
 
 
 async def test_a_kind_without_a_message_for_it_records_a_failure() -> None:
-    async with keeping() as it:
+    async with child_fixture() as it:
         await it.create_foreign()
         with pytest.raises(Occupied):
             await it.keep(it.lists(), event_messages=EventMessages())
@@ -154,14 +154,14 @@ async def test_a_kind_without_a_message_for_it_records_a_failure() -> None:
 
 
 async def test_remains_of_an_earlier_job_are_waited_for() -> None:
-    async with keeping() as it:
+    async with child_fixture() as it:
         await it.create_foreign(OLD, finalizers=["example.com/slow"])
         with pytest.raises(Remains):
             await it.keep(it.lists())
 
 
 async def test_create_if_absent_accepts_a_child_of_any_owner() -> None:
-    async with keeping() as it:
+    async with child_fixture() as it:
         await it.create_foreign()
         child = it.lists(write_mode=WriteMode.CREATE_IF_ABSENT)
 
@@ -175,7 +175,7 @@ async def test_create_if_absent_accepts_a_child_of_any_owner() -> None:
     [pytest.param(True, "a", id="the job's own"), pytest.param(False, "theirs", id="another's")],
 )
 async def test_update_if_present_updates_only_an_existing_child_of_the_job(owned: bool, text: str) -> None:
-    async with keeping() as it:
+    async with child_fixture() as it:
         child = it.lists(write_mode=WriteMode.UPDATE_IF_PRESENT)
         assert await it.keep(child, is_new=True) == []
         assert await it.keep(child) == []
@@ -190,7 +190,7 @@ async def test_update_if_present_updates_only_an_existing_child_of_the_job(owned
 
 
 async def test_a_flawed_child_is_reported_and_left_alone() -> None:
-    async with keeping() as it:
+    async with child_fixture() as it:
         await it.keep(it.lists("bad"))
         child = it.lists("good", flaw=lambda there: "mend it" if there["data"]["hosts"] == "bad" else "")
         with pytest.raises(Occupied) as caught:
@@ -205,7 +205,7 @@ async def test_a_flawed_child_is_reported_and_left_alone() -> None:
 
 @pytest.mark.parametrize("owned", [True, False])
 async def test_deleting_by_name_deletes_only_children_of_the_job(owned: bool) -> None:
-    async with keeping() as it:
+    async with child_fixture() as it:
         await it.create_foreign([{**OURS, "uid": it.uid}] if owned else None)
         it.on.faults.calls.clear()
         for generation in (1, 1, 2):
@@ -216,7 +216,7 @@ async def test_deleting_by_name_deletes_only_children_of_the_job(owned: bool) ->
 
 
 async def test_a_deleted_child_can_be_created_again() -> None:
-    async with keeping() as it:
+    async with child_fixture() as it:
         await it.keep(it.lists(version="1"), is_new=True)
         await it.uncached.delete(it.parent(2), DELETION)
         assert await it.keep(it.lists(version="1"), generation=3) == ["get", "create"]
@@ -225,7 +225,7 @@ async def test_a_deleted_child_can_be_created_again() -> None:
 
 async def test_a_child_that_cannot_be_read_was_not_created() -> None:
     """A finished job is not retried for ever when a permission is missing that another part of the installation grants."""
-    async with keeping(Rule(Refuse(403, "Forbidden", "no"), verb="get", plural="configmaps")) as it:
+    async with child_fixture(Rule(Refuse(403, "Forbidden", "no"), verb="get", plural="configmaps")) as it:
         child = it.lists(write_mode=WriteMode.UPDATE_IF_PRESENT)
 
         assert await it.keep(child) == ["get"]

@@ -1,4 +1,4 @@
-"""Pauses between tries: of single keys, and of a stream that breaks."""
+"""Pauses between tries of a key and of a broken stream."""
 
 import pytest
 

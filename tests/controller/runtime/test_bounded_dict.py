@@ -1,4 +1,4 @@
-"""What is remembered for a while: the newest, however old a key is."""
+"""BoundedDict keeps the newest entries."""
 
 from controller.runtime.bounded_dict import BoundedDict
 

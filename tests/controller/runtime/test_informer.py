@@ -1,4 +1,4 @@
-"""The stretch from the API server to the store: lists, watches, and all the ways in which they break."""
+"""The informer: lists, watches and all their failures."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable

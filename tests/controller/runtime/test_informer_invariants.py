@@ -1,4 +1,4 @@
-"""Informer and store in front of a server where anything goes wrong: whatever happened, in the end they know what the server knows.
+"""Informer and store under arbitrary faults: in the end the store equals the server.
 
 Next to it somebody makes objects as the controller does: what is not in the store is made, and each answer goes into the store, sooner
 or later than the watch tells of the same.

@@ -1,4 +1,4 @@
-"""Candidates at one server: who leads, from when on, until when, and what the calls for it are."""
+"""Leader election with several candidates: who leads, when, and which calls it takes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

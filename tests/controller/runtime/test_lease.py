@@ -1,4 +1,4 @@
-"""What is written into a Lease, and what is read from it."""
+"""Reading and writing a Lease."""
 
 from datetime import UTC, datetime
 from typing import Any

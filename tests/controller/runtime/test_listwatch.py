@@ -1,4 +1,4 @@
-"""What lists and watches are asked for, and how their answers are read."""
+"""The requests of lists and watches, and the parsing of their responses."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Objects stored in an older version are stored anew, whatever happens meanwhile; then the definition forgets that version."""
+"""Storage migration: objects of an older version are rewritten, then the definition drops that version."""
 
 import asyncio
 from collections.abc import AsyncGenerator

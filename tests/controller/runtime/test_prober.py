@@ -1,4 +1,4 @@
-"""Asking at an address whether a server is up: real sockets, on real time."""
+"""Probes of servers at an address, with real sockets and real time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

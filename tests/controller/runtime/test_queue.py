@@ -1,4 +1,4 @@
-"""The stretch between a change and a worker: which key is handed out, to whom, and when."""
+"""The work queue: which key a worker gets, and when."""
 
 import asyncio
 from typing import Any

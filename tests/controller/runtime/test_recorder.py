@@ -1,4 +1,4 @@
-"""Events on their way to the server: sent once, counted up when they repeat, and in nobody's way."""
+"""The recorder sends events once, counts repeats and delays nothing else."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -133,19 +133,19 @@ async def test_a_repeat_of_an_expired_event_is_created_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "kept_length"),
+    ("length", "expected_length"),
     [
         pytest.param(LONGEST_MESSAGE, LONGEST_MESSAGE, id="as long as may be"),
         pytest.param(LONGEST_MESSAGE + 1, LONGEST_MESSAGE, id="longer"),
     ],
 )
-async def test_long_messages_are_truncated(length: int, kept_length: int) -> None:
+async def test_long_messages_are_truncated(length: int, expected_length: int) -> None:
     async with recording() as harness:
         harness.record("x" * length)
         (message,) = await harness.counts()
 
-    assert len(message) == kept_length
-    assert message.endswith("…") == (length > kept_length)
+    assert len(message) == expected_length
+    assert message.endswith("…") == (length > expected_length)
 
 
 async def test_disabled_events_are_not_sent() -> None:

@@ -1,4 +1,4 @@
-"""What a relist repairs, and what it leaves alone."""
+"""Relists: what they repair and what they leave alone."""
 
 import asyncio
 from collections.abc import AsyncGenerator

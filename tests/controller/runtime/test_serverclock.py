@@ -1,4 +1,4 @@
-"""The API server's time of day, told from the dates of its answers."""
+"""The time of the API server, estimated from the Date headers of its responses."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What is known of a resource: from lists, from watches, and from the answers to own writes, in any order."""
+"""The store: lists, watch events and responses to own writes in any order."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""The stretch from the queue to a pass, and from its outcome back to the queue."""
+"""Workers: from the queue to a reconcile, and from its result back to the queue."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

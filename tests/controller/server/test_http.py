@@ -1,4 +1,4 @@
-"""What Prometheus and the kubelet are answered."""
+"""The responses for Prometheus and the kubelet."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""How late the loop is: late timers are told, early ones are not, and the longest is forgotten in time."""
+"""The lag of the event loop: late timers count, early timers do not, and the maximum expires."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""Lines of the log: one JSON object each, or a line for people, whoever they come from; short, and without secrets."""
+"""Log lines: JSON objects or text for people, from every source, short and without secrets."""
 
 import asyncio
 import io

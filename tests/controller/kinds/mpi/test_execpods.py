@@ -1,4 +1,4 @@
-"""What is laid over templates where ranks are started by ``kubectl exec``; the rest of a template stays as it is."""
+"""Pods of jobs that start ranks with ``kubectl exec``; other fields of a template stay unchanged."""
 
 import copy
 from typing import Any

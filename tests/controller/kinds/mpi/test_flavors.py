@@ -1,4 +1,4 @@
-"""The flavor that an MPIJob runs as: its own, unless it has a launcher already."""
+"""The flavor that an MPIJob runs as: its own, unless it already has a launcher."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Which workers are told of as hosts, and when."""
+"""Which workers are advertised as hosts, and when."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""The ssh keys of a job: what is made, what others make of it, and what of somebody else's is of use."""
+"""The ssh keys of a job: generation and validation."""
 
 import base64
 import subprocess

@@ -1,4 +1,4 @@
-"""What MPI reads where ranks are started by ``kubectl exec``, byte for byte."""
+"""The files that MPI reads where ``kubectl exec`` starts ranks, byte for byte."""
 
 from typing import Any
 

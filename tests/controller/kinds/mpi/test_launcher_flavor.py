@@ -1,4 +1,4 @@
-"""The life of a job whose launcher is a batch Job, decision by decision: Life stands for the API server and all controllers but ours."""
+"""Plans for a job whose launcher is a batch Job; the cluster is simulated in memory."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The rights of a launcher: no pod that is not named, and nothing without one."""
+"""The permissions of a launcher: its own pods by name, and none without pods."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the counts mean for a v1 MPIJob; its life is in ``test_v1_passes``."""
+"""Verdicts from the pod counts of a v1 MPIJob; ``test_v1_reconcile`` tests its plans."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whole v1 jobs against the embedded API server: what they cost, and whose objects have the names of theirs."""
+"""v1 jobs on the embedded API server: the calls they take and conflicts of names."""
 
 from collections import Counter
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The life of a v1 MPIJob, decision by decision: Life stands for the API server, the kubelet and the user."""
+"""Plans for a v1 MPIJob; API server, kubelet and user are simulated in memory."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""MPIJob as the MPI Operator of 2020 ran it: what its fields mean, and the life of one."""
+"""MPIJobs of the MPI Operator of 2020: their fields and their plans."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The pods of v1 MPIJobs: the worked example of the contract, and the rules that it does not show."""
+"""The pods of v1 MPIJobs: the worked example of the contract and further rules."""
 
 from typing import Any
 

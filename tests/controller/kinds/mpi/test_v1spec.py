@@ -1,4 +1,4 @@
-"""What the spec of a v1 MPIJob says, and what is wrong with it."""
+"""Parsing and validation of the spec of a v1 MPIJob."""
 
 from typing import Any
 

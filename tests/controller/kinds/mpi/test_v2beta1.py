@@ -1,4 +1,4 @@
-"""What belongs to a v2beta1 job: names, lists of hosts, pods, and the words of mpi-operator. The strings are the contract's."""
+"""Children of a v2beta1 job: names, host lists and pods. The strings are those of the contract."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Whole v2beta1 jobs against the embedded API server and its controller of batch Jobs: which calls they cost, and what goes wrong."""
+"""v2beta1 jobs on the embedded API server with its controller of batch Jobs: calls and failures."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""What is said of a job's flavor: contradictions, fields without effect, launchers of another form, and its mark."""
+"""Warnings about a job's flavor: contradictions, fields without effect and launchers of another flavor."""
 
 import json
 from typing import Any

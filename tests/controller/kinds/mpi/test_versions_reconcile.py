@@ -1,4 +1,4 @@
-"""Jobs of any version before the whole controller: what it says of their flavor, what it marks, and what it stores anew."""
+"""Jobs of every version with the whole controller: warnings, annotations and storage migration."""
 
 import asyncio
 import copy

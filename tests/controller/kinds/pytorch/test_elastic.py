@@ -1,4 +1,4 @@
-"""Elastic PyTorchJobs: the rules that the worked examples of the contract do not show."""
+"""Elastic PyTorchJobs: rules that the worked examples of the contract do not show."""
 
 from typing import Any
 

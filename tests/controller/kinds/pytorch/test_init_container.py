@@ -1,4 +1,4 @@
-"""What runs before a pod's containers until a name resolves."""
+"""The init container that waits until a name resolves."""
 
 import pytest
 

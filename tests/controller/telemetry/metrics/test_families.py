@@ -1,4 +1,4 @@
-"""The table of all metrics: its own rules, and the names that dashboards of the originals query."""
+"""The table of all metrics: its rules, and the names that dashboards of the originals query."""
 
 import re
 

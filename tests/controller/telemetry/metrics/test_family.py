@@ -1,4 +1,4 @@
-"""A line of the table: what follows from its name, and what the library makes of it."""
+"""A metric family: its unit and the metric that it builds."""
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest

@@ -1,4 +1,4 @@
-"""The metrics of mpi-operator: what counts there, and which launchers have a series."""
+"""The metrics of mpi-operator: counters of jobs and series of launchers."""
 
 import pytest
 from prometheus_client import CollectorRegistry

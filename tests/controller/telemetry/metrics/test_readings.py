@@ -1,4 +1,4 @@
-"""Figures that are kept elsewhere: read at each scrape, and of the type that the table says."""
+"""Values from elsewhere are read at each scrape and have the type of the table."""
 
 from prometheus_client import CollectorRegistry, generate_latest
 

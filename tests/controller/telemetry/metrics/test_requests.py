@@ -1,4 +1,4 @@
-"""What the client tells, as the series of one API server."""
+"""The metrics of the API client."""
 
 import pytest
 from prometheus_client import CollectorRegistry

@@ -1,4 +1,4 @@
-"""What dashboards find: all of the table and nothing else, and figures that follow what they tell of."""
+"""The exposed metrics: exactly those of the table, with current values."""
 
 import asyncio
 import sys
