@@ -146,7 +146,7 @@ class JobKind(Protocol[J]):
         """Annotations that the job must have when it is another controller's, who may copy no more than these; asked likewise."""
         ...
 
-    def while_idle(self, job: J) -> Iterable[Child]:
+    def while_idle(self, job: J, /) -> Iterable[Child]:
         """Which of the job's children that decisions do not read are kept, and how, while it is suspended, once it has finished, and while it is deleted."""
         ...
 
@@ -182,11 +182,11 @@ class Replicas(JobKind[J], Protocol):
         """Whether a gang is warned of another scheduler, too, where no template names that of gangs."""
         ...
 
-    def may_make(self, job: J, role: Role, snapshot: Snapshot, options: Options) -> bool:
+    def may_make(self, job: J, role: Role, snapshot: Snapshot, options: Options, /) -> bool:
         """Whether the pods of a role may be made already, as far as the kind knows."""
         ...
 
-    def later(self, job: J, snapshot: Snapshot, options: Options) -> Collection[str]:
+    def later(self, job: J, snapshot: Snapshot, options: Options, /) -> Collection[str]:
         """The roles that have no pods because those of the others are not up; a gang is without them meanwhile."""
         ...
 
@@ -194,14 +194,14 @@ class Replicas(JobKind[J], Protocol):
         """Children that belong to the job as a whole. Decisions read none of them; they go before the pods."""
         ...
 
-    def due_in(self, job: J, snapshot: Snapshot, now: datetime, options: Options) -> float | None:
+    def due_in(self, job: J, snapshot: Snapshot, now: datetime, options: Options, /) -> float | None:
         """Seconds until those or the next say something else though nothing happens, None if they do not."""
         ...
 
-    def waits_for(self, job: J, snapshot: Snapshot, now: datetime, options: Options) -> str:
+    def waits_for(self, job: J, snapshot: Snapshot, now: datetime, options: Options, /) -> str:
         """What the pods that may not be made yet have been waiting for, and that for long, or why pods do not start; empty if nothing."""
         ...
 
-    def counted(self, counts: Mapping[str, Counts]) -> Mapping[str, Counts]:
+    def counted(self, counts: Mapping[str, Counts], /) -> Mapping[str, Counts]:
         """The counts as the kind's status has them."""
         ...

@@ -57,23 +57,23 @@ class KindDefaults:
     def required_annotations(self, job: Any) -> Mapping[str, str]:
         return {}
 
-    def while_idle(self, job: Any) -> Iterable[Child]:
+    def while_idle(self, job: Any, /) -> Iterable[Child]:
         return ()
 
-    def may_make(self, job: Any, role: Role, snapshot: Snapshot, options: Options) -> bool:
+    def may_make(self, job: Any, role: Role, snapshot: Snapshot, options: Options, /) -> bool:
         return True
 
-    def later(self, job: Any, snapshot: Snapshot, options: Options) -> Collection[str]:
+    def later(self, job: Any, snapshot: Snapshot, options: Options, /) -> Collection[str]:
         return ()
 
     def extras(self, job: Any, snapshot: Snapshot, now: datetime, options: Options, /) -> Iterable[Child]:
         return ()
 
-    def due_in(self, job: Any, snapshot: Snapshot, now: datetime, options: Options) -> float | None:
+    def due_in(self, job: Any, snapshot: Snapshot, now: datetime, options: Options, /) -> float | None:
         return None
 
-    def waits_for(self, job: Any, snapshot: Snapshot, now: datetime, options: Options) -> str:
+    def waits_for(self, job: Any, snapshot: Snapshot, now: datetime, options: Options, /) -> str:
         return ""
 
-    def counted(self, counts: Mapping[str, Counts]) -> Mapping[str, Counts]:
+    def counted(self, counts: Mapping[str, Counts], /) -> Mapping[str, Counts]:
         return counts

@@ -4,7 +4,8 @@
     launcher_flavor       the flavors whose launcher is a batch Job: ``launcher_flavor_spec`` holds what differs between them,
                           ``launcher_sync`` the decisions, ``launcher_job`` the Job, ``status_builder`` conditions and events
     v2beta1               starts ranks by ssh: ``sshpods``, ``variables``, ``keys``, ``checks``
-    v1                    starts ranks by ``kubectl exec`` from a launcher pod: ``v1spec``, ``v1pods``, ``kubexec``, ``execpods``, ``rbac``
+    v1                    starts ranks by ``kubectl exec`` from a launcher pod (``launcher_pod_flavor``): ``v1spec``, ``v1pods``, ``kubexec``,
+                          ``execpods``, ``rbac``
     v1alpha2              does the same from a launcher Job
     version_warnings      warnings about a job's flavor
 

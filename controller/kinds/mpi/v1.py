@@ -12,11 +12,9 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from typing_extensions import override
-
 from api.children import Owned, Pod
 from api.job import RestartPolicy
-from api.meta import CONFIG_MAPS, PODS
+from api.meta import PODS
 from api.mpijob import MPIJob
 from controller.domain import (
     Child,
@@ -31,8 +29,9 @@ from controller.domain import (
     WriteMode,
     name_check,
 )
-from controller.kind import KindDefaults, Options, Place, Roles
+from controller.kind import Options, Place, Roles
 from controller.kinds.mpi import hosts, kubexec, rbac, v1spec
+from controller.kinds.mpi.launcher_pod_flavor import LauncherPodFlavor
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, slots, worker_index, worker_name
 from controller.kinds.mpi.v1pods import CONTROLLER, OWNER, launcher_body, worker_body
 from controller.policy import gang
@@ -52,150 +51,152 @@ def _name_conflict(kind: str, name: str) -> Event:
     return Event(Severity.WARNING, "ErrResourceExists", text)
 
 
-class V1Kind(KindDefaults):
-    """The kind of v1 MPIJobs."""
+def normal(job: MPIJob) -> MPIJob:
+    spec = job.spec.model_copy(update={"run_policy": v1spec.run_policy(job)})
+    return job.model_copy(update={"spec": spec})
 
-    resource = OWNER
-    model = MPIJob
-    framework = "mpi"
-    controller_name = CONTROLLER
-    children = (PODS, CONFIG_MAPS)
-    event_messages = EventMessages(done=_write_event, taken=_name_conflict, lacks=rbac.missing_rights_event)
-    settings_word = "Setted"
-    warns_of_unnamed_scheduler = True
-    """Source: training-operator 1.9, pkg/common/util/scheduler.go, IsGangSchedulerSet."""
 
-    @override
-    def normal(self, job: MPIJob) -> MPIJob:
-        spec = job.spec.model_copy(update={"run_policy": v1spec.run_policy(job)})
-        return job.model_copy(update={"spec": spec})
+def place(job: str, row: Owned) -> Place | None:
+    """Match by name alone: the index label of a launcher may come from the user."""
+    if row.name == f"{job}-launcher":
+        return LAUNCHER.lower(), 0
+    index = worker_index(job, row.name)
+    return None if index is None else (WORKER.lower(), index)
 
-    def place(self, job: str, row: Owned) -> Place | None:
-        """Match by name alone: the index label of a launcher may come from the user."""
-        if row.name == f"{job}-launcher":
-            return LAUNCHER.lower(), 0
-        index = worker_index(job, row.name)
-        return None if index is None else (WORKER.lower(), index)
 
-    def roles(self, job: MPIJob) -> Roles:
-        return v1spec.roles(job)
+def problems(job: MPIJob, options: Options) -> Sequence[Problem]:
+    return list(v1spec.problems(job, options))
 
-    def problems(self, job: MPIJob, options: Options) -> Sequence[Problem]:
-        return list(v1spec.problems(job, options))
 
-    def wanted(self, job: MPIJob, roles: Roles, options: Options) -> Iterator[tuple[Role, int, Child]]:
-        for index in range(v1spec.workers(roles)):
-            name = worker_name(job, index)
-            yield roles[WORKER], index, Child(PODS, name, partial(worker_body, job, roles, index))
-        name = launcher_name(job)
-        yield roles[LAUNCHER], 0, Child(PODS, name, partial(launcher_body, job, roles, options))
+def wanted(job: MPIJob, roles: Roles, options: Options) -> Iterator[tuple[Role, int, Child]]:
+    for index in range(v1spec.workers(roles)):
+        name = worker_name(job, index)
+        yield roles[WORKER], index, Child(PODS, name, partial(worker_body, job, roles, index))
+    name = launcher_name(job)
+    yield roles[LAUNCHER], 0, Child(PODS, name, partial(launcher_body, job, roles, options))
 
-    @override
-    def may_make(self, job: MPIJob, role: Role, snapshot: Snapshot, options: Options) -> bool:
-        """Return whether pods of the role can be created. The launcher needs all workers to exist, or to be ready if it waits for them."""
-        if role.name == WORKER:
-            return True
-        workers = self._workers(job, snapshot)
-        if hosts.should_wait_for_workers(job, options):
-            workers = hosts.ready_workers(workers)
-        return len(workers) == v1spec.workers(self.roles(job))
 
-    @override
-    def later(self, job: MPIJob, snapshot: Snapshot, options: Options) -> Collection[str]:
-        has_launcher = any(pod.role == LAUNCHER.lower() for pod in snapshot.pods)
-        return () if has_launcher or not hosts.should_wait_for_workers(job, options) else (LAUNCHER,)
+def may_make(job: MPIJob, role: Role, snapshot: Snapshot, options: Options) -> bool:
+    """Return whether pods of the role can be created. The launcher needs all workers to exist, or to be ready if it waits for them."""
+    if role.name == WORKER:
+        return True
+    workers = _workers(job, snapshot)
+    if hosts.should_wait_for_workers(job, options):
+        workers = hosts.ready_workers(workers)
+    return len(workers) == v1spec.workers(v1spec.roles(job))
 
-    @override
-    def extras(self, job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> Iterable[Child]:
-        """Return the support objects of the launcher; none while the gang waits to be admitted."""
-        if gang.is_waiting(options.gang_scheduler, snapshot):
-            return
-        roles = self.roles(job)
-        launcher, desired, own = roles[LAUNCHER], v1spec.workers(roles), self._workers(job, snapshot)
-        yield rbac.account(OWNER, job, launcher)
-        order = tuple(hosts.worker_order(own, desired, snapshot.places))
-        advertised = {
-            pod.index for pod in hosts.advertised_workers(own, desired, now, hosts.running_since(job))
-        }
-        running = tuple(index for index in order if index in advertised)
-        data = partial(v1spec.data, job, launcher, order, running)
-        version = hash((order, running, slots(job), kubexec.has_gpus(launcher), job.spec.main_container))
-        yield kubexec.config_map(OWNER, job, data, str(version))
-        has_launcher = any(pod.role == LAUNCHER.lower() for pod in snapshot.pods)
-        granted = [pod.name for pod in own] if has_launcher or len(own) == desired else []
-        yield rbac.role(OWNER, job, granted)
-        yield rbac.binding(OWNER, job, rbac.account_name(job, launcher))
-        if desired and not snapshot.pods:
-            # All other names are checked by now. Check this one before the workers are created.
-            yield name_check(PODS, launcher_name(job))
 
-    @override
-    def due_in(self, job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> float | None:
-        desired, own = v1spec.workers(self.roles(job)), self._workers(job, snapshot)
-        more_in = hosts.seconds_until_more(own, desired, now, hosts.running_since(job))
-        late_in = hosts.seconds_until_late(job.status, now) if self._missing(job, snapshot, options) else 0
-        return min((delay for delay in (more_in, late_in) if delay and delay > 0), default=more_in)
+def later(job: MPIJob, snapshot: Snapshot, options: Options) -> Collection[str]:
+    has_launcher = any(pod.role == LAUNCHER.lower() for pod in snapshot.pods)
+    return () if has_launcher or not hosts.should_wait_for_workers(job, options) else (LAUNCHER,)
 
-    @override
-    def waits_for(self, job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> str:
-        """Describe the missing workers and the pods whose init containers fail."""
-        missing = (
-            self._missing(job, snapshot, options) if hosts.seconds_until_late(job.status, now) <= 0 else ""
+
+def extras(job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> Iterable[Child]:
+    """Return the support objects of the launcher; none while the gang waits to be admitted."""
+    if gang.is_waiting(options.gang_scheduler, snapshot):
+        return
+    roles = v1spec.roles(job)
+    launcher, desired, own = roles[LAUNCHER], v1spec.workers(roles), _workers(job, snapshot)
+    yield rbac.account(OWNER, job, launcher)
+    order = tuple(hosts.worker_order(own, desired, snapshot.places))
+    advertised = {pod.index for pod in hosts.advertised_workers(own, desired, now, hosts.running_since(job))}
+    running = tuple(index for index in order if index in advertised)
+    data = partial(v1spec.data, job, launcher, order, running)
+    version = hash((order, running, slots(job), kubexec.has_gpus(launcher), job.spec.main_container))
+    yield kubexec.config_map(OWNER, job, data, str(version))
+    has_launcher = any(pod.role == LAUNCHER.lower() for pod in snapshot.pods)
+    granted = [pod.name for pod in own] if has_launcher or len(own) == desired else []
+    yield rbac.role(OWNER, job, granted)
+    yield rbac.binding(OWNER, job, rbac.account_name(job, launcher))
+    if desired and not snapshot.pods:
+        # All other names are checked by now. Check this one before the workers are created.
+        yield name_check(PODS, launcher_name(job))
+
+
+def due_in(job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> float | None:
+    desired, own = v1spec.workers(v1spec.roles(job)), _workers(job, snapshot)
+    more_in = hosts.seconds_until_more(own, desired, now, hosts.running_since(job))
+    late_in = hosts.seconds_until_late(job.status, now) if _missing(job, snapshot, options) else 0
+    return min((delay for delay in (more_in, late_in) if delay and delay > 0), default=more_in)
+
+
+def waits_for(job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> str:
+    """Describe the missing workers and the pods whose init containers fail."""
+    missing = _missing(job, snapshot, options) if hosts.seconds_until_late(job.status, now) <= 0 else ""
+    return f"{missing} {hosts.init_failures_message(snapshot.pods)}".strip()
+
+
+def _missing(job: MPIJob, snapshot: Snapshot, options: Options) -> str:
+    """Name the workers that the launcher waits for; empty if it waits for none."""
+    if not later(job, snapshot, options):
+        return ""
+    up = {pod.index for pod in hosts.ready_workers(_workers(job, snapshot))}
+    return hosts.missing_workers_message(job, up, v1spec.workers(v1spec.roles(job)))
+
+
+def while_idle(job: MPIJob) -> Iterable[Child]:
+    """Revoke the Role's rules: foreign pods may get the workers' names after these are deleted."""
+    return (rbac.role(OWNER, job, [], WriteMode.UPDATE_IF_PRESENT),)
+
+
+def counted(counts: Mapping[str, Counts]) -> Mapping[str, Counts]:
+    """Count terminating pods as active. Workers do not count after the launcher has finished."""
+    adjusted = {
+        name: replace(
+            count, active=count.active + count.leaving, failed=count.failed - count.leaving, leaving=0
         )
-        return f"{missing} {hosts.init_failures_message(snapshot.pods)}".strip()
+        for name, count in counts.items()
+    }
+    launcher = adjusted.get(LAUNCHER, Counts())
+    over = launcher.succeeded or launcher.failed
+    return {name: count if name == LAUNCHER or not over else Counts() for name, count in adjusted.items()}
 
-    def _missing(self, job: MPIJob, snapshot: Snapshot, options: Options) -> str:
-        """Name the workers that the launcher waits for; empty if it waits for none."""
-        if not self.later(job, snapshot, options):
-            return ""
-        up = {pod.index for pod in hosts.ready_workers(self._workers(job, snapshot))}
-        return hosts.missing_workers_message(job, up, v1spec.workers(self.roles(job)))
 
-    @override
-    def while_idle(self, job: MPIJob) -> Iterable[Child]:
-        """Revoke the Role's rules: foreign pods may get the workers' names after these are deleted."""
-        return (rbac.role(OWNER, job, [], WriteMode.UPDATE_IF_PRESENT),)
+def completion_rule(job: MPIJob, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
+    """Return the verdict: the launcher decides, and a failed pod fails the job unless its policy is ExitCode.
 
-    @override
-    def counted(self, counts: Mapping[str, Counts]) -> Mapping[str, Counts]:
-        """Count terminating pods as active. Workers do not count after the launcher has finished."""
-        adjusted = {
-            name: replace(
-                count, active=count.active + count.leaving, failed=count.failed - count.leaving, leaving=0
+    Differs: the original iterates the roles in random order, so that a failed worker may override a launcher that succeeded. See
+    docs/decisions/0020-mpijob-v1.md.
+    """
+    name = job.metadata.name
+    launcher = counts.get(LAUNCHER, Counts())
+    if launcher.succeeded:
+        return Verdict(succeeded=f"MPIJob {name} is successfully completed.")
+    failed = restarting = ""
+    for role in roles.values():
+        lost = counts[role.name].failed
+        if lost and role.restart_policy == RestartPolicy.EXIT_CODE:
+            restarting = (
+                restarting or f"MPIJob {name} is restarting because {lost} {role.name} replica(s) failed."
             )
-            for name, count in counts.items()
-        }
-        launcher = adjusted.get(LAUNCHER, Counts())
-        over = launcher.succeeded or launcher.failed
-        return {name: count if name == LAUNCHER or not over else Counts() for name, count in adjusted.items()}
-
-    def completion_rule(self, job: MPIJob, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
-        """Return the verdict: the launcher decides, and a failed pod fails the job unless its policy is ExitCode.
-
-        Differs: the original iterates the roles in random order, so that a failed worker may override a launcher that succeeded. See
-        docs/decisions/0020-mpijob-v1.md.
-        """
-        name = job.metadata.name
-        launcher = counts.get(LAUNCHER, Counts())
-        if launcher.succeeded:
-            return Verdict(succeeded=f"MPIJob {name} is successfully completed.")
-        failed = restarting = ""
-        for role in roles.values():
-            lost = counts[role.name].failed
-            if lost and role.restart_policy == RestartPolicy.EXIT_CODE:
-                restarting = (
-                    restarting or f"MPIJob {name} is restarting because {lost} {role.name} replica(s) failed."
-                )
-            elif lost:
-                failed = failed or f"MPIJob {name} is failed because {lost} {role.name} replica(s) failed."
-        running = f"MPIJob {name} is running." if launcher.active else ""
-        return Verdict(running, failed=failed, restarting=restarting, reason="MPIJobFailed")
-
-    def _workers(self, job: MPIJob, snapshot: Snapshot) -> list[Pod]:
-        """Return the workers that the job owns and whose index is in range, sorted by index."""
-        desired = v1spec.workers(self.roles(job))
-        found = (pod for pod in snapshot.pods if pod.role == WORKER.lower() and pod.index < desired)
-        return sorted(found, key=lambda pod: pod.index)
+        elif lost:
+            failed = failed or f"MPIJob {name} is failed because {lost} {role.name} replica(s) failed."
+    running = f"MPIJob {name} is running." if launcher.active else ""
+    return Verdict(running, failed=failed, restarting=restarting, reason="MPIJobFailed")
 
 
-V1: Final = V1Kind()
+def _workers(job: MPIJob, snapshot: Snapshot) -> list[Pod]:
+    """Return the workers that the job owns and whose index is in range, sorted by index."""
+    desired = v1spec.workers(v1spec.roles(job))
+    found = (pod for pod in snapshot.pods if pod.role == WORKER.lower() and pod.index < desired)
+    return sorted(found, key=lambda pod: pod.index)
+
+
+V1: Final = LauncherPodFlavor(
+    resource=OWNER,
+    controller_name=CONTROLLER,
+    event_messages=EventMessages(done=_write_event, taken=_name_conflict, lacks=rbac.missing_rights_event),
+    roles=v1spec.roles,
+    problems=problems,
+    wanted=wanted,
+    completion_rule=completion_rule,
+    place=place,
+    normal=normal,
+    may_make=may_make,
+    later=later,
+    extras=extras,
+    due_in=due_in,
+    waits_for=waits_for,
+    while_idle=while_idle,
+    counted=counted,
+)
