@@ -311,7 +311,8 @@ def _with_condition(
         "reason": reason,
         "message": message,
     }
-    conditions, old = list(status.get("conditions") or ()), _condition(status, kind)
+    conditions: list[Mapping[str, Any]] = list(status.get("conditions") or ())
+    old = _condition(status, kind)
     if old is None:
         conditions.append(made)
     elif (old["status"], old["reason"]) != (value, reason):
