@@ -88,26 +88,26 @@ LONG = "a" * 64
         pytest.param({"model": Job}, "model Job: JobSpec has no replica specs", id="a model without roles"),
     ],
 )
-def test_a_definition_that_cannot_work_is_refused(changes: dict[str, Any], sentence: str) -> None:
+def test_an_invalid_definition_is_rejected(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidKind, match=sentence):
         replace(XGBOOST, **changes)
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
-    with pytest.raises(InvalidKind) as refusal:
+def test_all_problems_are_reported_at_once() -> None:
+    with pytest.raises(InvalidKind) as caught:
         replace(XGBOOST, port=0, leader="Chief")
 
-    assert str(refusal.value).count(";") == 1
+    assert str(caught.value).count(";") == 1
 
 
-def test_a_kind_in_which_no_role_ends_a_job_is_refused() -> None:
+def test_a_kind_without_a_role_that_ends_a_job_is_rejected() -> None:
     with pytest.raises(
         InvalidKind, match="no role ends a job: name a leader, add a role Worker, or give a completion_rule"
     ):
         replace(JAX, role_names=("Trainer",), scalable=False, completion_rule=UNSET)
 
 
-def test_a_flavor_with_an_invalid_label_is_refused() -> None:
+def test_a_flavor_with_an_invalid_label_is_rejected() -> None:
     with pytest.raises(InvalidKind, match="MPIJob: controller_name 'mpi operator' must be a label value"):
         replace(V2BETA1, controller_name="mpi operator")
 
@@ -121,13 +121,13 @@ def members(protocol: type) -> set[str]:
     return {name for base in protocol.__mro__ for name in vars(base) if not name.startswith("_")}
 
 
-def test_a_kind_has_to_provide_ten_members_at_most() -> None:
+def test_a_kind_must_provide_ten_members_at_most() -> None:
     required = members(Replicas) - members(KindDefaults)
 
     assert len(members(JobKind) - members(KindDefaults)) <= len(required) <= 10
 
 
-def test_every_kind_takes_its_defaults_from_one_place() -> None:
+def test_every_kind_takes_its_defaults_from_kind_defaults() -> None:
     variants = [variant for kind in ALL for variant in (kind, *kind.variants)]
 
     assert all(isinstance(kind, KindDefaults) for kind in variants)

@@ -14,7 +14,7 @@ class RelayOptions(KindOptions):
     loaded: str = ""
 
 
-def test_options_that_nobody_sets_have_their_defaults() -> None:
+def test_unset_options_have_their_defaults() -> None:
     assert Options().of(RelayOptions) == RelayOptions()
     assert Options(of_kinds=(RelayOptions("busybox"),)).of(RelayOptions).head_image == "busybox"
 

@@ -25,23 +25,23 @@ from controller.kube.errors import Invalid
 from rallypoint.testing.harness import Harness, start_harness
 from rallypoint.testing.manifests import build
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[2]
+FOLDER = Path(__file__).parent
+ROOT = FOLDER.parents[2]
 COPIED = ("api", "controller", "deploy", "examples", "manifests", "tools", "tests/controller/kinds")
 PAGE = ROOT / "docs" / "how-to" / "add-a-kind.md"
 CHANGE = " (change)"
-"""What follows the path of a file that is there already."""
+"""The suffix of the path of an existing file."""
 FILES = ("pyproject.toml", "tests/conftest.py")
 RALLYPOINT = ("-c", "import sys; from rallypoint.cli import main; sys.exit(main())")
 RELAYS = Resource("kubeflow.org", "v1", "RelayJob", "relayjobs")
 WORKERS = "spec.relayReplicaSpecs.Worker"
 SECONDS = 60.0
-"""Longest that the copy may take to answer."""
+"""The timeout of the copy's responses."""
 
 
 @pytest.fixture(scope="module")
 def product(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the product with that kind, and with what ``make deploy`` makes of it."""
+    """A copy of the product with the new kind and the output of ``make deploy``."""
     copy = tmp_path_factory.mktemp("product")
     for folder in COPIED:
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -75,7 +75,7 @@ def add_kind(copy: Path) -> None:
 
 
 def change(file: Path, content: str) -> None:
-    """Add the imports; put the other lines in the place of those that begin alike and are what the page says but for the new name."""
+    """Add the imports; replace each other line that differs from the page only by the new name."""
     text = file.read_text()
     for line in filter(None, content.splitlines()):
         if line.startswith("from "):
@@ -88,7 +88,7 @@ def change(file: Path, content: str) -> None:
 
 
 def commands() -> list[list[str]]:
-    """The arguments for Python of the page's commands."""
+    """Return the arguments for Python of the page's commands."""
     (block,) = blocks("sh")
     programs = {".venv/bin/python": (), ".venv/bin/rallypoint": RALLYPOINT}
     words = [line.split() for line in block.splitlines()]
@@ -108,15 +108,15 @@ def call(copy: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_the_laws_hold(product: Path) -> None:
-    _, _, laws, _ = commands()
-    told = call(product, *laws, "-q", "-p", "no:cacheprovider")
+def test_the_properties_of_every_kind_hold(product: Path) -> None:
+    _, _, property_tests, _ = commands()
+    output = call(product, *property_tests, "-q", "-p", "no:cacheprovider")
 
-    (passed,) = re.findall(r"(\d+) passed", told)
+    (passed,) = re.findall(r"(\d+) passed", output)
     assert int(passed) >= 12
 
 
-def test_a_definition_that_cannot_work_is_refused_with_the_sentence_of_the_page(
+def test_an_invalid_definition_is_rejected_with_the_message_of_the_page(
     product: Path, tmp_path: Path
 ) -> None:
     copy = tmp_path / "wrong"
@@ -132,18 +132,18 @@ def test_a_definition_that_cannot_work_is_refused_with_the_sentence_of_the_page(
     assert done.stderr.endswith(sentence)
 
 
-def test_the_engine_of_the_copy_is_that_of_the_product(product: Path) -> None:
+def test_the_engine_of_the_copy_is_unchanged(product: Path) -> None:
     for engine in ("reconcile", "policy", "runtime", "kind"):
         for path in (ROOT / "controller" / engine).glob("*.py"):
             assert (product / path.relative_to(ROOT)).read_bytes() == path.read_bytes()
 
 
-def test_it_is_in_what_is_installed(product: Path) -> None:
+def test_the_kind_is_in_the_manifests(product: Path) -> None:
     documents = build(product / "manifests" / "overlays" / "standalone")
     shipped = list(
         yaml.load_all((product / "deploy" / "standalone.yaml").read_text(), Loader=yaml.CSafeLoader)
     )
-    (role,) = (one for one in documents if one["kind"] == "ClusterRole")
+    (role,) = (manifest for manifest in documents if manifest["kind"] == "ClusterRole")
     granted = {
         (resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]
     }
@@ -156,7 +156,7 @@ def test_it_is_in_what_is_installed(product: Path) -> None:
     for users in (edit, view):
         assert "relayjobs, " in users
         assert "relayjobs/status, " in users
-    assert "relayjobs.kubeflow.org" in {one["metadata"]["name"] for one in documents}
+    assert "relayjobs.kubeflow.org" in {manifest["metadata"]["name"] for manifest in documents}
     assert {
         (what.replace("pytorch", "relay"), verb) for what, verb in granted if "pytorch" in what
     } <= granted
@@ -180,18 +180,18 @@ def relay(product: Path) -> Any:
         pytest.param({"template": {"spec": {}}}, f"{WORKERS}.template.spec.containers", id="no containers"),
     ],
 )
-async def test_an_api_server_checks_it(product: Path, worker: dict[str, Any], field: str) -> None:
+async def test_the_api_server_validates_the_kind(product: Path, worker: dict[str, Any], field: str) -> None:
     job = relay(product)
     job["spec"]["relayReplicaSpecs"]["Worker"] |= worker
     async with start_harness(crds=()) as on:
         await on.define([definition(product)])
-        with pytest.raises(Invalid) as refusal:
+        with pytest.raises(Invalid) as caught:
             await on.create(RELAYS, job)
 
-    assert field in {field for field, _ in refusal.value.causes}
+    assert field in {field for field, _ in caught.value.causes}
 
 
-async def test_an_api_server_fills_in_defaults_and_drops_what_it_does_not_know(product: Path) -> None:
+async def test_the_api_server_sets_defaults_and_drops_unknown_fields(product: Path) -> None:
     job = relay(product)
     job["spec"]["lapps"] = 3
     async with start_harness(crds=()) as on:
@@ -239,21 +239,21 @@ async def until(text: str, port: int) -> str:
         while True:
             with contextlib.suppress(aiohttp.ClientConnectionError):
                 async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
-                    told = await answer.text()
-                if text in told:
-                    return told
+                    metrics = await answer.text()
+                if text in metrics:
+                    return metrics
             await asyncio.sleep(0.1)
 
 
 @pytest.mark.looptime(False)
-async def test_a_controller_runs_it_and_counts_it(
+async def test_the_controller_runs_and_counts_the_kind(
     product: Path, tmp_path: Path, unused_tcp_port: int
 ) -> None:
     async with start_harness(crds=()) as on:
         await on.define([definition(product)])
         async with running_controller(product, on.connection, tmp_path, unused_tcp_port):
             await on.create(RELAYS, relay(product))
-            told = await until(
+            metrics = await until(
                 'training_operator_jobs_created_total{framework="relay",job_namespace="default"} 1',
                 unused_tcp_port,
             )
@@ -261,7 +261,9 @@ async def test_a_controller_runs_it_and_counts_it(
                 'controller_runtime_reconcile_total{controller="relayjob-controller",result="success"}',
                 unused_tcp_port,
             )
-            assert 'workqueue_adds_total{controller="relayjob-controller",name="relayjob-controller"}' in told
+            assert (
+                'workqueue_adds_total{controller="relayjob-controller",name="relayjob-controller"}' in metrics
+            )
             pods = await settled(on)
     assert pods == ["relay-head-0", "relay-worker-0", "relay-worker-1"]
 
@@ -276,17 +278,17 @@ async def settled(on: Harness) -> list[str]:
             await asyncio.sleep(0.05)
 
 
-def test_it_runs_on_this_machine(product: Path, tmp_path: Path) -> None:
+def test_the_kind_runs_in_local_mode(product: Path, tmp_path: Path) -> None:
     *_, run = commands()
     done = python(product, *run, "--run-dir", str(tmp_path))
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "RelayJob default/relay: Succeeded" in done.stdout
-    for place in ("head 0", "worker 0", "worker 1"):
-        assert re.search(rf"{place} of 3, 4 laps, from \S+:\d+\n", done.stdout)
+    for replica in ("head 0", "worker 0", "worker 1"):
+        assert re.search(rf"{replica} of 3, 4 laps, from \S+:\d+\n", done.stdout)
 
 
-def test_on_this_machine_it_is_checked_before_it_runs(product: Path, tmp_path: Path) -> None:
+def test_local_mode_validates_the_kind_before_it_runs(product: Path, tmp_path: Path) -> None:
     job = relay(product)
     job["spec"]["relayReplicaSpecs"]["Worker"]["replicas"] = "two"
     (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(job))

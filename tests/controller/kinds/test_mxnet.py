@@ -106,7 +106,7 @@ def test_servers_carry_the_role_master(role: str) -> None:
         ),
     ],
 )
-def test_what_no_role_can_end_is_refused(roles: dict[str, Any], expected: list[str]) -> None:
+def test_a_job_without_a_role_that_ends_it_is_rejected(roles: dict[str, Any], expected: list[str]) -> None:
     assert problems(**roles) == expected
 
 
@@ -143,7 +143,7 @@ TUNE: dict[str, Any] = {"TunerTracker": {}, "TunerServer": {}, "Tuner": {"replic
         ),
     ],
 )
-def test_who_decides(roles: dict[str, Any], counts: dict[str, Counts], expected: str) -> None:
+def test_roles_decide_the_verdict(roles: dict[str, Any], counts: dict[str, Counts], expected: str) -> None:
     running, succeeded, _, _ = verdict(counts, **roles)
 
     assert ("running" if running else "succeeded" if succeeded else "") == expected

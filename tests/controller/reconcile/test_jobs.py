@@ -242,7 +242,7 @@ def test_an_invalid_spec_still_yields_managed_by_and_suspend() -> None:
     assert (job.spec.policy.suspend, job.spec.policy.managed_by) == (True, "kueue")
 
 
-def test_string_fields_of_an_invalid_spec_are_kept() -> None:
+def test_string_fields_of_an_invalid_spec_are_preserved() -> None:
     """Some kinds choose their behavior by such a field."""
     job, problems = parsed(spec={"flavor": "x", "nprocPerNode": "4", "elasticPolicy": "none"})
 
