@@ -7,7 +7,6 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from statistics import median
-from typing import Any
 
 import orjson
 from rich.console import Console
@@ -16,6 +15,7 @@ from api.meta import EVENTS, PODS
 from api.v1.pytorchjob import RESOURCE
 from bench import record
 from bench.controlplane.observer import Observer
+from bench.controlplane.scenario import Jobs, container_status, manifest
 from bench.figures import table
 from bench.subparsers import Subparsers
 from controller.crds import all_crds
@@ -37,9 +37,9 @@ STARTUP_TIMEOUT_SECONDS, SETTLE_TIMEOUT_SECONDS = 600.0, 180.0
 STATES = (
     (
         "ErrImagePull",
-        'failed to pull and unpack image "train:none": dial tcp 10.0.{high}.{low}:443: i/o timeout',
+        'failed to pull and unpack image "train:1": dial tcp 10.0.{high}.{low}:443: i/o timeout',
     ),
-    ("ImagePullBackOff", 'Back-off pulling image "train:none"'),
+    ("ImagePullBackOff", 'Back-off pulling image "train:1"'),
 )
 TITLE = "a large job with image errors beside a quiet namespace"
 LABELS = {
@@ -138,21 +138,7 @@ async def _run(plane: ControlPlane, pods: int) -> dict[str, float]:
 
 def job(name: str, pods: int, node: str, *, exits: bool = False) -> bytes:
     """Return a PyTorchJob whose pods have a node; with ``exits`` they succeed as soon as they run."""
-    template = {
-        "metadata": {"annotations": {"rallypoint.testing/exit-code": "0"} if exits else {}},
-        "spec": {"nodeName": node, "containers": [{"name": "pytorch", "image": "train:none"}]},
-    }
-    roles = {"Master": {"replicas": 1, "restartPolicy": "OnFailure", "template": template}}
-    if pods > 1:
-        roles["Worker"] = {"replicas": pods - 1, "restartPolicy": "OnFailure", "template": template}
-    return orjson.dumps(
-        {
-            "apiVersion": RESOURCE.api_version,
-            "kind": RESOURCE.kind,
-            "metadata": {"name": name},
-            "spec": {"pytorchReplicaSpecs": roles},
-        }
-    )
+    return orjson.dumps(manifest(Jobs(1, pods, quick=exits), name, nodes=(node, node)))
 
 
 async def _fail_image_pulls(client: Client) -> None:
@@ -167,21 +153,11 @@ async def _fail_image_pulls(client: Client) -> None:
             while remaining:
                 index, name = remaining.pop()
                 message = text.format(high=index // 250, low=index % 250)
-                body = orjson.dumps({"status": {"containerStatuses": [_waiting(reason, message)]}})
+                waiting = {"waiting": {"reason": reason, "message": message}}
+                body = orjson.dumps({"status": {"containerStatuses": [container_status("pytorch", waiting)]}})
                 await client.patch(PODS, BUSY, name, body, subresource="status")
 
         await asyncio.gather(*(patch() for _ in range(IN_FLIGHT)))
-
-
-def _waiting(reason: str, message: str) -> dict[str, Any]:
-    return {
-        "name": "pytorch",
-        "image": "train:none",
-        "imageID": "",
-        "ready": False,
-        "restartCount": 0,
-        "state": {"waiting": {"reason": reason, "message": message}},
-    }
 
 
 async def _record_arrivals(client: Client, arrivals: dict[str, float]) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
 
@@ -13,7 +12,7 @@ from bench.controlplane.audit import Calls
 from bench.controlplane.event_audit import EventAudit, audit_events
 from bench.controlplane.observer import Observer
 from bench.controlplane.processes import cpu_ms, peak_rss_mib, reset_peak_rss, rss_mib
-from bench.controlplane.scenario import Jobs, manifest
+from bench.controlplane.scenario import Jobs, container_status, manifest
 from bench.controlplane.testbed import NAMESPACE, Testbed
 from bench.figures import percentile
 
@@ -99,15 +98,12 @@ async def _end_leader_pods(testbed: Testbed, scenario: Jobs, names: list[str]) -
     async with asyncio.TaskGroup() as group:
         for name in names:
             job_kind = scenario.job_kind(name)
-            body = _ended(job_kind.container)
+            status = container_status(
+                job_kind.container, {"terminated": {"exitCode": 0, "reason": "Completed"}}
+            )
+            body = orjson.dumps({"status": {"phase": "Succeeded", "containerStatuses": [status]}})
             for pod in job_kind.deciding_pods(name, scenario.replicas, testbed.observer.pods):
                 group.create_task(testbed.client.patch(PODS, NAMESPACE, pod, body, subresource="status"))
-
-
-def _ended(name: str) -> bytes:
-    container: dict[str, Any] = {"name": name, "image": "train:1", "ready": False, "restartCount": 0}
-    container |= {"imageID": "", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
-    return orjson.dumps({"status": {"phase": "Succeeded", "containerStatuses": [container]}})
 
 
 def times(observer: Observer, submitted: Mapping[str, float], ended: float | None) -> dict[str, float]:

@@ -124,18 +124,18 @@ CASES = (
 """The default cases."""
 
 
-def manifest(scenario: Jobs, name: str) -> dict[str, Any]:
+def manifest(scenario: Jobs, name: str, nodes: tuple[str, str] = NODES) -> dict[str, Any]:
     """Return one job. Its leader is bound to the first node, its workers to the second, so that no scheduler is needed."""
     job_kind, annotations = scenario.job_kind(name), EXIT_ANNOTATIONS if scenario.quick else {}
     if job_kind.has_launcher:
-        launcher = _role(job_kind, 1, NODES[0], annotations)
-        roles = {job_kind.leader: launcher, job_kind.worker: _role(job_kind, scenario.replicas, NODES[1], {})}
+        launcher = _role(job_kind, 1, nodes[0], annotations)
+        roles = {job_kind.leader: launcher, job_kind.worker: _role(job_kind, scenario.replicas, nodes[1], {})}
     elif job_kind.leader == job_kind.worker:
-        roles = {job_kind.worker: _role(job_kind, scenario.replicas, NODES[1], annotations)}
+        roles = {job_kind.worker: _role(job_kind, scenario.replicas, nodes[1], annotations)}
     else:
-        roles = {job_kind.leader: _role(job_kind, 1, NODES[0], annotations)}
+        roles = {job_kind.leader: _role(job_kind, 1, nodes[0], annotations)}
         if scenario.replicas > 1:
-            roles[job_kind.worker] = _role(job_kind, scenario.replicas - 1, NODES[1], annotations)
+            roles[job_kind.worker] = _role(job_kind, scenario.replicas - 1, nodes[1], annotations)
     return {
         "apiVersion": job_kind.resource.api_version,
         "kind": job_kind.resource.kind,
@@ -154,3 +154,9 @@ def _role(job_kind: JobKind, replicas: int, node: str, annotations: dict[str, st
             "spec": {"nodeName": node, "containers": [container]},
         },
     }
+
+
+def container_status(container: str, state: dict[str, Any]) -> dict[str, Any]:
+    """Return a status as a kubelet writes it for a container that is not ready."""
+    status = {"name": container, "image": "train:1", "imageID": "", "ready": False, "restartCount": 0}
+    return {**status, "state": state}
