@@ -8,7 +8,7 @@ import orjson
 from api.meta import EVENTS, PODS, Resource
 from api.v1.pytorchjob import RESOURCE
 from controller.kube.client import MERGE_PATCH, Client
-from rallypoint.testing.builders import template
+from rallypoint.testing.builders import pod_status, template
 
 
 class Actors:
@@ -78,27 +78,21 @@ class Actors:
     ) -> None:
         """Set the phase of these pods as the kubelet does; of all pods without names."""
         for name in pods or await self.names(PODS):
-            state = {"terminated": {"exitCode": code or 0}} if code is not None else {"running": {}}
-            container_status = {
-                "name": container,
-                "image": "img",
-                "imageID": "",
-                "ready": False,
-                "restartCount": 0,
-            }
-            status = {"phase": phase, "containerStatuses": [{**container_status, "state": state}]}
-            await self.change(PODS, name, {"status": status}, "status")
+            await self.change(PODS, name, {"status": pod_status(phase, container, code)}, "status")
 
     async def conditions(self, name: str = "train") -> str:
         """Return the job's conditions, such as ``Created T, Running F``."""
-        status = (await self.job(name)).get("status") or {}
-        return ", ".join(
-            f"{condition['type']} {condition['status'][0]}" for condition in status.get("conditions") or ()
-        )
+        return conditions(await self.job(name))
 
     async def events(self, reason: str = "") -> list[str]:
         """Return the messages of the events, of one reason if given; a counted event appears once."""
         return [event["message"] for event in await self.items(EVENTS) if reason in {"", event["reason"]}]
+
+
+def conditions(job: Mapping[str, Any]) -> str:
+    """Return a job's conditions, such as ``Created T, Running F``."""
+    found = (job.get("status") or {}).get("conditions") or ()
+    return ", ".join(f"{condition['type']} {condition['status'][0]}" for condition in found)
 
 
 def _parsed(answer: bytes) -> dict[str, Any]:

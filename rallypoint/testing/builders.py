@@ -109,6 +109,14 @@ def pod(
     return Pod(**{**row, **fields})
 
 
+def pod_status(phase: str, container: str, code: int | None = None, **terminated: Any) -> dict[str, Any]:
+    """Return the status that a kubelet reports of a pod with one container, which has ended with ``code`` if there is one."""
+    ended = {"terminated": {"exitCode": code, **terminated}}
+    status = {"name": container, "image": "img", "imageID": "", "ready": False, "restartCount": 0}
+    state: dict[str, Any] = {"running": {}} if code is None else ended
+    return {"phase": phase, "containerStatuses": [{**status, "state": state}]}
+
+
 def service(role: str = "worker", index: int = 0, *, job: str = "train", **fields: Any) -> Service:
     """Return a Service of that job."""
     name = child_name(job, role, index)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from rallypoint.testing.builders import pod_status
 from rallypoint.testing.controlplane import ControlPlane
 
 
@@ -64,20 +65,7 @@ class Jobs:
 
     def end_pod(self, name: str, phase: str, code: int) -> None:
         """Let a pod's container end, as a kubelet would say it."""
-        ended = {"terminated": {"exitCode": code, "reason": "Completed" if code == 0 else "Error"}}
-        status = {
-            "phase": phase,
-            "containerStatuses": [
-                {
-                    "name": self.container,
-                    "image": "x",
-                    "imageID": "",
-                    "ready": False,
-                    "restartCount": 0,
-                    "state": ended,
-                }
-            ],
-        }
+        status = pod_status(phase, self.container, code, reason="Error" if code else "Completed")
         path = f"/api/v1/namespaces/{self._namespace}/pods/{name}/status"
         self._plane.request("PATCH", path, {"status": status})
 

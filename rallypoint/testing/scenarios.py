@@ -11,7 +11,7 @@ from api.labels import JOB_NAME
 from api.meta import EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS, SERVICES, Resource
 from api.v1.pytorchjob import RESOURCE
 from controller.kube.errors import NotFound
-from rallypoint.testing.actors import Actors
+from rallypoint.testing.actors import Actors, conditions
 from rallypoint.testing.builders import template
 from rallypoint.testing.history import CHILDREN, History
 
@@ -36,7 +36,7 @@ class Outcome:
             key: times for key, times in history.created.items() if key[0] in kinds and _is_of(name, key[1])
         }
         return cls(
-            conditions=_conditions(job),
+            conditions=conditions(job),
             restarts={
                 role: status["restarts"]
                 for role, status in (job.get("status", {}).get("replicaStatuses") or {}).items()
@@ -96,7 +96,7 @@ class ScenarioRunner:
 
     async def wait_for_condition(self, job: str, condition: str) -> None:
         def is_true() -> bool:
-            return condition in _conditions(self._history.now.get((RESOURCE.kind, job), {}))
+            return condition in conditions(self._history.now.get((RESOURCE.kind, job), {}))
 
         await self._history.until(f"{job}: {condition}", is_true)
 
@@ -160,12 +160,6 @@ class ScenarioRunner:
             for (kind, name), obj in self._history.now.items()
             if kind == resource.kind and obj["metadata"].get("labels", {}).get(JOB_NAME) == job
         }
-
-
-def _conditions(job: Mapping[str, Any]) -> str:
-    """Return the conditions, such as ``Created T, Running F``."""
-    found = (job.get("status") or {}).get("conditions") or ()
-    return ", ".join(f"{condition['type']} {condition['status'][0]}" for condition in found)
 
 
 def _is_going(pod: Mapping[str, Any]) -> bool:

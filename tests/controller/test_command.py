@@ -192,7 +192,7 @@ async def running(
     path, address = folder / "kubeconfig", free_address()
     path.write_text(yaml.safe_dump(kubeconfig or on.server.kubeconfig()))
     addresses = [f"--metrics-bind-address={address}", f"--health-probe-bind-address={address}"]
-    scheme = f"--enable-scheme={RESOURCE.kind}"  # the one that the stage defines
+    scheme = f"--enable-scheme={RESOURCE.kind}"  # the one that the harness defines
     command = ["-m", "controller", f"--kubeconfig={path}", scheme, *addresses, *flags]
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=PIPE)
     try:

@@ -54,7 +54,7 @@ def owner(resource: Resource, name: str, uid: str) -> list[dict[str, Any]]:
 
 
 class Applying:
-    """An applier on a stage, and a job that it works for."""
+    """An applier on a harness, and a job that it works for."""
 
     def __init__(self, on: Harness, client: Client, job: Subject, width: int) -> None:
         self.on = on

@@ -40,7 +40,7 @@ BOTH = pytest.mark.parametrize(
 
 @asynccontextmanager
 async def gangs(*rules: Rule, settings: Settings = VOLCANO) -> AsyncGenerator[Harness]:
-    """A stage that knows PodGroups, and a controller on it."""
+    """A harness that knows PodGroups, and a controller on it."""
     async with start_harness(*rules) as on:
         await on.define(POD_GROUPS)
         async with running_controller(on, settings):

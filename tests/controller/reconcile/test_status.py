@@ -41,7 +41,7 @@ RUNNING = JobStatus.model_validate(
 
 
 class Writing:
-    """A writer on a stage, and the job as it was decided for."""
+    """A writer on a harness, and the job as it was decided for."""
 
     def __init__(self, on: Harness, client: Client, row: JobRow) -> None:
         self.on = on

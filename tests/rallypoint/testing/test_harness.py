@@ -1,4 +1,4 @@
-"""The stage: a controller that is put on it is gone when its block is left, however that comes."""
+"""The harness: a controller that is put on it is gone when its block is left, however that comes."""
 
 import asyncio
 
