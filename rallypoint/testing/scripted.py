@@ -1,4 +1,4 @@
-"""A server that says exactly what a test wants said, byte by byte, for what no API server would say on purpose."""
+"""A server that sends scripted answers byte by byte, such as no API server sends."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
@@ -15,8 +15,8 @@ from controller.kube.connect import Connection
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """One request that arrived, and the loop time when it did."""
+class ReceivedRequest:
+    """One request, and the loop time at which it arrived."""
 
     method: str
     path: str
@@ -26,14 +26,14 @@ class Seen:
     at: float
 
 
-Answer = Callable[[web.Request, Seen], Awaitable[web.StreamResponse]]
+Answer = Callable[[web.Request, ReceivedRequest], Awaitable[web.StreamResponse]]
 
 
 class ScriptedServer:
-    """Serves on loopback while the block runs; ``answer`` is asked for each request."""
+    """Serves on loopback while the block runs; ``answer`` handles each request."""
 
     def __init__(self, answer: Answer) -> None:
-        self.seen: list[Seen] = []
+        self.requests: list[ReceivedRequest] = []
         self.url = ""
         self._answer = answer
 
@@ -55,13 +55,15 @@ class ScriptedServer:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
         at = asyncio.get_running_loop().time()
-        seen = Seen(request.method, request.path, dict(request.query), dict(request.headers), body, at)
-        self.seen.append(seen)
-        return await self._answer(request, seen)
+        received = ReceivedRequest(
+            request.method, request.path, dict(request.query), dict(request.headers), body, at
+        )
+        self.requests.append(received)
+        return await self._answer(request, received)
 
 
 def answer_json(value: Any, status: int = 200, **headers: str) -> web.Response:
-    """A whole answer; underscores in the names of headers stand for hyphens."""
+    """Return a JSON answer; underscores in the names of headers stand for hyphens."""
     return web.Response(
         body=orjson.dumps(value),
         status=status,
@@ -70,17 +72,17 @@ def answer_json(value: Any, status: int = 200, **headers: str) -> web.Response:
     )
 
 
-async def fine(request: web.Request, seen: Seen) -> web.StreamResponse:
-    """All is well, and there is nothing to say."""
+async def fine(request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
+    """Answer with an empty object."""
     return answer_json({})
 
 
 def saying(*answers: web.Response) -> Answer:
-    """These answers one after the other, then all is fine."""
+    """Return a handler that sends these answers in turn, then empty objects."""
     coming = list(answers)
 
-    async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
-        return coming.pop(0) if coming else await fine(request, seen)
+    async def handle(request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
+        return coming.pop(0) if coming else await fine(request, received)
 
     return handle
 
@@ -89,7 +91,7 @@ def saying(*answers: web.Response) -> Answer:
 async def calling(
     answer: Answer = fine, connection: Mapping[str, Any] | None = None, **options: Any
 ) -> AsyncGenerator[tuple[Client, ScriptedServer]]:
-    """A client of such a server. What is given beyond its address goes to the connection, the options to the client."""
+    """Start such a server and a client of it. ``connection`` are further arguments of the connection, ``options`` of the client."""
     async with (
         ScriptedServer(answer) as server,
         Client(Connection(server.url, **(connection or {})), **options) as client,
@@ -97,15 +99,15 @@ async def calling(
         yield client, server
 
 
-def refusal(code: int, reason: str, message: str = "no", **details: Any) -> dict[str, Any]:
-    """A Status object."""
+def status_object(code: int, reason: str, message: str = "no", **details: Any) -> dict[str, Any]:
+    """Return a Status object."""
     return {"kind": "Status", "code": code, "reason": reason, "message": message, "details": details}
 
 
 async def answer_lines(
     request: web.Request, lines: Iterable[Any], *, silence_seconds: float = 0.0, cut: bool = False
 ) -> web.StreamResponse:
-    """A watch that sends lines (bytes go out as they are), is silent for a while, and ends well or is cut."""
+    """Send lines of a watch (bytes unchanged), wait, then end the answer or break the connection."""
     response = web.StreamResponse()
     response.enable_chunked_encoding()
     await response.prepare(request)

@@ -21,7 +21,14 @@ from controller.kube.client import (
 from controller.kube.concurrency import PriorityLevel
 from controller.kube.token_bucket import TokenBucket
 from controller.kube.transport import CALL_TIMEOUT_SECONDS
-from rallypoint.testing.scripted import Seen, answer_json, answer_lines, calling, refusal, saying
+from rallypoint.testing.scripted import (
+    ReceivedRequest,
+    answer_json,
+    answer_lines,
+    calling,
+    saying,
+    status_object,
+)
 
 
 def now() -> float:
@@ -96,10 +103,10 @@ async def test_each_call_sends_its_request(
     async with calling() as (client, server):
         assert await call(client) == b"{}"
 
-    (seen,) = server.seen
-    query = "&".join(f"{key}={value}" for key, value in seen.query.items())
-    assert (seen.method, f"{seen.path}?{query}".rstrip("?")) == (method, path)
-    assert (orjson.loads(seen.body) if seen.body else None) == body
+    (received,) = server.requests
+    query = "&".join(f"{key}={value}" for key, value in received.query.items())
+    assert (received.method, f"{received.path}?{query}".rstrip("?")) == (method, path)
+    assert (orjson.loads(received.body) if received.body else None) == body
 
 
 async def test_headers() -> None:
@@ -110,7 +117,7 @@ async def test_headers() -> None:
         await client.patch(PODS, "ns", "a", b"[]", content_type=JSON_PATCH)
         await client.get(PODS, "ns", "a")
 
-    first, second, third = (request.headers for request in server.seen)
+    first, second, third = (request.headers for request in server.requests)
     assert (first["Accept"], first["User-Agent"], first["Accept-Encoding"]) == (
         METADATA_ONLY,
         "test/1",
@@ -126,11 +133,14 @@ async def test_headers() -> None:
 
 @pytest.mark.parametrize("code", [404, 409, 422, 500, 503])
 async def test_an_error_without_retry_after_is_raised_after_one_try(code: int) -> None:
-    async with calling(saying(answer_json(refusal(code, "Reason", "because"), code))) as (client, server):
+    async with calling(saying(answer_json(status_object(code, "Reason", "because"), code))) as (
+        client,
+        server,
+    ):
         with pytest.raises(errors.ApiError, match="because") as caught:
             await client.get(PODS, "ns", "a")
 
-    assert (caught.value.code, len(server.seen)) == (code, 1)
+    assert (caught.value.code, len(server.requests)) == (code, 1)
 
 
 @pytest.mark.parametrize(
@@ -142,30 +152,30 @@ async def test_an_error_without_retry_after_is_raised_after_one_try(code: int) -
     ],
 )
 async def test_a_call_is_retried_after_retry_after(code: int, seconds: str, waited: float) -> None:
-    answer = answer_json(refusal(code, "Busy"), code, Retry_After=seconds)
+    answer = answer_json(status_object(code, "Busy"), code, Retry_After=seconds)
     async with calling(saying(answer)) as (client, server):
         started = now()
         assert await client.create(PODS, "ns", b"{}") == b"{}"
 
         assert now() - started == pytest.approx(waited, abs=0.01)
-    assert len(server.seen) == 2
+    assert len(server.requests) == 2
 
 
 async def test_retries_are_limited() -> None:
-    async def busy(request: web.Request, seen: Seen) -> web.StreamResponse:
-        return answer_json(refusal(429, "TooManyRequests"), 429, Retry_After="1")
+    async def busy(request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
+        return answer_json(status_object(429, "TooManyRequests"), 429, Retry_After="1")
 
     async with calling(busy) as (client, server):
         with pytest.raises(errors.TooManyRequests):
             await client.create(PODS, "ns", b"{}")
 
-    assert len(server.seen) == TRIES
+    assert len(server.requests) == TRIES
 
 
 async def test_a_call_that_waits_to_retry_does_not_count_as_in_flight() -> None:
-    async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
-        if seen.path.endswith("/busy"):
-            return answer_json(refusal(429, "TooManyRequests"), 429, Retry_After="5")
+    async def handle(request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
+        if received.path.endswith("/busy"):
+            return answer_json(status_object(429, "TooManyRequests"), 429, Retry_After="5")
         return answer_json({})
 
     async with calling(handle, in_flight=1) as (client, _):
@@ -178,7 +188,7 @@ async def test_a_call_that_waits_to_retry_does_not_count_as_in_flight() -> None:
         await ended(waiting)
 
 
-async def slow(request: web.Request, seen: Seen) -> web.StreamResponse:
+async def slow(request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
     await asyncio.sleep(2)
     return answer_json({})
 
@@ -187,13 +197,13 @@ async def test_calls_in_flight_are_limited() -> None:
     async with calling(slow, in_flight=4) as (client, server):
         await asyncio.gather(*(client.get(PODS, "ns", str(number)) for number in range(12)))
 
-    started = server.seen[0].at
-    assert [round(request.at - started) for request in server.seen] == [0] * 4 + [2] * 4 + [4] * 4
+    started = server.requests[0].at
+    assert [round(request.at - started) for request in server.requests] == [0] * 4 + [2] * 4 + [4] * 4
 
 
 async def test_watches_do_not_count_as_calls_in_flight() -> None:
-    async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
-        if "watch" in seen.query:
+    async def handle(request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
+        if "watch" in received.query:
             return await answer_lines(request, [b"{}\n"], silence_seconds=50)
         return answer_json({})
 
@@ -210,7 +220,7 @@ async def test_watches_do_not_count_as_calls_in_flight() -> None:
 async def test_waiting_calls_are_sent_by_priority_and_namespace() -> None:
     """Reads go first, then statuses, children and events; namespaces take turns."""
 
-    async def each_a_second(request: web.Request, seen: Seen) -> web.StreamResponse:
+    async def each_a_second(request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
         await asyncio.sleep(1)
         return answer_json({})
 
@@ -225,7 +235,7 @@ async def test_waiting_calls_are_sent_by_priority_and_namespace() -> None:
             client.get(PODS, "big", "read"),
         )
 
-    names = [request.path.rsplit("/", 1)[1] for request in server.seen]
+    names = [request.path.rsplit("/", 1)[1] for request in server.requests]
     assert names == ["first", "read", "status", "pod-1", "pod-3", "pod-2", "event"]
 
 
@@ -236,9 +246,9 @@ async def test_the_rate_limiter_sends_the_highest_priority_first() -> None:
             client.patch(PODS, "ns", "status", b"{}", level=PriorityLevel.STATUS),
         )
 
-    started = server.seen[0].at
-    assert [round(request.at - started, 2) for request in server.seen] == [0, 0, 0.5, 1, 1.5]
-    assert server.seen[2].path.endswith("/status")
+    started = server.requests[0].at
+    assert [round(request.at - started, 2) for request in server.requests] == [0, 0, 0.5, 1, 1.5]
+    assert server.requests[2].path.endswith("/status")
 
 
 async def test_a_client_does_not_wait_for_the_limit_of_another_client() -> None:
@@ -279,7 +289,7 @@ async def test_a_write_without_a_permit_is_not_sent() -> None:
                 await write
         assert await client.get(PODS, "ns", "a") == b"{}"
 
-    assert [request.method for request in server.seen] == ["GET"]
+    assert [request.method for request in server.requests] == ["GET"]
 
 
 async def test_the_permit_is_checked_again_when_the_bytes_are_sent() -> None:
@@ -289,20 +299,20 @@ async def test_the_permit_is_checked_again_when_the_bytes_are_sent() -> None:
         with pytest.raises(errors.NotLeading, match="not sent"):
             await client.create(PODS, "default", b"{}")
 
-        assert server.seen == []
+        assert server.requests == []
         assert list(answers) == []
 
 
 async def test_the_permit_is_checked_after_every_wait() -> None:
     """Neither a write whose turn comes too late nor a delayed retry is sent."""
-    later = answer_json(refusal(429, "Busy"), 429, Retry_After="5")
+    later = answer_json(status_object(429, "Busy"), 429, Retry_After="5")
     async with calling(saying(later), permit=Permit(now() + 3), in_flight=1) as (client, server):
         with pytest.raises(errors.NotLeading):
             await client.create(PODS, "ns", b"{}")
         with pytest.raises(errors.NotLeading):
             await client.create(PODS, "ns", b"{}")
 
-    assert len(server.seen) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -314,7 +324,7 @@ async def test_the_permit_is_checked_after_every_wait() -> None:
     ],
 )
 async def test_a_write_times_out_when_its_permit_expires(permitted: float, taken: float) -> None:
-    async def never(request: web.Request, seen: Seen) -> web.StreamResponse:
+    async def never(request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
         await asyncio.sleep(1e6)
         return answer_json({})
 
@@ -329,7 +339,7 @@ async def test_a_write_times_out_when_its_permit_expires(permitted: float, taken
 async def test_warm_connections_cover_the_limit_of_calls_in_flight() -> None:
     peers: list[Any] = []
 
-    async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
+    async def handle(request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
         peers.append(request.get_extra_info("peername"))
         await asyncio.sleep(0.5)
         return answer_json({})
@@ -337,31 +347,31 @@ async def test_warm_connections_cover_the_limit_of_calls_in_flight() -> None:
     async with calling(handle, in_flight=8) as (client, server):
         warming = asyncio.create_task(client.keep_warm())
         await asyncio.sleep(1)
-        assert ([request.path for request in server.seen], len(set(peers))) == (["/version"] * 8, 8)
+        assert ([request.path for request in server.requests], len(set(peers))) == (["/version"] * 8, 8)
 
         await asyncio.gather(*(client.create(PODS, "ns", b"{}") for _ in range(8)))
         assert len(set(peers)) == 8, "the first calls need no new ones"
 
         await asyncio.sleep(WARMING_SECONDS)
-        assert len(server.seen) == 24
+        assert len(server.requests) == 24
         await ended(warming)
 
 
 @pytest.mark.parametrize("code", [403, 500, 0], ids=["not allowed", "not able", "not there"])
 async def test_connections_stay_warm_whatever_the_response_is(code: int) -> None:
-    async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
+    async def handle(request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
         assert request.transport is not None
         if not code:
             request.transport.abort()
-        return answer_json(refusal(code, "No"), code or 200)
+        return answer_json(status_object(code, "No"), code or 200)
 
     async with calling(handle, in_flight=2) as (client, server):
         warming = asyncio.create_task(client.keep_warm())
         await asyncio.sleep(1)
-        once = len(server.seen)
+        once = len(server.requests)
         await asyncio.sleep(WARMING_SECONDS)
 
-        assert len(server.seen) == 2 * once
+        assert len(server.requests) == 2 * once
         assert not warming.done()
         await ended(warming)
 
@@ -370,4 +380,4 @@ async def test_keeping_connections_warm_uses_no_tokens_of_the_rate_limiter() -> 
     async with calling(rate_limiter=TokenBucket(1, burst=1)) as (client, server):
         await client.keep_warm()
 
-    assert server.seen == []
+    assert server.requests == []

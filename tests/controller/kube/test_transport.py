@@ -21,14 +21,14 @@ from controller.kube.transport import (
     probing,
 )
 from rallypoint.testing.scripted import (
+    ReceivedRequest,
     ScriptedServer,
-    Seen,
     answer_json,
     answer_lines,
     calling,
     fine,
-    refusal,
     saying,
+    status_object,
 )
 
 
@@ -49,13 +49,13 @@ async def test_a_connection_uses_its_proxy() -> None:
     ):
         await client.get(PODS, "ns", "a")
 
-    assert proxy.seen[0].headers["Host"] == "cluster.invalid"
+    assert proxy.requests[0].headers["Host"] == "cluster.invalid"
 
 
 async def test_a_client_reports_the_date_of_a_response_and_how_long_it_took() -> None:
     reported: list[tuple[str, float]] = []
 
-    async def slow(request: web.Request, seen: Seen) -> web.StreamResponse:
+    async def slow(request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
         await asyncio.sleep(3)
         return web.json_response({}, headers={"Date": "Thu, 01 Jan 2026 12:00:00 GMT"})
 
@@ -72,7 +72,7 @@ async def test_a_client_reports_the_date_of_a_response_and_how_long_it_took() ->
 
 
 async def test_a_call_without_a_response_times_out() -> None:
-    async def never(request: web.Request, seen: Seen) -> web.StreamResponse:
+    async def never(request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
         await asyncio.sleep(1e6)
         return answer_json({})
 
@@ -93,7 +93,7 @@ async def test_a_call_without_a_response_times_out() -> None:
     ],
 )
 async def test_a_connection_that_breaks_is_an_error_of_the_network(raw: bytes | None) -> None:
-    async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
+    async def handle(request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
         assert request.transport is not None
         if raw:
             request.transport.write(raw)
@@ -114,7 +114,7 @@ async def test_an_unreachable_server_is_an_os_error() -> None:
 
 
 async def test_a_silent_stream_times_out() -> None:
-    async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
+    async def handle(request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
         return await answer_lines(request, [b"one\n"], silence_seconds=1e6)
 
     async with calling(handle) as (client, _):
@@ -128,7 +128,7 @@ async def test_a_silent_stream_times_out() -> None:
 
 
 async def test_an_active_stream_does_not_time_out() -> None:
-    async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
+    async def handle(request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
         for _ in range(30):
@@ -141,7 +141,7 @@ async def test_an_active_stream_does_not_time_out() -> None:
 
 
 async def test_a_refused_stream_is_an_error_before_its_first_line() -> None:
-    async with calling(saying(answer_json(refusal(410, "Expired", "too old"), 410))) as (client, _):
+    async with calling(saying(answer_json(status_object(410, "Expired", "too old"), 410))) as (client, _):
         with pytest.raises(errors.Gone, match="too old"):
             async with client.stream("/x", {}):
                 pytest.fail("there is no stream")
@@ -164,10 +164,10 @@ class Login:
     def connection(self) -> dict[str, Any]:
         return {"token": lambda: str(self.number), "renew": self.renew}
 
-    async def handle(self, request: web.Request, seen: Seen) -> web.StreamResponse:
-        if int(seen.headers["Authorization"].removeprefix("Bearer ")) >= self.good:
+    async def handle(self, request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
+        if int(received.headers["Authorization"].removeprefix("Bearer ")) >= self.good:
             return answer_json({})
-        return answer_json(refusal(401, "Unauthorized", "Unauthorized"), 401)
+        return answer_json(status_object(401, "Unauthorized", "Unauthorized"), 401)
 
 
 async def test_a_token_that_is_not_accepted_is_renewed_once_for_all() -> None:
@@ -195,7 +195,7 @@ async def test_a_rejected_login_is_renewed_at_most_once_per_interval() -> None:
         for _ in range(5):
             with pytest.raises(errors.Unauthorized):
                 await client.get(PODS, "ns", "a")
-        assert (login.number, len(server.seen)) == (1, 10)
+        assert (login.number, len(server.requests)) == (1, 10)
 
         await asyncio.sleep(RENEWAL_SECONDS)
         with pytest.raises(errors.Unauthorized):
@@ -216,7 +216,7 @@ async def test_without_a_way_to_renew_a_refused_token_is_an_error() -> None:
         with pytest.raises(errors.Unauthorized):
             await client.get(PODS, "ns", "a")
 
-    assert len(server.seen) == 1
+    assert len(server.requests) == 1
 
 
 class RecordingObserver:
@@ -241,11 +241,11 @@ class RecordingObserver:
 
 
 async def test_the_observer_records_responses() -> None:
-    async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
+    async def handle(request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
         assert request.transport is not None
-        if seen.path.endswith("/broken"):
+        if received.path.endswith("/broken"):
             request.transport.close()
-        return answer_json({}, 404 if seen.path.endswith("/gone") else 200)
+        return answer_json({}, 404 if received.path.endswith("/gone") else 200)
 
     async with calling(handle, observer=(observer := RecordingObserver())) as (client, _):
         await client.get(PODS, "ns", "a")
@@ -272,7 +272,7 @@ async def test_the_observer_records_responses() -> None:
 
 async def test_the_observer_records_retries_and_waits() -> None:
     login = Login()
-    busy = answer_json(refusal(429, "Busy"), 429, Retry_After="1")
+    busy = answer_json(status_object(429, "Busy"), 429, Retry_After="1")
     observer = RecordingObserver()
     async with calling(login.handle, login.connection, observer=observer) as (client, _):
         await client.get(PODS, "ns", "a")
@@ -291,7 +291,7 @@ async def test_a_large_body_arrives_whole() -> None:
     async with calling() as (client, server):
         await client.create(PODS, "ns", body)
 
-    assert server.seen[0].body == body
+    assert server.requests[0].body == body
 
 
 async def test_the_kernel_probes_idle_connections() -> None:

@@ -21,7 +21,13 @@ from controller.runtime.informer import AWAY_SECONDS, TRIES, Ending, Fill, Infor
 from controller.runtime.listwatch import PER_SLICE
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.testing.faults import Cut, Drop, Faults, Refuse, Reset, Rule, Say
-from rallypoint.testing.scripted import ScriptedServer, Seen, answer_json, answer_lines, refusal
+from rallypoint.testing.scripted import (
+    ReceivedRequest,
+    ScriptedServer,
+    answer_json,
+    answer_lines,
+    status_object,
+)
 
 
 def pod(name: str, version: int, **metadata: Any) -> dict[str, Any]:
@@ -51,7 +57,7 @@ def end_of_all(version: int) -> dict[str, Any]:
 
 
 def expired(code: int = 410) -> dict[str, Any]:
-    return {"type": "ERROR", "object": refusal(code, "Expired", "too old")}
+    return {"type": "ERROR", "object": status_object(code, "Expired", "too old")}
 
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -66,10 +72,10 @@ class Script:
     watches: list[Answer] = field(default_factory=list)
     wholes: list[Answer] = field(default_factory=list)
 
-    async def __call__(self, request: web.Request, seen: Seen) -> web.StreamResponse:
-        if "sendInitialEvents" in seen.query:
+    async def __call__(self, request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
+        if "sendInitialEvents" in received.query:
             return await (self.wholes.pop(0) if self.wholes else refusing(422, "Invalid"))(request)
-        if "watch" in seen.query:
+        if "watch" in received.query:
             if self.watches:
                 return await self.watches.pop(0)(request)
             return await silent(request)
@@ -94,7 +100,7 @@ async def silent(request: web.Request) -> web.StreamResponse:
 
 def refusing(code: int, reason: str) -> Answer:
     async def answer(request: web.Request) -> web.StreamResponse:
-        return answer_json(refusal(code, reason), code)
+        return answer_json(status_object(code, reason), code)
 
     return answer
 
@@ -112,18 +118,20 @@ class Running:
         return {row.name for row in self.informer.store}
 
     @property
-    def lists(self) -> list[Seen]:
-        return [request for request in self.server.seen if "watch" not in request.query]
+    def lists(self) -> list[ReceivedRequest]:
+        return [request for request in self.server.requests if "watch" not in request.query]
 
     @property
-    def watches(self) -> list[Seen]:
+    def watches(self) -> list[ReceivedRequest]:
         return [
-            request for request in self.server.seen if "watch" in request.query and request not in self.wholes
+            request
+            for request in self.server.requests
+            if "watch" in request.query and request not in self.wholes
         ]
 
     @property
-    def wholes(self) -> list[Seen]:
-        return [request for request in self.server.seen if "sendInitialEvents" in request.query]
+    def wholes(self) -> list[ReceivedRequest]:
+        return [request for request in self.server.requests if "sendInitialEvents" in request.query]
 
 
 @asynccontextmanager
@@ -186,7 +194,7 @@ async def test_a_list_whose_pages_have_expired_starts_again() -> None:
     script = Script(
         [
             {"metadata": {"resourceVersion": "10", "continue": "more"}, "items": [pod("a", 3)]},
-            answer_json(refusal(410, "Expired"), 410),
+            answer_json(status_object(410, "Expired"), 410),
             {"metadata": {"resourceVersion": "12"}, "items": [pod("b", 11)]},
         ]
     )
@@ -317,7 +325,7 @@ async def test_a_failed_streaming_list_is_retried(whole: Answer) -> None:
 
 async def test_retry_after_delays_the_next_request() -> None:
     async def later(request: web.Request) -> web.StreamResponse:
-        return answer_json(refusal(429, "TooManyRequests"), 429, Retry_After="20")
+        return answer_json(status_object(429, "TooManyRequests"), 429, Retry_After="20")
 
     async with informing(Script(wholes=[later, saying(end_of_all(10), silence_seconds=1e9)])) as running:
         await minutes(1)
@@ -328,7 +336,7 @@ async def test_retry_after_delays_the_next_request() -> None:
 
 async def test_after_errors_of_both_the_streaming_list_is_tried_again() -> None:
     """This happens when the CRD is installed later than the controller."""
-    missing = answer_json(refusal(404, "NotFound"), 404)
+    missing = answer_json(status_object(404, "NotFound"), 404)
     script = Script(
         [missing], wholes=[refusing(404, "NotFound"), saying(end_of_all(10), silence_seconds=1e9)]
     )
@@ -427,14 +435,14 @@ async def test_failing_watches_cause_no_hot_loop(watch: Any, most: int) -> None:
     """A watch that breaks the same way for ever is asked for ever more rarely."""
     async with informing(Script(watches=[watch] * 10_000)) as running:
         await running.informer.synced.wait()
-        running.server.seen.clear()
+        running.server.requests.clear()
         await minutes(1)
-        first = len(running.server.seen)
-        running.server.seen.clear()
+        first = len(running.server.requests)
+        running.server.requests.clear()
         await minutes(10)
 
         assert 3 <= first <= most
-        assert len(running.server.seen) <= max(10 * most, 40)
+        assert len(running.server.requests) <= max(10 * most, 40)
 
 
 @pytest.mark.parametrize(
@@ -642,9 +650,11 @@ async def test_an_object_that_cannot_be_parsed_is_skipped(metadata: dict[str, An
 @pytest.mark.parametrize(
     "answer",
     [
-        pytest.param(answer_json(refusal(403, "Forbidden"), 403), id="forbidden"),
-        pytest.param(answer_json(refusal(404, "NotFound"), 404), id="the definition is not installed yet"),
-        pytest.param(answer_json(refusal(503, "ServiceUnavailable"), 503), id="unavailable"),
+        pytest.param(answer_json(status_object(403, "Forbidden"), 403), id="forbidden"),
+        pytest.param(
+            answer_json(status_object(404, "NotFound"), 404), id="the definition is not installed yet"
+        ),
+        pytest.param(answer_json(status_object(503, "ServiceUnavailable"), 503), id="unavailable"),
         pytest.param(answer_json(["no list"]), id="no list"),
         pytest.param(web.Response(body=b"<html>"), id="no JSON"),
         pytest.param(
@@ -760,7 +770,7 @@ async def test_lists_watches_and_failures_are_counted() -> None:
 
 
 async def test_a_missing_resource_is_logged() -> None:
-    answer = answer_json(refusal(404, "NotFound", "404 page not found"), 404)
+    answer = answer_json(status_object(404, "NotFound", "404 page not found"), 404)
     with capture_logs() as logs:
         async with informing(Script([answer])):
             await asyncio.sleep(Reconnect.FIRST_SECONDS / 2)
@@ -828,7 +838,7 @@ async def test_silence_is_measured_from_the_last_data() -> None:
 
 
 async def test_silence_is_measured_from_the_start_without_any_data() -> None:
-    async with informing(Script([answer_json(refusal(403, "Forbidden"), 403)])) as running:
+    async with informing(Script([answer_json(status_object(403, "Forbidden"), 403)])) as running:
         await minutes(5)
 
         assert running.informer.silent_seconds() == 300

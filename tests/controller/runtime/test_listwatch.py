@@ -14,7 +14,14 @@ from api.meta import PODS
 from controller.kube import errors
 from controller.kube.client import METADATA_ONLY, METADATA_ONLY_LIST, Client
 from controller.runtime.listwatch import WHOLE, Bookmark, Event, Source, read_bookmark
-from rallypoint.testing.scripted import Answer, ScriptedServer, Seen, answer_json, answer_lines, refusal
+from rallypoint.testing.scripted import (
+    Answer,
+    ReceivedRequest,
+    ScriptedServer,
+    answer_json,
+    answer_lines,
+    status_object,
+)
 
 
 def nothing() -> None: ...
@@ -24,7 +31,7 @@ def nothing() -> None: ...
 async def asking(answer: Any) -> AsyncGenerator[tuple[Source, ScriptedServer]]:
     """A source of pods, and the server that says ``answer``: one value to a list, lines to a watch."""
 
-    async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
+    async def handle(request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
         if isinstance(answer, list):
             return await answer_lines(request, answer)
         return answer_json(answer)
@@ -50,10 +57,10 @@ async def test_a_page_of_a_list() -> None:
 
     assert ([bytes(item) for item in page.items], page.resource_version) == ([b'{"a":1}', b'{"b":2}'], 10)
     assert page.rest == "more"
-    (seen,) = server.seen
-    assert seen.path == "/api/v1/namespaces/team/pods"
-    assert seen.query == {"labelSelector": "app", "limit": "500", "continue": "that"}
-    assert seen.headers["Accept"] == METADATA_ONLY_LIST
+    (received,) = server.requests
+    assert received.path == "/api/v1/namespaces/team/pods"
+    assert received.query == {"labelSelector": "app", "limit": "500", "continue": "that"}
+    assert received.headers["Accept"] == METADATA_ONLY_LIST
 
 
 @pytest.mark.parametrize("version", ["", "x", "-1", "1.5"])
@@ -66,17 +73,17 @@ async def test_versions_are_numbers(version: str) -> None:
 async def test_a_watch_yields_events() -> None:
     lines = [{"type": "ADDED", "object": {"a": 1}}, {"type": "DELETED", "object": {"b": 2}}]
     async with asking(lines) as (source, server), source.watch(WHOLE, nothing) as events:
-        received = [await events.next() for _ in range(3)]
+        yielded = [await events.next() for _ in range(3)]
 
-    assert [(event.type, bytes(event.object)) for event in received if event] == [
+    assert [(event.type, bytes(event.object)) for event in yielded if event] == [
         ("ADDED", b'{"a":1}'),
         ("DELETED", b'{"b":2}'),
     ]
-    assert (received[2], events.count) == (None, 2)
-    (seen,) = server.seen
-    assert seen.headers["Accept"] == METADATA_ONLY
-    assert 300 <= int(seen.query["timeoutSeconds"]) <= 600
-    assert WHOLE.items() <= seen.query.items()
+    assert (yielded[2], events.count) == (None, 2)
+    (received,) = server.requests
+    assert received.headers["Accept"] == METADATA_ONLY
+    assert 300 <= int(received.query["timeoutSeconds"]) <= 600
+    assert WHOLE.items() <= received.query.items()
 
 
 async def test_each_line_is_reported_before_it_is_parsed() -> None:
@@ -92,7 +99,7 @@ async def test_each_line_is_reported_before_it_is_parsed() -> None:
 
 
 async def test_an_error_event_is_raised() -> None:
-    async with asking([{"type": "ERROR", "object": refusal(410, "Expired", "too old")}]) as (source, _):
+    async with asking([{"type": "ERROR", "object": status_object(410, "Expired", "too old")}]) as (source, _):
         with pytest.raises(errors.Gone, match="too old"):
             async with source.watch({}, nothing) as events:
                 await events.next()

@@ -19,7 +19,7 @@ from controller.runtime.informer import Informer
 from controller.runtime.relist import LOOK_SECONDS, MOST_READS, PERIOD_SECONDS, Relist
 from rallypoint.testing.faults import Delay, Drop, Refuse, Rule, Say
 from rallypoint.testing.harness import NAMESPACE, Harness, start_harness
-from rallypoint.testing.scripted import ScriptedServer, Seen, answer_json, answer_lines
+from rallypoint.testing.scripted import ReceivedRequest, ScriptedServer, answer_json, answer_lines
 
 LONGEST_SECONDS = 600.0
 
@@ -298,8 +298,8 @@ class SetBack:
     listed: list[dict[str, Any]]
     listed_version: int
 
-    async def __call__(self, request: web.Request, seen: Seen) -> web.StreamResponse:
-        if "watch" not in seen.query:
+    async def __call__(self, request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
+        if "watch" not in received.query:
             return answer_json(
                 {"metadata": {"resourceVersion": str(self.listed_version)}, "items": self.listed}
             )
@@ -308,7 +308,7 @@ class SetBack:
             "annotations": {"k8s.io/initial-events-end": "true"},
         }
         lines: list[dict[str, Any]] = []
-        if "sendInitialEvents" in seen.query:
+        if "sendInitialEvents" in received.query:
             lines = [{"type": "ADDED", "object": item} for item in self.there]
             lines.append({"type": "BOOKMARK", "object": {"metadata": end}})
         return await answer_lines(request, lines, silence_seconds=80)
@@ -342,7 +342,7 @@ async def test_a_restored_server_causes_a_new_list(items: list[dict[str, Any]], 
         await asyncio.sleep(5)
 
         assert {row.name for row in informer.store} == {"b"}
-        assert len([request for request in scripted.seen if "sendInitialEvents" in request.query]) == 2
+        assert len([request for request in scripted.requests if "sendInitialEvents" in request.query]) == 2
 
 
 async def test_many_differences_cause_no_single_reads() -> None:
@@ -354,7 +354,7 @@ async def test_many_differences_cause_no_single_reads() -> None:
         await asyncio.sleep(5)
 
         assert len(informer.store) == MOST_READS + 1
-        assert len([request for request in scripted.seen if "/pods/" in request.path]) == 0
+        assert len([request for request in scripted.requests if "/pods/" in request.path]) == 0
 
 
 async def test_a_relist_requests_pages_of_metadata() -> None:
@@ -362,7 +362,7 @@ async def test_a_relist_requests_pages_of_metadata() -> None:
     async with against(server) as (_, relist, scripted):
         await relist.relist()
 
-        (request,) = [request for request in scripted.seen if "watch" not in request.query]
+        (request,) = [request for request in scripted.requests if "watch" not in request.query]
         assert request.query == {"limit": "500"}
         assert request.headers["Accept"] == METADATA_ONLY_LIST
 
