@@ -18,9 +18,9 @@ from rallypoint.local.node.sandbox.daemon.view import FilesystemView, Mount
 ROOT = Path(__file__).parents[2]
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 USER = 65532
-"""The image's."""
+"""The image's user."""
 DECLARED = ("KUBERNETES_SERVICE_", "MY_POD_", "MALLOC_")
-"""How the variables begin that a pod of the Deployment has."""
+"""Prefixes of the variables that a pod of the Deployment has."""
 
 
 def build_environment(folder: Path, interpreter: Path) -> Path:
@@ -58,7 +58,7 @@ def _run(*command: str) -> None:
 
 
 def enter(environment: Path, service_account: Path) -> None:
-    """Make this process see a pod's files and act as the image's user."""
+    """Give this process a pod's files and the image's user."""
     system.unshare(system.NEW_MOUNT)
     system.mount("none", "/", flags=system.RECURSIVE | system.PRIVATE)
     interpreter = (environment / "bin" / "python").resolve()
@@ -75,7 +75,7 @@ def enter(environment: Path, service_account: Path) -> None:
 
 
 def _open_way(view: FilesystemView, path: Path) -> None:
-    """Let every user pass the folders above, in this process's mount namespace alone."""
+    """Let every user enter the folders above, in this process's mount namespace alone."""
     for folder in reversed(path.parents):
         if not folder.stat().st_mode & 1:
             # Pods never need this, so it has no public name.
@@ -84,7 +84,7 @@ def _open_way(view: FilesystemView, path: Path) -> None:
 
 
 def variables(environment: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """The variables of the image, and those that the Deployment and the kubelet add."""
+    """Return the variables of the image, and those that the Deployment and the kubelet add."""
     declared = {name: value for name, value in given.items() if name.startswith(DECLARED)}
     path = f"{environment}/bin:/usr/local/bin:/usr/bin:/bin"
     return {"PATH": path, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", **declared}

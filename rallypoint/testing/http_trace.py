@@ -1,6 +1,6 @@
-"""Raw requests to an API server, and what of the answers two servers must have in common.
+"""Raw requests to an API server, and the parts of the answers that two servers must share.
 
-An exchange is a list of steps. ``RawClient.run`` sends them and returns the replies; ``comparable`` replaces in a reply
+A trace is a list of steps. ``RawClient.run`` sends them and returns the replies; ``comparable`` replaces in a reply
 what differs between any two runs (times, identifiers, versions, addresses), so that the rest can be compared whole.
 """
 
@@ -50,7 +50,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer: parsed when it is JSON, ``text`` otherwise."""
+    """One answer: ``body`` is parsed JSON, ``text`` the whole answer."""
 
     code: int
     body: Any
@@ -59,7 +59,7 @@ class Reply:
 
 
 class RawClient:
-    """A client that adds nothing to what it is told to send. Use as an async context manager."""
+    """A client that adds nothing to the requests that it sends. Use as an async context manager."""
 
     def __init__(self, url: str, token: str, tls: ssl.SSLContext | None = None) -> None:
         self.url = url
@@ -70,7 +70,7 @@ class RawClient:
 
     @classmethod
     def from_kubeconfig(cls, config: Mapping[str, Any]) -> "RawClient":
-        """Of the first cluster and the first user of a kubeconfig."""
+        """Return a client for the first cluster and the first user of a kubeconfig."""
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         authority = cluster.get("certificate-authority-data")
         tls = None
@@ -108,7 +108,7 @@ class RawClient:
     async def stream(
         self, path: str, query: Mapping[str, str], accept: str
     ) -> AsyncGenerator[AsyncIterator[bytes]]:
-        """The lines of a watch, until it ends or the caller has seen enough."""
+        """Yield the lines of a watch until it ends or the caller leaves the block."""
         headers = {"Authorization": f"Bearer {self.token}", "Accept": accept}
         timeout = aiohttp.ClientTimeout(total=None)
         request = self._session.get(self.url + path, params=query, headers=headers, timeout=timeout)
@@ -169,7 +169,7 @@ COUNTED = re.compile(r"(version: |current: |\()\d+")
 
 
 def comparable(value: Any, ignore: Sequence[str] = (), path: str = "") -> Any:
-    """A reply without what no two servers share."""
+    """Return a reply without what no two servers share."""
     if isinstance(value, dict):
         if len(_causes(value)) > 1:  # the message lists them in any order
             ignore = (*ignore, f"{path}.message".strip("."))
@@ -194,7 +194,7 @@ def comparable(value: Any, ignore: Sequence[str] = (), path: str = "") -> Any:
 
 
 def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
-    """Where two comparable replies differ, one line each."""
+    """Return where two comparable replies differ, one line each."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         keys = sorted({*ours, *theirs})
         parts = [differences(ours.get(key, ABSENT), theirs.get(key, ABSENT), f"{path}.{key}") for key in keys]
@@ -217,7 +217,7 @@ def _is_token(item: Any) -> bool:
 
 
 def _empty_token(key: str, item: Any) -> bool:
-    """A list that holds nothing but the token that ServiceAccount admission mounts."""
+    """Return whether a list holds nothing but the token that ServiceAccount admission mounts."""
     return key in ("volumes", "volumeMounts") and bool(item) and all(_is_token(entry) for entry in item)
 
 

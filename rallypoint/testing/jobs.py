@@ -1,4 +1,4 @@
-"""Jobs on a real control plane: made and looked at as by a user with kubectl, pods ended as by a kubelet."""
+"""Jobs on a real control plane, as a user with kubectl manages them, and pods as a kubelet ends them."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from rallypoint.testing.controlplane import ControlPlane
 
 
 class Jobs:
-    """Jobs of one kind and namespace on a control plane, and the user's and the kubelet's part in their lives."""
+    """Jobs of one kind in one namespace of a control plane, with the user's and the kubelet's actions."""
 
     kind = "PyTorchJob"
     container = "pytorch"
@@ -49,7 +49,7 @@ class Jobs:
         return [name for name in self.names("pods") if name.startswith(f"{job}-")]
 
     def uid(self, pod: str) -> str:
-        """The pod's UID, empty while there is none of that name."""
+        """Return the pod's UID, or an empty string if there is no such pod."""
         items = self._plane.request("GET", f"/api/v1/namespaces/{self._namespace}/pods")["items"]
         return next((str(item["metadata"]["uid"]) for item in items if item["metadata"]["name"] == pod), "")
 
@@ -64,14 +64,14 @@ class Jobs:
         return {item["reason"] for item in items if item["involvedObject"]["name"] == job}
 
     def end_pod(self, name: str, phase: str, code: int) -> None:
-        """Let a pod's container end, as a kubelet would say it."""
+        """End a pod's container, as a kubelet reports it."""
         status = pod_status(phase, self.container, code, reason="Error" if code else "Completed")
         path = f"/api/v1/namespaces/{self._namespace}/pods/{name}/status"
         self._plane.request("PATCH", path, {"status": status})
 
 
 def job(*, workers: int, roles: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    """A job of a master and workers on a simulated node; ``roles`` is merged over them, None removes one."""
+    """Return a job with a master and workers on a simulated node; ``roles`` overrides them, None removes one."""
     template = {"spec": {"nodeName": "node-0", "containers": [{"name": "pytorch", "image": "x"}]}}
     specs: dict[str, Any] = {
         "Master": {"replicas": 1, "template": template},

@@ -1,4 +1,4 @@
-"""A site with real pods, and a way to wait for what they come to."""
+"""A local cluster with real pods, and methods that wait for their state."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -15,11 +15,11 @@ from rallypoint.local.manifest import Manifest, Row, decode
 from rallypoint.local.node.sandbox.selection import IsolationMode
 
 TIMEOUT_SECONDS = 60.0
-"""Far beyond what anything here takes; a hang ends as a failure."""
+"""The timeout of each wait."""
 
 
 class LocalHarness:
-    """A site, and pods that a test can wait for."""
+    """A local cluster, and pods that a test can wait for."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self.client = cluster.client
@@ -46,7 +46,7 @@ class LocalHarness:
         )
 
     async def wait_for(self, name: str, holds: Callable[[Manifest], Any]) -> Manifest:
-        """The pod, once ``holds`` says yes."""
+        """Wait until ``holds`` is true of the pod, and return it."""
         async with asyncio.timeout(TIMEOUT_SECONDS):
             while True:
                 change, row = self._change, self.pods.store.get("default", name)
@@ -70,7 +70,7 @@ class LocalHarness:
             return (await stream.read()).decode()
 
     async def wait_for_log(self, name: str, text: str) -> None:
-        """Wait until the container that runs has written ``text``."""
+        """Wait until the running container has written ``text``."""
         await self.wait_for(name, lambda pod: phase(pod) == "Running")
         async with asyncio.timeout(TIMEOUT_SECONDS):
             async with self.client.stream(PODS.path("default", name, "log"), {"follow": "true"}) as stream:
@@ -86,7 +86,7 @@ def phase(pod: Manifest) -> str:
 async def start_local_harness(
     folder: Path, isolation: IsolationMode, **how: Any
 ) -> AsyncGenerator[LocalHarness]:
-    """A site; ``how`` is what ``site`` can be told besides."""
+    """Start a local cluster; ``how`` are further arguments of ``local_cluster``."""
     async with local_cluster([], folder, isolation=isolation, **how) as cluster:
         harness = LocalHarness(cluster)
         watching = asyncio.create_task(harness.pods.run())

@@ -1,4 +1,4 @@
-"""Code run as an ordinary user by tests that root runs.
+"""Code that tests, run by root, run as an ordinary user.
 
 Two user ids stand for all: the one that most machines give their first account, whether or not this machine has it,
 and one that no machine has. Neither is 65534: that is the id by which a user namespace shows everything that it does
@@ -13,11 +13,11 @@ ROOT = Path(__file__).parents[2]
 UIDS = (1000, 12345)
 
 ACTING = (0, *UIDS) if os.geteuid() == 0 else (os.geteuid(),)
-"""The user ids that a test acts as: all of them where root runs the suite."""
+"""The user ids that tests act as: all of them if root runs the suite."""
 
 
 def named(uid: int) -> str:
-    """The id of a test's parameter."""
+    """Return the id of a test's parameter."""
     return "root" if uid == 0 else f"uid {uid}"
 
 
@@ -51,7 +51,7 @@ os.execv(sys.executable, [sys.executable, "-c", *command])
 
 
 def start(home: Path, code: str, uid: int, *, has_account: bool = False) -> list[str]:
-    """How to run Python ``code`` as a user, with a group of the same number and ``home`` for their own.
+    """Return the command that runs Python ``code`` as a user with a group of the same number and this ``home``.
 
     Whoever is not root can act as themselves alone. The interpreter is the one that runs this: where its folder, the
     checkout's or ``home``'s is closed to others, the user passes all the same. ``has_account``: the user is in
@@ -64,7 +64,7 @@ def start(home: Path, code: str, uid: int, *, has_account: bool = False) -> list
 
 
 def give(folder: Path, uid: int) -> None:
-    """Make ``folder`` and what is in it the user's own, as it is for a user who has made it."""
+    """Make the user the owner of ``folder`` and everything in it."""
     if uid == os.geteuid():
         return
     for path in (folder, *folder.rglob("*")):

@@ -1,4 +1,4 @@
-"""``rallypoint up`` as a process of its own, and a way to talk to it."""
+"""``rallypoint up`` as a process of its own, and a client of it."""
 
 import asyncio
 import shlex
@@ -20,7 +20,7 @@ TIMEOUT_SECONDS = 60.0
 
 
 class Up:
-    """One ``rallypoint up``."""
+    """One process of ``rallypoint up``."""
 
     def __init__(self, process: Process, client: RawClient, kubeconfig: Path) -> None:
         self.process = process
@@ -28,15 +28,15 @@ class Up:
         self.kubeconfig = kubeconfig
 
     async def stop(self, number: signal.Signals = signal.SIGINT) -> int:
-        """Send it a signal and wait for its end; its exit status."""
+        """Send a signal, wait for the end and return the exit status."""
         self.process.send_signal(number)
         return await self.process.wait()
 
     async def until(self, path: str, wanted: Callable[[Any], bool]) -> Any:
-        """The answer to a GET, once it is as wanted.
+        """GET the path until ``wanted`` is true of the answer, and return it.
 
         Raises:
-            TimeoutError: it is not within a minute.
+            TimeoutError: it was not within a minute.
         """
         async with asyncio.timeout(TIMEOUT_SECONDS):
             reply = await self.client.send(Step("GET", path))
@@ -48,9 +48,9 @@ class Up:
 
 @asynccontextmanager
 async def up(*arguments: str, folder: Path, command: Sequence[str] = COMMAND) -> AsyncGenerator[Up]:
-    """A site that is up, started in ``folder``; killed when left, unless it has ended before.
+    """Start ``rallypoint up`` in ``folder`` and yield it when it is up; the end of the block kills it.
 
-    ``command`` may be another one that says where its kubeconfig is.
+    ``command`` may be another command that prints the path of its kubeconfig.
     """
     process = await asyncio.create_subprocess_exec(*command, *arguments, cwd=folder, stdout=PIPE)
     try:

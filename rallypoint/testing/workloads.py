@@ -1,6 +1,6 @@
-"""What jobs of each kind look like from outside: what a user writes, and which children are to be there for it.
+"""Jobs of each kind as users see them: the spec that a user writes, and the children that it has.
 
-Names follow the originals' documentation, so that what is expected does not come from the code under test.
+Names follow the originals' documentation, so that expectations do not come from the code under test.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ EVERY_POLICY: Final = ("Never", "OnFailure", "OnFailure", "Always", "ExitCode", 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """Jobs of one kind; those of different API versions may be different."""
+    """Jobs of one kind in one API version."""
 
     resource: Resource
     replicas_field: str
@@ -28,7 +28,7 @@ class Workload:
     controller: str
     """The value of the operator's label."""
     head: str = "Master"
-    """The role of which a job has one replica or none."""
+    """The role with one replica or none."""
     needs_head: bool = False
     aside: str = ""
     """A role that some jobs have beside the workers."""
@@ -37,14 +37,14 @@ class Workload:
     has_services: bool = True
     """Whether each pod has a Service of its name."""
     support: Sequence[tuple[Resource, str]] = ()
-    """What a job that runs has beside them, and what stands behind the job's name in its name."""
+    """Further objects of a running job: the resource, and the suffix of its name after the job's name."""
     has_launcher_pod: bool = False
     """Whether the head is a pod without an index."""
     has_launcher_job: bool = False
-    """Whether the head's pod belongs to a batch Job, which decides how often it is tried and how long it may run."""
+    """Whether the head's pod belongs to a batch Job, which counts its retries and limits its time."""
 
     failures: tuple[str, ...] = ()
-    """Reasons of a job's failure beside the one that all kinds have."""
+    """Reasons of a job's failure beside the one of all kinds."""
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ class Workload:
     def spec(
         self, counts: Mapping[str, int], policy: str, run_policy: Mapping[str, Any], **pod: Any
     ) -> dict[str, Any]:
-        """Of a job with so many replicas of each role; ``pod`` is laid over the spec of every pod."""
+        """Return the spec of a job with these replicas by role; ``pod`` overrides fields of every pod spec."""
         whole = template(self.container)
         whole["spec"] |= pod
         roles = {
@@ -64,7 +64,7 @@ class Workload:
         return {self.replicas_field: roles, "runPolicy": dict(run_policy)}
 
     def pod_names(self, job: str, spec: Mapping[str, Any]) -> set[str]:
-        """The pods that a spec asks for, but that of a batch Job, which has a name of its own."""
+        """Return the names of the pods in a spec, without the pod of a batch Job, which has a generated name."""
         names: set[str] = set()
         for role, given in spec[self.replicas_field].items():
             if role == self.head and self.has_launcher_pod:
@@ -74,15 +74,15 @@ class Workload:
         return names
 
     def service_names(self, job: str, spec: Mapping[str, Any]) -> set[str]:
-        """Those of the pods."""
+        """Return the names of the Services of those pods."""
         return self.pod_names(job, spec) if self.has_services else set()
 
     def support_names(self, job: str) -> set[tuple[str, str]]:
-        """Kinds and names."""
+        """Return kinds and names of the further objects."""
         return {(resource.kind, job + rest) for resource, rest in self.support}
 
     def role_of(self, pod: Mapping[str, Any]) -> str:
-        """The role as labels spell it."""
+        """Return the role in the spelling of labels."""
         labels = pod["metadata"]["labels"]
         return str(labels.get(REPLICA_TYPE) or labels.get(JOB_ROLE))
 
@@ -91,7 +91,7 @@ class Workload:
 
     @property
     def children(self) -> tuple[Resource, ...]:
-        """Kinds whose objects may fail to be made, and be deleted by others."""
+        """Resources whose creation may fail, and which others may delete."""
         return (PODS, SERVICES) if self.has_services else (PODS,)
 
     @property

@@ -1,10 +1,10 @@
-"""Holds the controller against recordings of the Go operators on a real API server.
+"""Compares the controller with recordings of the Go operators on a real API server.
 
-    case       what is done, and what came of it when it was recorded
-    play       does it: ``observer`` and ``audit`` look on, ``kubelet`` writes what the pods of a case report
-    record     what came of it now, in the words of a recording; ``normal`` and ``defaults`` take out what no two runs share
-    compare    where the two differ, apart from what ``differs`` declares
-    stage      the control plane that all cases share
+    case         the steps of a recorded case, and its records
+    case_run     runs a case: ``observer`` and ``audit`` observe it, ``kubelet`` writes the status of its pods
+    record       the result in the form of a recording; ``normal`` and ``defaults`` remove what no two runs share
+    compare      the differences between two records, apart from those that ``differs`` declares
+    environment  the control plane of all cases
 
 ``tests/parity/golden/README.md`` describes the recordings.
 """
