@@ -6,12 +6,12 @@ import pytest
 
 from rallypoint.testing.controlplane import ControlPlane
 
-_CRDS = Path(__file__).parents[2] / "manifests" / "base" / "crds"
+_MANIFESTS = Path(__file__).parents[2] / "manifests"
 
 
 @pytest.fixture(scope="session")
 def crds(control_plane: ControlPlane) -> list[Path]:
-    """Our CustomResourceDefinitions, installed from ``manifests``; the files they come from."""
-    files = sorted(path for path in _CRDS.glob("*.yaml") if path.name != "kustomization.yaml")
+    """Our CustomResourceDefinitions, those of opt-in kinds too, installed from ``manifests``; the files they come from."""
+    files = sorted(_MANIFESTS.glob("**/kubeflow.org_*.yaml"))
     control_plane.apply_files(*files)
     return files

@@ -17,7 +17,8 @@ from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.access import kubeconfig
 from rallypoint.testing.manifests import build
 
-ROLES = Path(__file__).parents[2] / "manifests" / "components" / "user-roles"
+COMPONENTS = Path(__file__).parents[2] / "manifests" / "components"
+ROLES, MXJOB = COMPONENTS / "user-roles", COMPONENTS / "mxjob"
 SPOOFED = {"conditions": [{"type": "Succeeded", "status": "True"}]}
 
 
@@ -26,20 +27,17 @@ async def editor(
     control_plane: ControlPlane, crds: list[Path], namespace: str, tmp_path: Path
 ) -> AsyncIterator[Client]:
     """A client of one who may edit jobs in that namespace, by the shipped roles."""
-    control_plane.apply(*build(ROLES))
+    control_plane.apply(*build(ROLES), *(one for one in build(MXJOB) if one["kind"] == "ClusterRole"))
     account = {"kind": "ServiceAccount", "name": "editor", "namespace": namespace}
-    role = {
-        "apiGroup": "rbac.authorization.k8s.io",
-        "kind": "ClusterRole",
-        "name": "kubeflow-training-edit",
-    }
-    binding = {"metadata": {"name": "editor"}, "roleRef": role, "subjects": [account]}
     control_plane.request(
         "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "editor"}}
     )
-    control_plane.request(
-        "POST", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings", binding
-    )
+    for name in ("kubeflow-training-edit", "kubeflow-training-mxjob-edit"):
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+        binding = {"metadata": {"name": name}, "roleRef": role, "subjects": [account]}
+        control_plane.request(
+            "POST", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings", binding
+        )
     token = (control_plane.service_account_folder(namespace, "editor") / "token").read_text()
     file = tmp_path / "kubeconfig"
     file.write_text(
