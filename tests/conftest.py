@@ -93,7 +93,7 @@ def control_plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def namespace(control_plane: ControlPlane) -> Iterator[str]:
-    """A fresh namespace with its default ServiceAccount; it goes after the test, and nobody waits for that."""
+    """Yield a new namespace with its default ServiceAccount; it is deleted after the test without a wait."""
     name = f"test-{secrets.token_hex(4)}"
     path = f"/api/v1/namespaces/{name}"
     control_plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})

@@ -78,7 +78,7 @@ async def starting(on: Harness, settings: Settings = TEST_SETTINGS) -> AsyncIter
 
 @pytest.mark.parametrize("plural", ["pods", "services", RESOURCE.plural])
 async def test_the_controller_is_ready_and_works_once_all_caches_are_synced(plural: str) -> None:
-    """A cache that is half filled would make children look lost."""
+    """A partial cache would make children look lost."""
     async with start_harness(Rule(Delay(20), verb="watch", plural=plural, times=1)) as on:
         await on.submit()
         async with starting(on) as answer:
@@ -233,7 +233,7 @@ async def test_nodes_are_read_only_for_a_kind_with_a_topology_label() -> None:
 
 
 async def test_a_kind_stops_and_starts_again_with_its_definition() -> None:
-    """Its jobs are gone with the definition, and nothing is made for them any more; the other kind goes on."""
+    """The jobs are deleted with the definition and get no more children; the other kind continues."""
     async with start_harness(crds=(RESOURCE, TF_JOBS)) as on, starting(on, BOTH) as answer:
         await on.submit()
         await on.settle()
@@ -289,7 +289,7 @@ async def test_existing_jobs_are_reconciled_at_the_start() -> None:
 
 
 async def test_a_job_continues_after_an_outage_of_the_server() -> None:
-    """What is there is asked for anew, as the server may be another by then: nothing is lost, nothing is made twice."""
+    """Everything is listed again, because the server may be another: nothing is lost or created twice."""
     async with start_harness() as on, running_controller(on):
         await on.submit()
         await on.settle()
@@ -672,7 +672,7 @@ async def test_a_controller_that_loses_its_lease_ends_and_another_continues() ->
 
 
 async def test_a_controller_that_does_not_lead_sends_no_write() -> None:
-    """As when a process was stopped and goes on later, with a pass under way: its own clock says that its time is over."""
+    """This happens when a process is paused during a reconcile: its own clock shows that its lease has expired."""
     loop = asyncio.get_running_loop()
     asleep = 0.0
     rule = Rule(Delay(1), verb="create", plural="pods")
@@ -889,7 +889,7 @@ def test_options_follow_the_settings(tmp_path: Path) -> None:
 
 
 def test_options_have_a_default_template() -> None:
-    """Only the default path may be missing: nobody asked for it."""
+    """Only the default path may be missing, because no user set it."""
     assert options_from(Settings()).of(PyTorchOptions).init_container_template == ""
 
 

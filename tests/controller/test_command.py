@@ -238,7 +238,7 @@ async def until_met(rule: Rule) -> None:
 
 @real_time
 async def test_a_job_runs_between_start_and_stop(tmp_path: Path) -> None:
-    """Ready, a job from its creation to its success, the metrics of that, and an end when it is asked for."""
+    """The process gets ready, runs a job to success, exposes its metrics and stops on a signal."""
     async with start_harness() as on, running(on, tmp_path, "--leader-elect=false") as it:
         await it.wait_for_log("working")
         assert await it.get("/healthz") == (200, "ok\n")
@@ -288,7 +288,7 @@ async def test_a_stop_sends_the_last_events(tmp_path: Path, number: signal.Signa
 
 @real_time
 async def test_a_second_signal_ends_the_process_at_once(tmp_path: Path) -> None:
-    """Whatever is under way: here a pass that waits for a server which does not answer."""
+    """The process ends although a reconcile waits for a server that does not respond."""
     rule = Rule(Delay(1000))
     async with start_harness() as on, running(on, tmp_path) as it:
         await it.wait_for_log("working")

@@ -73,7 +73,7 @@ def tf_config() -> tuple[str, int, int, int]:
 
 
 def paddle() -> tuple[str, int, int, int]:
-    """Paddle: the launcher finds out who is first by whose address it is; here, by the pod's name."""
+    """Paddle: its launcher finds the first pod by address; this program uses the pod's name."""
     host, _, port = os.environ["PADDLE_MASTER"].rpartition(":")
     return host, int(port), int(socket.gethostname().rpartition("-")[2]), int(os.environ["PADDLE_NNODES"])
 

@@ -94,6 +94,6 @@ def logs(workloads: Workloads, job: str) -> str:
 
 
 def accuracy(workloads: Workloads, job: str) -> tuple[float, float]:
-    """What one of the pods has printed at its end: how many it gets right of what nobody trained on, and how many it should."""
+    """Return the accuracy on held-out data that a pod printed, and the target."""
     ((reached, target),) = REACHED.findall(logs(workloads, job))
     return float(reached), float(target)

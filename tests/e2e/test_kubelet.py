@@ -24,7 +24,7 @@ def reasons(workloads: Workloads, job: str) -> set[str]:
 
 
 def marking(workloads: Workloads, script: str) -> dict[str, Any]:
-    """A role on node-1 whose program sees what earlier ones have left in ``/mark``."""
+    """A role on node-1 whose program sees the files of earlier programs in ``/mark``."""
     mark = {"name": "mark", "hostPath": {"path": f"/run/{workloads.namespace}", "type": "DirectoryOrCreate"}}
     return {
         "image": BASE,
@@ -125,7 +125,7 @@ def test_a_pod_that_exceeds_its_disk_limit_is_evicted(
 def test_a_program_gets_its_termination_grace_period(
     cluster: Cluster, workloads: Workloads, ending: str
 ) -> None:
-    """It notes that it was told, and, some seconds later, that it was let end."""
+    """The program records the signal and, some seconds later, its own end."""
     script = "trap 'touch /mark/told; sleep 3; touch /mark/saved; exit 0' TERM; touch /mark/there; sleep infinity & wait"
     workloads.apply(job("PyTorchJob", "saves", {"Master": marking(workloads, script)}))
     workloads.wait("the program to be there", lambda: "there" in marks(cluster, workloads))

@@ -18,7 +18,7 @@ PATIENT: dict[str, Any] = {
     "command": ["sh", "-c", "until [ -e /tmp/go ]; do sleep 0.2; done"],
     "restartPolicy": "ExitCode",
 }
-"""A container that ends when it is told to; its pod is made anew when it is killed."""
+"""A container that ends on request; its pod is created again when it is killed."""
 
 
 def on(node: str, **pod: Any) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def test_a_worker_is_created_again_when_its_node_is_drained(cluster: Cluster, wo
 def test_a_drain_fails_a_job_whose_pods_are_not_to_be_restarted(
     cluster: Cluster, workloads: Workloads
 ) -> None:
-    """As soon as a pod of it is told to go: see decision 8."""
+    """The job fails as soon as a pod is deleted: see decision 8."""
     stays = {"Master": on("node-1"), "Worker": {**on("node-2"), "restartPolicy": "Never"}}
     start(workloads, stays)
     try:
@@ -173,7 +173,7 @@ def test_a_power_cut_fails_a_job_whose_pods_are_not_to_be_restarted(
 
 @contextmanager
 def without_power(cluster: Cluster, workloads: Workloads) -> Generator[None]:
-    """The second node, for the block, which begins when its pod has been told to go."""
+    """Stop the second node; the block starts when its pod is being deleted."""
     node = cluster.nodes["node-2"]
     node.power_off()
     try:
@@ -187,7 +187,7 @@ GPUS = "/status/capacity/nvidia.com~1gpu"
 
 
 def test_a_job_waits_for_gpus_until_a_node_has_them(cluster: Cluster, workloads: Workloads) -> None:
-    """The node gets them as one without a device plugin does: somebody says so in its status."""
+    """The test writes the GPUs into the node's status, without a device plugin."""
     asks = {"image": BASE, "command": ["true"], "resources": {"limits": {"nvidia.com/gpu": 2}}}
     workloads.apply(job("PyTorchJob", "gpus", {"Master": asks}, runPolicy={"cleanPodPolicy": "None"}))
     workloads.wait("the scheduler to refuse", lambda: "Insufficient nvidia.com/gpu" in unscheduled(workloads))

@@ -18,7 +18,7 @@ LEASE = "1ca428e5.training-operator.kubeflow.org"
 NEXT = "docker.io/library/rallypoint:next"
 WAITS = "until [ -e /tmp/go ]; do [ -e /tmp/fail ] && exit 130; sleep 0.2; done"
 PATIENT: dict[str, Any] = {"image": BASE, "command": ["sh", "-c", WAITS], "restartPolicy": "ExitCode"}
-"""A container that ends when it is told to, or fails as if it were interrupted."""
+"""A container that ends on request or fails as if it were interrupted."""
 KILL = "p=${one%/cgroup}; if grep -q controller $p/cmdline; then kill -9 ${p#/proc/}; fi"
 POLICY = {"cleanPodPolicy": "None", "backoffLimit": 3}
 """With a limit, what has been restarted is counted in the status."""
@@ -40,7 +40,7 @@ def holder(cluster: Cluster) -> str:
 
 
 def start_patient(workloads: Workloads) -> dict[str, Any]:
-    """A master and two workers that run until they are told; their pods."""
+    """Start a master and two workers that run until they are asked to end; return their pods."""
     roles = {"Master": PATIENT, "Worker": {"replicas": 2, **PATIENT}}
     workloads.apply(job("PyTorchJob", "patient", roles, runPolicy=POLICY))
     workloads.wait("three pods to run", lambda: active(workloads) == [1, 2])
@@ -48,7 +48,7 @@ def start_patient(workloads: Workloads) -> dict[str, Any]:
 
 
 def active(workloads: Workloads) -> list[int]:
-    """How many pods of each role run, as the operator tells."""
+    """Return the running pods of each role by the job's status."""
     replica_statuses = workloads.get("PyTorchJob", "patient").get("status", {}).get("replicaStatuses", {})
     return [replica_statuses.get(role, {}).get("active", 0) for role in ("Master", "Worker")]
 

@@ -81,7 +81,7 @@ class Stream:
         self.names: list[str] = []
 
     def submit_until_work(self, count: int) -> None:
-        """Return when the first write to one of them is in the audit log: whoever leads is in the middle of work."""
+        """Return when the audit log has the first write to one of them: the leader is at work."""
         self.submit(count)
         self._plane.wait("work", lambda: any(writes(self._plane, self._namespace, user) for user in USERS))
 
@@ -117,7 +117,7 @@ def creates(plane: ControlPlane, namespace: str) -> list[Call]:
 
 
 def made(plane: ControlPlane, namespace: str) -> Counter[str]:
-    """How often each pod was created. A request of a process that was killed may come to nothing, and be asked for again."""
+    """Count the creates of each pod. A request of a killed process may fail and be repeated."""
     return Counter(call.name for call in creates(plane, namespace) if call.code == 201)
 
 

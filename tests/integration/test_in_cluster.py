@@ -108,7 +108,7 @@ def follow_an_elastic_policy(plane: ControlPlane, jobs: Jobs) -> None:
 
 
 def meet_taken_names(plane: ControlPlane, jobs: Jobs) -> None:
-    """Pods and Services that are somebody else's: looked at, told of again and again, not touched."""
+    """Foreign pods and Services are read and reported repeatedly, and left alone."""
     container = {"name": "main", "image": "x"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "taken-worker-0"}}
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "taken-worker-1"}}
@@ -123,7 +123,7 @@ def meet_taken_names(plane: ControlPlane, jobs: Jobs) -> None:
 
 
 def write_beside_a_user(plane: ControlPlane, jobs: Jobs) -> None:
-    """A status written from an older version of the job: the newest is asked for."""
+    """A status write from an older version of the job reads the newest version."""
     jobs.create("busy", job(workers=1))
     jobs.wait_for("busy", "Running")
     suspend = False

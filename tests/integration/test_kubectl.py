@@ -141,7 +141,7 @@ def _normal(text: str, step: Mapping[str, Any]) -> list[str]:
 
 @pytest.fixture
 async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
-    """kubectl on a site whose node runs pods."""
+    """kubectl on a local cluster whose node runs pods."""
     async with local_cluster(
         all_crds(), tmp_path / "site", isolation="loopback", server_config=ServerConfig(tls=True)
     ) as made:

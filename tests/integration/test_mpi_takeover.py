@@ -93,7 +93,7 @@ class Cluster:
         await self.until("versions served", as_ or is_served)
 
     async def storage_hash(self) -> str:
-        """What the server that is asked stores now, told by its discovery."""
+        """Return the storage version that the server's discovery shows."""
         listed = await self.site.client.send(Step("GET", f"/apis/{self.site.group}/v1"))
         return next(
             str(resource["storageVersionHash"])
@@ -172,7 +172,7 @@ async def left_behind(cluster: Cluster, version: str) -> list[Object]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_stored_jobs_are_taken_over(cluster: Cluster, version: str) -> None:
-    """Read right in all versions before anybody writes it; then written through each; then stored anew."""
+    """Jobs are read in all versions before any write, then written through each version, then migrated."""
     site, others = cluster.site, [version_name for version_name in VERSIONS if version_name != version]
     jobs = await left_behind(cluster, version)
     before = {job["metadata"]["name"]: await site.read(version, job["metadata"]["name"]) for job in jobs}
@@ -285,7 +285,7 @@ async def test_jobs_survive_a_rollback_and_another_takeover(
 async def admitting(
     cluster: Cluster, answer: Callable[[Object], list[Object]]
 ) -> AsyncGenerator[list[Object]]:
-    """A mutating webhook for jobs created in v2beta1, as Kueue has one: what it was asked."""
+    """Install a mutating webhook for jobs created in v2beta1, like Kueue's; yield its reviews."""
     reviews: list[Object] = []
     shown = identity(datetime.now(UTC))
 

@@ -111,7 +111,7 @@ def can(plane: ControlPlane, account: str, verb: str, resource: str, name: str =
 
 
 def test_without_the_component_a_job_names_the_missing_permission(plane: ControlPlane) -> None:
-    """And it is asked for ever more rarely."""
+    """Retries become less frequent."""
     install(plane, STANDALONE)
     jobs = Mpi(plane, NAMESPACE)
     with in_cluster_service(plane):
@@ -184,7 +184,7 @@ def test_a_launcher_can_exec_into_its_own_workers_only(plane: ControlPlane, jobs
 
 
 def test_kubectl_exec_needs_no_other_permission(plane: ControlPlane, jobs: Mpi) -> None:
-    """The real one, as the launcher: what it asks first is allowed, and what fails then is that there is no kubelet."""
+    """The real kubectl runs as the launcher: its first calls are allowed; then the missing kubelet is the only failure."""
     jobs.job("exec", 1)
     jobs.wait_for("exec", "Running")
     plane.wait(
@@ -311,7 +311,7 @@ def test_an_account_that_the_template_names_is_used_unchanged(plane: ControlPlan
 
 
 def test_a_job_runs_in_a_restricted_namespace(plane: ControlPlane, jobs: Mpi) -> None:
-    """What is added to the user's pods asks for no more than these do."""
+    """The additions to the user's pods need no further privileges."""
     name = "restricted-mpi"
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
@@ -349,7 +349,7 @@ def test_a_job_that_another_operator_started_continues_until_it_is_suspended(
 
 
 def test_the_component_grants_exactly_the_needed_permissions(plane: ControlPlane, jobs: Mpi) -> None:
-    """After the lives above: nothing was refused, and all of it was asked for but what is only handed on."""
+    """After the jobs above no call was rejected, and every permission was used except those that are only granted on."""
     jobs.wait_for("alone", "Running")
     assert denied(plane) == []
     handed_on = {("", "pods/exec", "get"), ("", "pods/exec", "create")}

@@ -100,7 +100,7 @@ def leave_behind(plane: ControlPlane, mpi: Mpi) -> None:
 
 
 def calls(plane: ControlPlane, name: str) -> Counter[tuple[str, str, int]]:
-    """What the controller has asked for about that job: verb, resource, code."""
+    """Return the controller's calls for that job: verb, resource and code."""
     assert plane.audit_log is not None
     found: Counter[tuple[str, str, int]] = Counter()
     for line in plane.audit_log.read_text().splitlines(keepends=True):

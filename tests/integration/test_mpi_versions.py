@@ -311,7 +311,7 @@ async def test_an_explicit_manager_is_unchanged(site: Site) -> None:
 async def test_defaults_cause_no_drift(
     control_plane: ControlPlane, real: Site, tmp_path: Path, how: str
 ) -> None:
-    """``kubectl diff`` asks the server as Flux and Argo CD do, by a dry run."""
+    """``kubectl diff`` uses a server-side dry run, as Flux and Argo CD do."""
     kubectl = [str(binaries.ensure(["kubectl"])["kubectl"]), f"--kubeconfig={control_plane.kubeconfig()}"]
     for version in VERSIONS:
         body = manifest(version, f"drift-{version}{how.replace('=', '-').lower()}", runPolicy=None)

@@ -17,7 +17,7 @@ US = "kubeflow.org/training-operator"
 
 @pytest.fixture
 def preflight_namespace(control_plane: ControlPlane, crds: list[Path]) -> Iterator[str]:
-    """A namespace whose jobs go with the test: others look at all namespaces."""
+    """Yield a namespace whose jobs are deleted after the test, because other tests read all namespaces."""
     name = f"preflight-{secrets.token_hex(3)}"
     control_plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     yield name

@@ -31,7 +31,7 @@ PREEMPTION = re.compile(r" (no new claims to deallocate, )?preemption: .*")
 TIMEOUT_SECONDS = 60.0
 BETWEEN_LOOKS_SECONDS = 0.05
 BACKOFF_SECONDS = 2.0
-"""More than kube-scheduler lets a pod rest that it has tried once: of two pods whoever does not rest goes first."""
+"""Longer than kube-scheduler's backoff of a pod after its first try: of two pods, one in backoff goes last."""
 
 
 def asks(**amounts: str) -> dict[str, Any]:
@@ -76,7 +76,7 @@ ALONE: dict[str, dict[str, Any]] = {
 
 
 async def soon(read: Callable[[], Awaitable[T]], holds: Callable[[T], Any]) -> T:
-    """What is seen, once it is as wanted."""
+    """Read repeatedly; return the first result that holds."""
     async with asyncio.timeout(TIMEOUT_SECONDS):
         while not holds(result := await read()):  # noqa: ASYNC110 - it happens elsewhere
             await asyncio.sleep(BETWEEN_LOOKS_SECONDS)

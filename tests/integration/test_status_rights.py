@@ -1,4 +1,4 @@
-"""Who may write the status of a job: nobody with the roles for users, however they try. See docs/decisions/0023-status-writers.md."""
+"""The roles for users do not allow writing the status of a job. See docs/decisions/0023-status-writers.md."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path

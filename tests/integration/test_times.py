@@ -45,7 +45,7 @@ _ACCEPTED = {
     "2026-01-01T12:00:0012345678Z",
     "9999-12-31T23:59:59-14:00",
 }
-"""A few that the server certainly takes, so that the test notices when it no longer asks anything."""
+"""Some times that the server certainly accepts, so the test notices if it checks nothing."""
 
 
 async def test_every_time_that_the_server_accepts_is_parsed(

@@ -245,7 +245,7 @@ def test_secrets_are_never_listed() -> None:
 
 
 def test_permissions_to_migrate_mpijobs_are_a_separate_component() -> None:
-    """Of definitions, that one alone; the base may only look at it."""
+    """The component may write that definition only; the base may only read it."""
     base = rights(build(MANIFESTS / "base" / "rbac"))
     role, binding = build(MANIFESTS / "components" / "mpi-versions")
 

@@ -33,7 +33,7 @@ DECLARED = differs.load(FOLDER / "differs")
 
 @pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest) -> dict[str, Outcome]:
-    """What came of the cases whose tests were chosen, or of all when none was."""
+    """Return the outcomes of the selected cases, or of all cases."""
     items = (item for item in request.session.items if isinstance(item, pytest.Function))
     chosen = [CASES[item.callspec.id] for item in items if item.originalname == test_recording.__name__]
     outcomes: dict[str, Outcome] = {}

@@ -118,7 +118,7 @@ class Jobs:
         }
 
     def remember_now(self) -> None:
-        """What ``changes`` tells of begins here."""
+        """Start the period that ``changes`` covers."""
         self._since = self._plane.request("GET", "/api/v1/namespaces/default/pods")["metadata"][
             "resourceVersion"
         ]
@@ -153,7 +153,7 @@ class Jobs:
 
 
 def watched(plane: ControlPlane, path: str, since: str) -> Iterator[Object]:
-    """What a watch tells that begins at that resourceVersion, until now."""
+    """Return the events since that resourceVersion."""
     query = f"{path}?watch=1&resourceVersion={since}&timeoutSeconds=2"
     request = urllib.request.Request(plane.server + query)
     request.add_header("Authorization", f"Bearer {plane.users['admin'].token}")

@@ -21,7 +21,7 @@ MNIST = job_of(
     Worker={"replicas": 2, "restartPolicy": "OnFailure"},
 )
 DYNAMIC: dict[str, Any] = {"enableDynamicWorker": True}
-"""Of a spec whose workers come and go."""
+"""The spec of a job with dynamic workers."""
 
 
 def sized(name: str = "train", *, spec: Mapping[str, Any] | None = None, **sizes: int) -> TFJob:

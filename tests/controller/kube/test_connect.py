@@ -317,7 +317,7 @@ async def test_an_unusable_kubeconfig_is_an_error(tmp_path: Path, text: str | No
 
 @asynccontextmanager
 async def serving(authority: Authority, port: int = 0) -> AsyncIterator[str]:
-    """An API server of few words, over TLS; it tells who the client is. Its address."""
+    """Run a minimal API server over TLS that returns the client's name; yield its address."""
 
     async def handle(request: web.Request) -> web.Response:
         peer = request.get_extra_info("peercert") or {}
@@ -508,7 +508,7 @@ async def test_a_proxy_cannot_read_the_traffic(tmp_path: Path, authority: Author
 
 
 class Tunnel:
-    """A proxy that connects two sides and keeps what it was asked."""
+    """A proxy that connects two sides and records the request."""
 
     def __init__(self) -> None:
         self.request = b""

@@ -265,7 +265,7 @@ def test_members_of_a_coscheduling_group() -> None:
     ("scheduler_name", "elsewhere"), [(None, False), ("", False), ("volcano", False), ("mine", True)]
 )
 def test_a_scheduler_name_in_the_template_is_preserved(scheduler_name: str | None, elsewhere: bool) -> None:
-    """It is kept, though it knows nothing of the group."""
+    """The name is preserved although that scheduler does not know the group."""
     fields = {"template": {"spec": {**template()["spec"], "schedulerName": scheduler_name}}}
     role = PYTORCH.roles(pytorch_job(worker=fields))["Worker"]
 

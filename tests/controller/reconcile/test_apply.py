@@ -226,7 +226,7 @@ async def test_a_name_conflict_is_reported(holder: tuple[Resource, str] | None, 
 
 
 async def test_a_create_waits_for_remains_of_an_earlier_job_of_that_name() -> None:
-    """They go by themselves, so nobody needs to hear of them. The pauses grow where the watch does not report them."""
+    """Remains vanish by themselves, so no event is recorded. Pauses grow if the watch does not report them."""
     async with applying() as it:
         remains = it.pod("a", owner(RESOURCE, "train", "uid-of-the-earlier"))
         remains["metadata"]["finalizers"] = ["example.com/slow"]
@@ -262,7 +262,7 @@ async def test_remains_hide_no_other_failure() -> None:
 
 
 async def test_an_existing_child_of_the_job_is_adopted() -> None:
-    """Its creation was answered, and the answer lost; what has become of it since is looked at once."""
+    """The response to its create was lost; its current state is read at once."""
     async with applying() as it:
         before = await it.on.create(PODS, it.pod("a"))
 
@@ -421,7 +421,7 @@ async def test_a_permanent_error_outweighs_other_errors() -> None:
 
 
 async def test_the_first_error_ends_the_batch() -> None:
-    """What was begun is finished and remembered; what was not is left for the next pass."""
+    """Started creates finish and are stored; the others wait for the next reconcile."""
     rules = (
         Rule(Refuse(403, "Forbidden", "exceeded quota"), verb="create", containing=b'"pod-1"'),
         Rule(Delay(1), verb="create", containing=b'"pod-2"', times=1),

@@ -10,7 +10,7 @@ from controller.reconcile.debounce import LONGEST_SECONDS, QUIET_SECONDS, Status
 
 
 def status_dict(active: int | None = 1, **fields: Any) -> dict[str, Any]:
-    """A status of one role, whose other counters and keys are ``fields``, but for those of the status itself."""
+    """Build the status of a role; ``fields`` are further counters of the role or top-level keys of the status."""
     top: dict[str, Any] = {
         key: fields.pop(key) for key in ("conditions", "startTime", "completionTime") if key in fields
     }

@@ -17,7 +17,7 @@ JOB = subject()
 
 
 class Listener(Recorder):
-    """A recorder that keeps what it is told."""
+    """A recorder that stores its events."""
 
     def __init__(self) -> None:
         super().__init__(Client.__new__(Client))
@@ -221,7 +221,7 @@ def test_compact_events_of_the_same_reason_are_combined(listener: Listener, job:
 
 
 def test_a_kind_may_have_its_own_messages(listener: Listener) -> None:
-    """What it keeps silent about takes nothing of what may be told."""
+    """Suppressed events do not use up the budget."""
     event_messages = EventMessages(
         done=lambda verb, kind, name: (
             Event(Severity.NORMAL, "SuccessfulOwn", name) if kind == "Pod" else None

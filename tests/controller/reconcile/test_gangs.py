@@ -84,7 +84,7 @@ async def test_pods_are_created_when_volcano_admits_the_group() -> None:
 
 @BOTH
 async def test_a_pod_group_follows_the_lifecycle_of_its_job(settings: Settings, groups: Resource) -> None:
-    """One create and one delete of the group, and each thing told once."""
+    """The group is created and deleted once, and each event is recorded once."""
     async with gangs(settings=settings) as on:
         await on.submit(workers=2, runPolicy={"cleanPodPolicy": "None"})
         await on.settle()
@@ -127,7 +127,7 @@ async def test_a_pod_group_is_patched_only_when_the_job_changes(settings: Settin
 
 @BOTH
 async def test_a_foreign_pod_group_is_left_alone(settings: Settings, groups: Resource) -> None:
-    """No pod joins it, either; once its name is free the job goes on."""
+    """No pod joins it, either; the job continues once the name is free."""
     async with start_harness() as on:
         await on.define(POD_GROUPS)
         foreign = await on.create(

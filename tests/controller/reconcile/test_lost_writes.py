@@ -69,7 +69,7 @@ async def test_a_restart_counts_once_when_the_status_write_fails(fault: Any) -> 
 
 
 async def test_a_restart_counts_once_when_the_spec_changes_meanwhile() -> None:
-    """No fault: somebody changes the spec while the status patch is under way."""
+    """There is no fault: a user changes the spec during the status patch."""
     rule = Rule(
         Delay(1),
         verb="patch",

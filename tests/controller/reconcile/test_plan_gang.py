@@ -96,7 +96,7 @@ def test_the_pod_group_follows_the_size_of_the_job(scheduler: str) -> None:
 
 
 def test_running_pods_are_managed_while_the_pod_group_is_pending_again() -> None:
-    """Counters, restarts and the end of the job are seen; only new pods wait."""
+    """Counters, restarts and the end of the job are handled; only new pods wait."""
     cluster = running(worker={"restartPolicy": "OnFailure"})
     cluster.admit("Pending")
     cluster.set_phase("Failed", "worker-0", code=1)

@@ -189,7 +189,7 @@ class AnyJob(RuleBasedStateMachine):
             assert plan.create == ()
 
     def check_group(self, before: PodGroup | None, plan: Plan) -> None:
-        """What a pass that met the PodGroup like this has done about it, and about the pods that belong to it."""
+        """Check what a reconcile did about this PodGroup and its pods."""
         pods = [child.body() for child in plan.create if child.resource == PODS]
         groups = [child for child in plan.create if child.resource.kind == "PodGroup"]
         deletions = [deletion for deletion in plan.delete if deletion.resource.kind == "PodGroup"]
@@ -221,7 +221,7 @@ class AnyJob(RuleBasedStateMachine):
             assert not [child for child in again if child.resource.kind == "PodGroup"]
 
     def check_counters(self) -> None:
-        """The counters are those of the pods that the pass has seen: nobody has changed them since."""
+        """The counters equal those of the observed pods."""
         status, policy = self.cluster.status, self.cluster.job.spec.policy
         if conditions.is_finished(status) or policy.suspend or self.problems():
             return

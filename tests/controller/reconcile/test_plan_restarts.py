@@ -172,7 +172,7 @@ def test_a_failing_job_replaces_nothing() -> None:
 
 
 def failing_again(**fields: Any) -> InMemoryCluster:
-    """A job whose worker 0 has failed for the second time, and is not replaced yet."""
+    """Build a job whose worker 0 has failed twice and is not replaced yet."""
     cluster = running_cluster(**fields)
     for _ in range(2):
         cluster.set_phase("Running")

@@ -81,7 +81,7 @@ def test_a_resumed_job_waits_for_its_old_pods_to_terminate(policy_: str) -> None
 
 
 def test_a_resumption_is_stored_before_a_pod_is_created() -> None:
-    """A pass that still reads of the suspension takes all pods for those of before."""
+    """A reconcile that still reads the suspension treats all pods as old pods."""
     cluster = running_cluster()
     run_policy(suspend=True)(cluster)
     cluster.settle()

@@ -142,7 +142,7 @@ async def test_an_unchanged_job_causes_no_calls() -> None:
 )
 @pytest.mark.parametrize("plural", ["pods", "services"])
 async def test_a_failed_create_is_retried(fault: Fault, plural: str) -> None:
-    """There is one child of each name in the end, and the job gets on; a lost answer is no error to be told."""
+    """In the end each child exists once and the job continues; a lost response is no error to report."""
     async with (
         start_harness(Rule(fault, verb="create", plural=plural, times=1)) as on,
         running_controller(on),
@@ -161,7 +161,7 @@ async def test_a_failed_create_is_retried(fault: Fault, plural: str) -> None:
 
 @pytest.mark.parametrize("cut", [True, False], ids=["with a broken watch", "with a whole watch"])
 async def test_a_lost_response_creates_no_second_pod(cut: bool) -> None:
-    """The next pass asks the server before it decides, so no pod is asked for twice."""
+    """The next reconcile reads from the server before it plans, so no pod is created twice."""
     rules = [Rule(Reset(committed=True), verb="create", plural="pods", times=1)]
     if cut:
         rules.append(Rule(Cut(), verb="watch", containing=b'"train-', times=3))
@@ -301,7 +301,7 @@ async def test_a_job_that_is_recreated_at_once_is_another_job() -> None:
 
 
 async def test_a_job_whose_deletion_the_watch_missed_gets_no_children_again() -> None:
-    """The watch of jobs is broken when the job is deleted; that of its children tells of each that the garbage collector takes."""
+    """The watch of jobs breaks at the deletion; the watch of children reports each garbage-collected child."""
     async with start_harness() as on, running_controller(on):
         await on.submit()
         await on.settle()
@@ -318,7 +318,7 @@ async def test_a_job_whose_deletion_the_watch_missed_gets_no_children_again() ->
 
 
 async def test_children_that_others_delete_are_created_again_at_once() -> None:
-    """Before they are made for the second time, nothing having happened to the job, it is looked whether it is still there."""
+    """Before children of an unchanged job are created again, the controller checks that the job still exists."""
     async with start_harness() as on, running_controller(on):
         await on.submit(masters=0)
         await on.settle()
@@ -400,7 +400,7 @@ async def test_a_job_whose_children_are_rejected_fails_names_the_field_and_leave
 
 
 async def test_a_running_job_whose_new_children_are_rejected_continues_with_its_pods() -> None:
-    """Scaled up by a template that was made invalid meanwhile: what runs is not touched, and the refusal is told."""
+    """The job is scaled up with an invalid template: running pods stay, and the rejection is recorded."""
     async with start_harness() as on, running_controller(on):
         await on.submit(workers=1)
         await on.settle()
@@ -415,7 +415,7 @@ async def test_a_running_job_whose_new_children_are_rejected_continues_with_its_
 
 
 async def test_an_exceeded_quota_delays_only_its_job() -> None:
-    """In the namespace that is full one create is tried at a time, ever more rarely; when there is room again it goes on."""
+    """In the full namespace a single create is tried with growing pauses; the job continues when the quota allows it."""
     rule = Rule(Refuse(403, "Forbidden", "exceeded quota"), verb="create", plural="pods", namespace="full")
     async with start_harness(rule, auto_namespaces=True) as on, running_controller(on):
         await on.submit("stuck", workers=8, namespace="full")
@@ -837,7 +837,7 @@ async def test_an_invalid_job_does_not_delay_other_jobs() -> None:
 
 
 def waiting(reason: str, message: str) -> dict[str, Any]:
-    """The status of a pod whose container waits."""
+    """Build the status of a pod with a waiting container."""
     return {
         "containerStatuses": [
             {"name": "pytorch", "state": {"waiting": {"reason": reason, "message": message}}}

@@ -71,7 +71,7 @@ def _text(moment: datetime) -> str:
 
 @asynccontextmanager
 async def failing(runs_for: float = 1.0) -> AsyncGenerator[tuple[Harness, Node]]:
-    """A job whose worker always exits with 137, and no controller yet."""
+    """Submit a job whose worker always exits with 137, without a controller."""
     with fake_clock() as now:
         async with start_harness(clock=now) as on:
             node = Node(on, now, runs_for)

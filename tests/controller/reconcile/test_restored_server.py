@@ -22,7 +22,7 @@ UNHEARD = [Rule(Refuse(503), verb=verb, plural=RESOURCE.plural) for verb in ("li
 
 
 async def restore(on: Harness, backup: Backup) -> None:
-    """Restore the backup; somebody writes so much before anybody watches again that the version passes the old one."""
+    """Restore the backup; other writes pass the old version before any watch resumes."""
     store = on.server.store
     reached = store.revision
     on.faults.rules.append(AWAY)

@@ -81,7 +81,7 @@ async def test_a_status_is_written_by_one_patch() -> None:
 
 
 async def test_a_written_status_is_stored_at_once() -> None:
-    """So the watch that tells of it later tells no news."""
+    """A later watch event of the write reports no change then."""
     async with writing() as it:
         await it.write()
 

@@ -45,7 +45,7 @@ def test_a_job_that_was_never_suspended_is_left_as_it_is() -> None:
 
 
 async def running(on: Harness, policy: str) -> set[str]:
-    """A job whose pods run; their UIDs."""
+    """Start a job; return the UIDs of its running pods."""
     await on.submit("train", workers=2)
     roles = {role: {"restartPolicy": policy} for role in ("Master", "Worker")}
     await on.change(RESOURCE, "train", {"spec": {"pytorchReplicaSpecs": roles}})

@@ -58,7 +58,7 @@ async def submit(on: Harness, kind: Resource, flavor: str = "") -> dict[str, Any
 
 
 async def replace_held(on: Harness, kind: Resource, flavor: str, held: Resource) -> dict[str, Any]:
-    """A job in the place of one of the same name, of whose children those ``held`` stay behind; the new job."""
+    """Replace a job whose ``held`` children remain by another of the same name; return the new job."""
     await submit(on, kind, flavor)
     await on.settle(5)
     for name in await on.names(held):
@@ -152,7 +152,7 @@ async def test_foreign_pods_in_the_cache_cost_no_calls() -> None:
 
 
 async def test_a_name_that_is_freed_during_a_reconcile_is_used_by_the_next() -> None:
-    """Whoever had the name is none of the job's, so that it is gone wakes nobody."""
+    """The old owner of the name is unrelated to the job, so its deletion triggers no reconcile."""
     slow = Rule(Delay(1), verb="create", plural=SERVICES.plural)
     async with start_harness(slow) as on, running_controller(on):
         foreign = {"metadata": {"name": "train-worker-0", "labels": {JOB_NAME: "other"}}, **template()}

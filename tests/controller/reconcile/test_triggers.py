@@ -83,7 +83,7 @@ async def test_a_change_of_the_job_may_end_its_backoff(
 
 
 async def priority(queue: Queue[Key]) -> Priority:
-    """Where the one key that is ready waits, told from what goes before it."""
+    """Return the priority of the single ready key, found by the keys that precede it."""
     for priority in Priority:
         queue.add(Key("other", priority.name), priority=priority)
     order = await taken(queue)

@@ -51,7 +51,7 @@ def bookmark(version: int) -> dict[str, Any]:
 
 
 def end_of_all(version: int) -> dict[str, Any]:
-    """What a watch says when it has told everything that was there."""
+    """The bookmark at the end of the initial events of a watch."""
     metadata = {"resourceVersion": str(version), "annotations": {"k8s.io/initial-events-end": "true"}}
     return {"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": metadata}}
 
@@ -107,7 +107,7 @@ def refusing(code: int, reason: str) -> Answer:
 
 @dataclass
 class Running:
-    """An informer at work, and what it has told."""
+    """A running informer and the changes that it has reported."""
 
     informer: Informer[Pod]
     server: ScriptedServer
@@ -432,7 +432,7 @@ async def test_an_expired_resource_version_causes_a_new_list(gone: Any) -> None:
     ],
 )
 async def test_failing_watches_cause_no_hot_loop(watch: Any, most: int) -> None:
-    """A watch that breaks the same way for ever is asked for ever more rarely."""
+    """A watch that always breaks in the same way is retried with growing pauses."""
     async with informing(Script(watches=[watch] * 10_000)) as running:
         await running.informer.synced.wait()
         running.server.requests.clear()
@@ -631,7 +631,7 @@ async def test_invalid_data_breaks_only_the_watch(garbage: bytes) -> None:
     ],
 )
 async def test_an_object_that_cannot_be_parsed_is_skipped(metadata: dict[str, Any]) -> None:
-    """It is logged, and stands in nobody's way: neither in a list nor in a watch."""
+    """The object is logged and blocks no other object, neither in a list nor in a watch."""
     odd = pod("odd", 5)
     odd["metadata"].update(metadata)
     script = Script(

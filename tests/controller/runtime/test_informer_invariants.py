@@ -159,7 +159,7 @@ class InformerMachine(RuleBasedStateMachine):
 
     @rule()
     def an_event_will_be_lost(self) -> None:
-        """Nothing tells the watch; only a relist finds out."""
+        """The watch does not report it; only a relist finds it."""
         self.loses_events = True
         self.on.faults.rules.append(Rule(Drop(), verb="watch", times=1))
 
@@ -211,7 +211,7 @@ class InformerMachine(RuleBasedStateMachine):
             self.loop.close()
 
     async def _settle(self) -> None:
-        """Once nothing goes wrong any more and all news have arrived, the store is like the server, and all of it was told."""
+        """After the last fault and event the store equals the server, and every object was reported."""
         self.on.faults.rules.clear()
         for arrive in self.answers.values():
             arrive()

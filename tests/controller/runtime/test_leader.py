@@ -247,7 +247,7 @@ async def test_a_call_without_a_response_ends_by_the_deadline() -> None:
 
 
 async def test_a_paused_process_notices_its_missed_deadline_before_it_sends_anything() -> None:
-    """As when a process is stopped and goes on later: its clock has gone on."""
+    """This happens when a process is paused and resumes: its clock has advanced."""
     async with start_harness() as on:
         loop = asyncio.get_running_loop()
         asleep = 0.0

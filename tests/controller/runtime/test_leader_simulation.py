@@ -18,7 +18,7 @@ RATES = st.sampled_from([1.0, 0.86, 1.19])
 SECONDS = st.sampled_from([0.01, 0.5, 1.9, 2.1, 4.0, 9.0, 11.0, 16.0])
 WHICH = st.integers(0, 2)
 AGAIN_SECONDS = 1.0
-"""After which a process that has ended by itself is started anew."""
+"""The delay before a process that ended by itself is started again."""
 
 
 class Process:

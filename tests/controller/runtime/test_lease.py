@@ -88,7 +88,7 @@ def test_a_release_clears_the_holder() -> None:
 
 @pytest.mark.parametrize("write", [CLAIM.held, CLAIM.released])
 def test_unknown_fields_are_preserved(write: Any) -> None:
-    """And the version goes along, so that nothing is written over what nobody has seen."""
+    """The version is sent along, so no unobserved change is overwritten."""
     metadata = {"labels": {"team": "a"}, "managedFields": [{"manager": "x"}]}
 
     body = orjson.loads(write(lease(metadata, holderIdentity="a", strategy="OldestEmulationVersion"), NOW))

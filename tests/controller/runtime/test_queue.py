@@ -320,7 +320,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue = self.run(self.make())
         self.ready: dict[str, Priority] = {}
         self.again: dict[str, Priority] = {}
-        """Worked on, and owed a pass afterwards."""
+        """Keys in work that need another reconcile afterwards."""
         self.hurried: set[str] = set()
         self.working: set[str] = set()
         self.timers: dict[str, float] = {}
@@ -438,7 +438,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @override
     def teardown(self) -> None:
-        """Nothing is lost: once all is quiet, every key that is owed a pass can be taken, and no other."""
+        """Nothing is lost: in the end every key that needs a reconcile can be taken, and no other key."""
         for key in sorted(self.working):
             self.finished(key)
         self.run(asyncio.sleep(1000))

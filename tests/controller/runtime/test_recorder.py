@@ -246,7 +246,7 @@ async def test_events_of_children_are_dropped_first(monkeypatch: pytest.MonkeyPa
 
 
 async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An event that is forgotten is made anew, where one that is remembered is counted up."""
+    """A forgotten event is created again; a remembered event increments its count."""
     monkeypatch.setattr(module, "REMEMBERED", 2)
     async with recording() as harness:
         for message in ("first", "second", "third", "first", "third"):

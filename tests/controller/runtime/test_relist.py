@@ -255,7 +255,7 @@ async def test_an_unreadable_object_does_not_hide_the_others() -> None:
 
 
 async def test_a_failed_relist_is_retried_soon() -> None:
-    """A lost event is repaired within 10 minutes all the same."""
+    """A lost event is still repaired within 10 minutes."""
     async with following(runs=True) as to:
         await to.make("a")
         await to.on.settle()

@@ -110,7 +110,7 @@ def test_remove(gone: Thing, removed: bool) -> None:
 
 
 def test_a_response_after_the_deletion_restores_nothing() -> None:
-    """The watch told of the creation (7) and the removal (8) before the answer to the create (7) was read."""
+    """The watch reported the creation (7) and the deletion (8) before the response to the create (7) arrived."""
     store = stored()
     store.put(made := Thing("a", 7))
     store.advance(7)

@@ -58,7 +58,7 @@ async def working(
 def failing(
     *outcomes: BaseException | ReconcileResult,
 ) -> tuple[Callable[[str], Awaitable[ReconcileResult]], list[float]]:
-    """Work with these outcomes one after the other, and the loop times of its passes."""
+    """Return a work function with these results in turn, and the loop times of its reconciles."""
     coming, times = iter(outcomes), list[float]()
 
     async def work(key: str) -> ReconcileResult:
@@ -187,7 +187,7 @@ async def test_a_timeout_of_a_call_is_not_a_timeout_of_the_reconcile() -> None:
 
 
 class Broken(Observer):
-    """Fails whatever it is told."""
+    """An observer whose methods all fail."""
 
     @override
     def started(self, waited: float) -> None:

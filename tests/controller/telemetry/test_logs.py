@@ -23,7 +23,7 @@ from controller.telemetry import logs
 def configured(
     log_format: str = "json", level: str = "info", stream: io.StringIO | None = None
 ) -> io.StringIO:
-    """As in a process of its own, where nobody has set up anything before."""
+    """Configure logging as in a new process."""
     logging.root.handlers.clear()
     target = stream or io.StringIO()
     logs.configure(log_format, level, target)

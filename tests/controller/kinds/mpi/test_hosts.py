@@ -56,7 +56,7 @@ def test_a_worker_that_is_being_deleted_is_no_host() -> None:
 
 
 def test_a_slow_start_removes_no_advertised_worker() -> None:
-    """Whoever was told of once stays while others come up: the list only grows."""
+    """An advertised worker stays while others start: the list only grows."""
     moments = [0, 1, 7, 8, 9, 20, 21]
     before: list[int] = []
     for second in range(40):

@@ -196,7 +196,7 @@ def test_a_failure_has_the_launcher_s_reason(
 
 
 def test_the_launcher_gets_its_ttl_when_it_has_ended() -> None:
-    """With one from the start it may be gone before it was seen, and would be made again."""
+    """A Job with a TTL from the start may be deleted before it is observed, and would be created again."""
     cluster = running(runPolicy={"ttlSecondsAfterFinished": 5})
     cluster.end_batch("Complete")
     cluster.step()
@@ -604,7 +604,7 @@ def test_a_job_without_workers_gets_a_warning() -> None:
 def test_pods_are_members_of_their_gang(
     scheduler: str, spec: dict[str, Any], membership: tuple[str, str]
 ) -> None:
-    """Pods are made at once and told of their group; no group outlives the job."""
+    """Pods are created at once as members of their group; no group outlives the job."""
     cluster = running(options=Options(gang_scheduler=scheduler))
     template = launcher(cluster)["template"]
 
@@ -619,7 +619,7 @@ def test_pods_are_members_of_their_gang(
 
 @pytest.mark.parametrize("scheduler", ["volcano", "other"])
 def test_a_pod_group_has_no_annotations_of_the_job(scheduler: str) -> None:
-    """As mpi-operator makes it: they may be meant for whoever looks at the job alone."""
+    """mpi-operator does the same: annotations may be meant for readers of the job only."""
     cluster = InMemoryCluster(
         mpi_job(annotations={"example.com/a": "b"}),
         kind=V2BETA1,  # type: ignore[arg-type]
@@ -674,7 +674,7 @@ def test_a_pod_group_keeps_its_queue_if_the_job_names_none() -> None:
 def test_a_launcher_that_has_ended_is_not_active_though_its_pod_still_runs(
     result: str, counters: dict[str, int]
 ) -> None:
-    """Its Job's end may be seen before that of its pod, and nobody counts a job that is over."""
+    """The end of the Job may be observed before that of its pod, and the counters of a finished job are not updated later."""
     cluster = running()
     ((name, job),) = cluster.batch_jobs.items()
     ended = {"type": result, "status": "True", "lastTransitionTime": "2026-01-01T12:00:00Z"}

@@ -76,7 +76,7 @@ async def playing(*rules: Rule, settings: Any = SETTINGS) -> AsyncIterator[Play]
 
 @pytest.mark.parametrize("workers", [1, 8, 64])
 async def test_a_successful_job_takes_a_fixed_number_of_calls(workers: int) -> None:
-    """A create for each child; the list of hosts once more, the right handed out and taken away; three statuses; the name looked up."""
+    """The calls are a create for each child, another write of the hosts, a grant and a revocation, three statuses and a name lookup."""
     async with playing(settings=replace(SETTINGS, events="off")) as it:
         await it.submit(workers)
         await it.set_phase("Running")
@@ -335,7 +335,7 @@ async def test_deleting_a_finished_job_causes_no_writes() -> None:
 async def test_a_controller_that_starts_while_the_job_is_orphaned_empties_its_role(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """While the Role still says whose it is: later nobody can know. Another finalizer stands for the one that is soon gone."""
+    """The Role must still name its owner, which is unknown later. Another finalizer stands in for the short-lived one."""
     monkeypatch.setattr(jobs, "ORPHAN", "example.com/slow")
     async with start_harness(crds=(RESOURCE,)) as on:
         it = Play(on)

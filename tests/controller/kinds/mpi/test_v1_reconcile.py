@@ -80,7 +80,7 @@ def test_workers_are_created_before_the_permission_and_the_launcher() -> None:
 
 
 def test_names_of_support_objects_are_checked_before_the_first_worker() -> None:
-    """A worker would hold its GPUs for as long as somebody else has the name of the launcher or of what it needs."""
+    """A worker would hold its GPUs while a foreign object has the name of the launcher or of its support objects."""
     cluster = InMemoryCluster(v1_job(), kind=V1)
 
     first = {(child.resource.kind, child.name) for child in cluster.decide().create if child.first}
@@ -107,7 +107,7 @@ def test_objects_of_the_permission_are_created_before_the_pods() -> None:
 
 
 def test_a_worker_that_cannot_be_created_is_not_in_the_role() -> None:
-    """As when somebody else's pod has its name."""
+    """This happens when a foreign pod has its name."""
     cluster = InMemoryCluster(v1_job(), kind=V1)
 
     for _ in range(3):
@@ -209,7 +209,7 @@ def test_a_waiting_gang_has_no_children() -> None:
 def test_a_gang_gets_a_warning_unless_a_template_names_its_scheduler(
     scheduler_names: tuple[str, str], warned: bool
 ) -> None:
-    """As by the original, whose test is whether a template names the scheduler of gangs; and where a pod will run elsewhere."""
+    """The original tests whether a template names the gang scheduler; a pod of another scheduler gets a warning, too."""
     specs = [
         {"spec": {"containers": [container()], **({"schedulerName": name} if name else {})}}
         for name in scheduler_names

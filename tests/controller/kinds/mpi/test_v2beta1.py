@@ -226,7 +226,7 @@ def test_the_mode_of_the_keys_follows_the_user(fields: dict[str, Any], mode: int
 
 
 def test_a_private_key_for_the_launcher_alone() -> None:
-    """Then workers cannot start others, which mpirun has to be told."""
+    """Workers cannot start other workers then; mpirun needs a variable for that."""
     job, options = mpi_job(), Options(of_kinds=(MPIOptions(launcher_only_key=True),))
     (volume,) = worker_spec(job, of_kinds=(MPIOptions(launcher_only_key=True),))["volumes"]
     spec = launcher(job, roles(job), options)["spec"]

@@ -130,7 +130,7 @@ async def playing(*rules: Rule, settings: Any = SETTINGS) -> AsyncGenerator[Play
 
 @pytest.mark.parametrize("workers", [1, 8, 64])
 async def test_a_successful_job_takes_a_fixed_number_of_calls(workers: int) -> None:
-    """R + 12 at most: creates, the lists of hosts once more, three statuses and three events; nothing is looked up."""
+    """At most R + 12 calls: creates, another write of the hosts, three statuses and three events, and no reads."""
     async with playing() as it:
         await it.submit(workers)
         await it.run()
@@ -226,7 +226,7 @@ async def test_a_name_conflict_blocks_the_job(resource: Resource, name: str, pol
 
 
 async def test_a_launcher_is_suspended_whatever_blocks_the_job() -> None:
-    """The quota is wanted back, though somebody else has taken a name of the job's."""
+    """The quota must be released although a foreign object has a name of the job."""
     async with playing() as it:
         await it.submit()
         await it.run()
@@ -386,7 +386,7 @@ async def test_repairs_of_a_job_whose_deletion_the_watch_lost_are_limited() -> N
 
 @CHILD
 async def test_objects_that_pods_wait_for_are_created_again_soon(resource: Resource, name: str) -> None:
-    """A pod that does not start may lack it; so somebody looks, ever more rarely."""
+    """A pod that does not start may miss an object, so the controller checks with growing pauses."""
     async with playing() as it:
         await it.submit()
         await it.on.delete(resource, name)
@@ -509,7 +509,7 @@ async def test_foreign_config_maps_are_not_watched_and_others_without_their_cont
 
 
 async def test_invalid_keys_block_the_job() -> None:
-    """A Secret of the job's own whose data somebody has broken is left alone, and told with what to do."""
+    """A Secret of the job with invalid data is left alone, and the condition says what to do."""
     async with playing() as it:
         job = await it.submit(runPolicy={"suspend": True})
         broken = base64.b64encode(b"none").decode()
@@ -549,7 +549,7 @@ async def test_a_job_that_was_suspended_before_it_ran_and_whose_worker_is_reject
 
 @pytest.mark.parametrize("policy", ["None", "Running", "All"])
 async def test_a_job_whose_worker_is_rejected_leaves_no_running_pods(policy: str) -> None:
-    """The launcher is made beside the workers, and would look for them; a pod of its Job goes with the Job."""
+    """The launcher is created together with the workers and would wait for them; its pod is deleted with the Job."""
     refused = Refuse(422, "Invalid", "invalid", fields=(("spec.schedulerName", "too long"),))
     async with playing(
         Rule(refused, verb="create", plural="pods", containing=b'"pi-worker-1"', times=1)
@@ -676,7 +676,7 @@ async def test_an_unobserved_suspension_still_ends_the_pod_of_the_launcher() -> 
 
 
 async def test_a_stopped_watch_of_jobs_does_not_end_a_job() -> None:
-    """What becomes of the launcher while nobody hears is seen when the watch is back."""
+    """A change of the launcher during the outage is observed when the watch resumes."""
     async with playing() as it:
         await it.submit()
         await it.run()

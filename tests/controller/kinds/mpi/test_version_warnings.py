@@ -23,7 +23,7 @@ SET = {
     "runLauncherAsWorker": True, "sshAuthMountPath": "/home/mpi/.ssh", "launcherCreationPolicy": "WaitForWorkersReady",
     "mpiImplementation": "Intel",
 }  # fmt: skip
-"""Every field that some flavor does not read, with a value that somebody means."""
+"""Every field that some flavor ignores, with an explicit value."""
 
 
 def job(spec: dict[str, Any] | None = None, **annotations: str) -> MPIJob:

@@ -48,7 +48,7 @@ async def test_a_job_that_is_copied_to_another_cluster_gets_its_annotation(versi
 
 @pytest.mark.parametrize("version", Flavor)
 async def test_a_job_of_an_unknown_manager_gets_a_single_event(version: Flavor) -> None:
-    """In an event: the status is that controller's to write. MultiKueue is known, and has its own ways to tell."""
+    """The operator records an event, because the manager writes the status. MultiKueue is known and reports by itself."""
     async with start_harness(crds=[RESOURCE]) as on, running_controller(on, SETTINGS):
         await submit(on, version, runPolicy={"managedBy": "example.com/typo"})
         await on.change(RESOURCE, "pi", {"metadata": {"labels": {"a": "b"}}})

@@ -11,5 +11,5 @@ def test_no_tries_are_refused_by_the_name_of_the_flag() -> None:
 
 
 def test_what_names_no_file_needs_none() -> None:
-    """Only the default path may be missing: nobody asked for it."""
+    """Only the default path may be missing, because no user set it."""
     assert PyTorchOptions().load() == PyTorchOptions()

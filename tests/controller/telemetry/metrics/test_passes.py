@@ -1,4 +1,4 @@
-"""What workers tell, as the series of their controller."""
+"""The metrics of workers, as the series of their controller."""
 
 import pytest
 from prometheus_client import CollectorRegistry

@@ -10,7 +10,7 @@ GAUGE = Family("waiting", "gauge", "Waiting")
 
 
 def test_values_are_those_of_now_and_counters_stay_counters() -> None:
-    """Prometheus treats a counter that says it is a gauge as one that never starts anew."""
+    """Prometheus detects no resets of a counter that is exposed as a gauge."""
     registry = CollectorRegistry()
     readings = Readings([COUNTER, GAUGE])
     registry.register(readings)
