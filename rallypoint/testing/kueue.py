@@ -133,7 +133,7 @@ class Kueue:
         workload = self.workloads[job["metadata"]["name"]]
         await self._write(workload, job, workload.evicted(job))
 
-    async def place(self, pod: Object) -> None:
+    async def bind(self, pod: Object) -> None:
         """Let a new pod get to a node, if it lives that long."""
         name = pod["metadata"]["name"]
         await asyncio.sleep(self._chance.uniform(0, 0.05))
@@ -153,7 +153,7 @@ class Kueue:
             body = orjson.dumps({**target, "target": {"kind": "Node", "name": "node-0"}})
             await self._client.create(PODS, self._namespace, body, name=name, subresource="binding")
 
-    async def bury(self, pod: Object) -> None:
+    async def finish_deletion(self, pod: Object) -> None:
         """Let a pod that is being deleted go: that very one."""
         await asyncio.sleep(self._chance.uniform(0, 0.5))
         meta = pod["metadata"]

@@ -1,7 +1,7 @@
 """MPIJobs as clients of each version write and read them, and what of them a Go client of a version keeps.
 
 For tests that write through one version and read through the others: manifests with every field of their version, the copy that a
-typed client makes of an object, and a site (one namespace of one server) with the calls that such clients make.
+typed client makes of an object, and a client of one namespace with the calls that such clients make.
 """
 
 import copy
@@ -105,7 +105,7 @@ def missing(wanted: Any, there: Any, path: str = "") -> Iterator[str]:
         yield f"{path}: {there!r}, not {wanted!r}"
 
 
-class Site:
+class MPIJobClient:
     """The MPIJobs of one namespace, by raw requests in any version."""
 
     def __init__(self, client: RawClient, namespace: str, group: str = "kubeflow.org") -> None:
@@ -120,7 +120,7 @@ class Site:
     async def send(
         self, method: str, path: str, body: Any = None, *, media: str = JSON, **query: str
     ) -> Reply:
-        """An object's group is that of the site, whatever the body says."""
+        """Send with the group of this client, whatever the body says."""
         if isinstance(body, dict) and "apiVersion" in body:
             body = {**body, "apiVersion": f"{self.group}/{body['apiVersion'].rpartition('/')[2]}"}
         return await self.client.send(Step(method, path, body, type=media, query=query))

@@ -12,11 +12,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 UIDS = (1000, 12345)
 
-ACTING = (0, *UIDS) if os.geteuid() == 0 else (os.geteuid(),)
+TEST_UIDS = (0, *UIDS) if os.geteuid() == 0 else (os.geteuid(),)
 """The user ids that tests act as: all of them if root runs the suite."""
 
 
-def named(uid: int) -> str:
+def uid_label(uid: int) -> str:
     """Return the id of a test's parameter."""
     return "root" if uid == 0 else f"uid {uid}"
 
@@ -50,7 +50,7 @@ os.execv(sys.executable, [sys.executable, "-c", *command])
 """
 
 
-def start(home: Path, code: str, uid: int, *, has_account: bool = False) -> list[str]:
+def command_as(home: Path, code: str, uid: int, *, has_account: bool = False) -> list[str]:
     """Return the command that runs Python ``code`` as a user with a group of the same number and this ``home``.
 
     Whoever is not root can act as themselves alone. The interpreter is the one that runs this: where its folder, the
@@ -59,11 +59,11 @@ def start(home: Path, code: str, uid: int, *, has_account: bool = False) -> list
     """
     if uid == os.geteuid():
         return [sys.executable, "-c", code]
-    give(home, uid)
+    change_owner(home, uid)
     return [sys.executable, "-c", _BECOME, str(home), str(uid), "yes" if has_account else "", code]
 
 
-def give(folder: Path, uid: int) -> None:
+def change_owner(folder: Path, uid: int) -> None:
     """Make the user the owner of ``folder`` and everything in it."""
     if uid == os.geteuid():
         return

@@ -202,9 +202,9 @@ async def place_all(history: History, kueue: Kueue) -> None:
             if obj["kind"] != PODS.kind:
                 continue
             if type_ == "ADDED":
-                group.create_task(kueue.place(obj))
+                group.create_task(kueue.bind(obj))
             elif type_ == "MODIFIED" and obj["metadata"].get("deletionTimestamp"):
-                group.create_task(kueue.bury(obj))
+                group.create_task(kueue.finish_deletion(obj))
 
 
 @asynccontextmanager

@@ -28,8 +28,8 @@ from rallypoint.testing.mpiversions import (
     OWN,
     PLURAL,
     VERSIONS,
+    MPIJobClient,
     Object,
-    Site,
     manifest,
     template,
     typed,
@@ -53,22 +53,22 @@ def job_namespace(control_plane: ControlPlane, crds: list[Path]) -> Iterator[str
 
 
 @pytest.fixture
-async def real(control_plane: ControlPlane, job_namespace: str) -> AsyncIterator[Site]:
+async def real(control_plane: ControlPlane, job_namespace: str) -> AsyncIterator[MPIJobClient]:
     async with RawClient.from_kubeconfig(yaml.safe_load(control_plane.kubeconfig().read_text())) as client:
-        yield Site(client, job_namespace)
+        yield MPIJobClient(client, job_namespace)
 
 
 @pytest.fixture
-async def embedded(job_namespace: str) -> AsyncIterator[Site]:
+async def embedded(job_namespace: str) -> AsyncIterator[MPIJobClient]:
     server = ApiServer(crds=[DEFINITION], auto_namespaces=True)
     await server.start()
     async with RawClient(server.url, server.token) as client:
-        yield Site(client, job_namespace)
+        yield MPIJobClient(client, job_namespace)
     await server.stop()
 
 
 @pytest.fixture(params=["embedded", "real"])
-def site(request: pytest.FixtureRequest, embedded: Site, real: Site) -> Site:
+def mpi_jobs(request: pytest.FixtureRequest, embedded: MPIJobClient, real: MPIJobClient) -> MPIJobClient:
     return embedded if request.param == "embedded" else real
 
 
@@ -76,7 +76,7 @@ def site(request: pytest.FixtureRequest, embedded: Site, real: Site) -> Site:
 class Case:
     """A job to be born in one version and written through another."""
 
-    site: Site
+    mpi_jobs: MPIJobClient
     born: str
     other: str
     body: Object
@@ -86,17 +86,17 @@ class Case:
         return str(self.body["metadata"]["name"])
 
     async def create(self) -> Object:
-        reply = await self.site.create(self.born, self.body)
+        reply = await self.mpi_jobs.create(self.born, self.body)
         assert reply.code == 201, reply.text
         return dict(reply.body)
 
     async def read(self, version: str = "") -> Object:
-        return await self.site.read(version or self.other, self.name)
+        return await self.mpi_jobs.read(version or self.other, self.name)
 
     async def put(self, version: str, change: Callable[[Object], Object], part: str = "") -> Reply:
         """A whole object, made of what is read through that version."""
         await self.create()
-        return await self.site.put(version, self.name, change(await self.read(version)), part)
+        return await self.mpi_jobs.put(version, self.name, change(await self.read(version)), part)
 
 
 Way = Callable[[Case], Awaitable[Reply]]
@@ -111,51 +111,53 @@ def without_flavor(obj: Object) -> Object:
 
 
 async def nulled(case: Case) -> Reply:
-    return await case.site.create(case.born, {**case.body, "spec": {**case.body["spec"], "flavor": None}})
+    return await case.mpi_jobs.create(case.born, {**case.body, "spec": {**case.body["spec"], "flavor": None}})
 
 
 async def created(case: Case) -> Reply:
-    return await case.site.create(case.born, case.body)
+    return await case.mpi_jobs.create(case.born, case.body)
 
 
 async def applied(case: Case) -> Reply:
-    return await case.site.apply(case.born, case.body, "a")
+    return await case.mpi_jobs.apply(case.born, case.body, "a")
 
 
 async def applied_again(case: Case) -> Reply:
-    await case.site.apply(case.born, case.body, "a")
-    return await case.site.apply(case.born, with_slots(case.body), "a")
+    await case.mpi_jobs.apply(case.born, case.body, "a")
+    return await case.mpi_jobs.apply(case.born, with_slots(case.body), "a")
 
 
 async def applied_as_other(case: Case) -> Reply:
     """The manifest's apiVersion has been changed, and nothing else."""
-    await case.site.apply(case.born, case.body, "a")
+    await case.mpi_jobs.apply(case.born, case.body, "a")
     changed = {**with_slots(case.body), "apiVersion": f"kubeflow.org/{case.other}"}
-    return await case.site.apply(case.other, changed, "a")
+    return await case.mpi_jobs.apply(case.other, changed, "a")
 
 
 async def applied_by_another(case: Case) -> Reply:
     await case.create()
     part = {**case.body, "apiVersion": f"kubeflow.org/{case.other}", "spec": {"slotsPerWorker": 3}}
     part["spec"]["mpiReplicaSpecs"] = {"Worker": {"replicas": 2}}
-    return await case.site.apply(case.other, part, "b")
+    return await case.mpi_jobs.apply(case.other, part, "b")
 
 
 async def applied_with_and_without(case: Case) -> Reply:
     said = {**case.body, "spec": {**case.body["spec"], "flavor": case.born}}
-    await case.site.apply(case.born, said, "a")
-    return await case.site.apply(case.born, with_slots(case.body), "a")
+    await case.mpi_jobs.apply(case.born, said, "a")
+    return await case.mpi_jobs.apply(case.born, with_slots(case.body), "a")
 
 
 async def merged(case: Case) -> Reply:
     await case.create()
-    return await case.site.merge(case.other, case.name, {"spec": {"slotsPerWorker": 3}})
+    return await case.mpi_jobs.merge(case.other, case.name, {"spec": {"slotsPerWorker": 3}})
 
 
 async def patched(case: Case) -> Reply:
     await case.create()
     operations = [{"op": "replace", "path": "/spec/slotsPerWorker", "value": 3}]
-    return await case.site.send("PATCH", case.site.path(case.other, case.name), operations, media=JSON_PATCH)
+    return await case.mpi_jobs.send(
+        "PATCH", case.mpi_jobs.path(case.other, case.name), operations, media=JSON_PATCH
+    )
 
 
 async def put_as_read(case: Case) -> Reply:
@@ -181,7 +183,7 @@ async def typed_put_through_other(case: Case) -> Reply:
 async def typed_merge(case: Case) -> Reply:
     """A typed client patches by the difference between two of its own copies: this is how Kueue starts and stops jobs."""
     await case.create()
-    return await case.site.merge(
+    return await case.mpi_jobs.merge(
         case.other, case.name, {"spec": {"slotsPerWorker": 3, "runPolicy": {"suspend": False}}}
     )
 
@@ -202,20 +204,22 @@ async def our_status(case: Case) -> Reply:
         {"op": "test", "path": "/metadata/uid", "value": made["metadata"]["uid"]},
         {"op": "add", "path": "/status", "value": {"conditions": [{"type": "Created", "status": "True"}]}},
     ]
-    return await case.site.send(
-        "PATCH", case.site.path("v1", case.name, "status"), operations, media=JSON_PATCH
+    return await case.mpi_jobs.send(
+        "PATCH", case.mpi_jobs.path("v1", case.name, "status"), operations, media=JSON_PATCH
     )
 
 
 async def flavor_removed(case: Case) -> Reply:
     await case.create()
     operations = [{"op": "remove", "path": "/spec/flavor"}]
-    return await case.site.send("PATCH", case.site.path(case.other, case.name), operations, media=JSON_PATCH)
+    return await case.mpi_jobs.send(
+        "PATCH", case.mpi_jobs.path(case.other, case.name), operations, media=JSON_PATCH
+    )
 
 
 async def flavor_changed(case: Case) -> Reply:
     await case.create()
-    return await case.site.merge(case.born, case.name, {"spec": {"flavor": case.other}})
+    return await case.mpi_jobs.merge(case.born, case.name, {"spec": {"flavor": case.other}})
 
 
 async def exported(case: Case) -> Reply:
@@ -224,8 +228,8 @@ async def exported(case: Case) -> Reply:
     exported = await case.read("v1")
     exported["metadata"] = {"name": case.name}
     del exported["apiVersion"]
-    await case.site.send("DELETE", case.site.path("v1", case.name))
-    return await case.site.create("v1", {"apiVersion": "kubeflow.org/v1", **exported})
+    await case.mpi_jobs.send("DELETE", case.mpi_jobs.path("v1", case.name))
+    return await case.mpi_jobs.create("v1", {"apiVersion": "kubeflow.org/v1", **exported})
 
 
 LOSSLESS_WAYS: list[tuple[Way, dict[str, Any]]] = [
@@ -240,15 +244,15 @@ LOSSLESS_WAYS: list[tuple[Way, dict[str, Any]]] = [
 REFUSED: list[Way] = [put_without_through_other, typed_put_through_other, flavor_removed, flavor_changed]
 
 
-def case(site: Site, born: str, other: str, way: str, **spec: Any) -> Case:
+def case(mpi_jobs: MPIJobClient, born: str, other: str, way: str, **spec: Any) -> Case:
     name = f"{way.replace('_', '-')}-{born}-{other}-{secrets.token_hex(2)}"
-    return Case(site, born, other, manifest(born, name, **spec))
+    return Case(mpi_jobs, born, other, manifest(born, name, **spec))
 
 
 @pytest.mark.parametrize(("way", "changed"), LOSSLESS_WAYS, ids=[way.__name__ for way, _ in LOSSLESS_WAYS])
-async def test_no_field_is_lost(site: Site, way: Way, changed: dict[str, Any]) -> None:
+async def test_no_field_is_lost(mpi_jobs: MPIJobClient, way: Way, changed: dict[str, Any]) -> None:
     for born, other in PAIRS:
-        mpi_case = case(site, born, other, way.__name__)
+        mpi_case = case(mpi_jobs, born, other, way.__name__)
         reply = await way(mpi_case)
 
         assert reply.code in {200, 201}, f"{born} through {other}: {reply.text}"
@@ -256,22 +260,22 @@ async def test_no_field_is_lost(site: Site, way: Way, changed: dict[str, Any]) -
             key: value for key, value in changed.items() if key == "suspend"
         }
         rest = {key: value for key, value in changed.items() if key != "suspend"}
-        assert await site.losses(mpi_case.body, born, runPolicy=policy, **rest) == [], (
+        assert await mpi_jobs.losses(mpi_case.body, born, runPolicy=policy, **rest) == [], (
             f"{born} through {other}"
         )
 
 
 @pytest.mark.parametrize("way", REFUSED, ids=[way.__name__ for way in REFUSED])
-async def test_an_invalid_change_is_rejected(site: Site, way: Way) -> None:
+async def test_an_invalid_change_is_rejected(mpi_jobs: MPIJobClient, way: Way) -> None:
     """With the way out in the message; the job stays as it was."""
     for born, other in PAIRS:
-        mpi_case = case(site, born, other, way.__name__)
+        mpi_case = case(mpi_jobs, born, other, way.__name__)
         reply = await way(mpi_case)
 
         assert reply.code == 422, f"{born} through {other}: {reply.text}"
         assert FIXED in reply.body["message"]
         assert "spec.flavor: Invalid value" in reply.body["message"]
-        assert await site.losses(mpi_case.body, born) == [], f"{born} through {other}"
+        assert await mpi_jobs.losses(mpi_case.body, born) == [], f"{born} through {other}"
 
 
 MANAGERS = {
@@ -286,30 +290,30 @@ MANAGERS = {
     "way", [way for way, _ in LOSSLESS_WAYS], ids=[way.__name__ for way, _ in LOSSLESS_WAYS]
 )
 async def test_the_manager_stays_that_of_the_version_of_birth(
-    site: Site, way: Way, policy: Object | None
+    mpi_jobs: MPIJobClient, way: Way, policy: Object | None
 ) -> None:
     """So each Go operator takes the jobs of its own version, and no other."""
     for born, other in PAIRS:
-        mpi_case = case(site, born, other, way.__name__, runPolicy=policy)
+        mpi_case = case(mpi_jobs, born, other, way.__name__, runPolicy=policy)
         reply = await way(mpi_case)
 
         assert reply.code in {200, 201}, f"{born} through {other}: {reply.text}"
-        found = {view["runPolicy"]["managedBy"] for view in (await site.views(mpi_case.name)).values()}
+        found = {view["runPolicy"]["managedBy"] for view in (await mpi_jobs.views(mpi_case.name)).values()}
         assert found == {MANAGERS[born]}, f"{born} through {other}"
 
 
-async def test_an_explicit_manager_is_unchanged(site: Site) -> None:
+async def test_an_explicit_manager_is_unchanged(mpi_jobs: MPIJobClient) -> None:
     for born, other in PAIRS:
-        mpi_case = case(site, born, other, "named", runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
+        mpi_case = case(mpi_jobs, born, other, "named", runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
         await mpi_case.create()
-        await site.merge(other, mpi_case.name, {"spec": {"slotsPerWorker": 3}})
+        await mpi_jobs.merge(other, mpi_case.name, {"spec": {"slotsPerWorker": 3}})
 
-        assert await site.losses(mpi_case.body, born, slotsPerWorker=3) == []
+        assert await mpi_jobs.losses(mpi_case.body, born, slotsPerWorker=3) == []
 
 
 @pytest.mark.parametrize("how", ["--server-side=false", "--server-side"])
 async def test_defaults_cause_no_drift(
-    control_plane: ControlPlane, real: Site, tmp_path: Path, how: str
+    control_plane: ControlPlane, real: MPIJobClient, tmp_path: Path, how: str
 ) -> None:
     """``kubectl diff`` uses a server-side dry run, as Flux and Argo CD do."""
     kubectl = [str(binaries.ensure(["kubectl"])["kubectl"]), f"--kubeconfig={control_plane.kubeconfig()}"]
@@ -335,25 +339,25 @@ async def finished(*command: str) -> tuple[int | None, str]:
     return process.returncode, out.decode()
 
 
-async def test_a_flavor_can_be_chosen(site: Site) -> None:
+async def test_a_flavor_can_be_chosen(mpi_jobs: MPIJobClient) -> None:
     for born, other in PAIRS:
-        mpi_case = case(site, born, other, "chosen", flavor=other)
+        mpi_case = case(mpi_jobs, born, other, "chosen", flavor=other)
         await mpi_case.create()
 
-        assert await site.losses(mpi_case.body, other) == []
+        assert await mpi_jobs.losses(mpi_case.body, other) == []
 
 
-async def test_a_typed_copy_has_the_flavor_of_its_version_unless_annotated(site: Site) -> None:
+async def test_a_typed_copy_has_the_flavor_of_its_version_unless_annotated(mpi_jobs: MPIJobClient) -> None:
     """MultiKueue copies name, labels, annotations and what its structs hold of the spec."""
     for marked, (born, other) in itertools.product([False, True], PAIRS):
-        mpi_case = case(site, born, other, "copied")
+        mpi_case = case(mpi_jobs, born, other, "copied")
         made = await mpi_case.create()
         annotations = {FLAVOR: born} if marked else {}
         copied = typed(
             other, {**made, "metadata": {"name": f"{mpi_case.name}-copy", "annotations": annotations}}
         )
-        await site.create(other, copied)
-        job = MPIJob.model_validate(await site.read("v1", f"{mpi_case.name}-copy"))
+        await mpi_jobs.create(other, copied)
+        job = MPIJob.model_validate(await mpi_jobs.read("v1", f"{mpi_case.name}-copy"))
 
         assert job.spec.flavor == other
         assert flavor(job) is Flavor(born if marked else other)
@@ -376,45 +380,47 @@ def start_or_stop(job: Object, *, suspend: bool) -> Object:
     return {"spec": {"runPolicy": {"suspend": suspend}, "mpiReplicaSpecs": changes}}
 
 
-async def test_kueue_starts_and_stops_jobs_of_any_version(site: Site) -> None:
+async def test_kueue_starts_and_stops_jobs_of_any_version(mpi_jobs: MPIJobClient) -> None:
     """It knows v2beta1 alone, and patches what is to run where."""
     for born in VERSIONS:
-        mpi_case = case(site, born, "v2beta1", "kueue")
+        mpi_case = case(mpi_jobs, born, "v2beta1", "kueue")
         await mpi_case.create()
         policy = mpi_case.body["spec"]["runPolicy"]
         for suspend in (True, False, True):
-            reply = await site.merge("v2beta1", mpi_case.name, start_or_stop(mpi_case.body, suspend=suspend))
+            reply = await mpi_jobs.merge(
+                "v2beta1", mpi_case.name, start_or_stop(mpi_case.body, suspend=suspend)
+            )
             assert reply.code == 200, reply.text
-            assert await site.losses(mpi_case.body, born, runPolicy={**policy, "suspend": suspend}) == []
+            assert await mpi_jobs.losses(mpi_case.body, born, runPolicy={**policy, "suspend": suspend}) == []
             worker = (await mpi_case.read())["spec"]["mpiReplicaSpecs"]["Worker"]["template"]
             assert ("tolerations" in worker["spec"], "queue" in worker["metadata"]["labels"]) == (
                 not suspend,
             ) * 2
 
 
-async def test_an_empty_patch_changes_nothing(site: Site) -> None:
+async def test_an_empty_patch_changes_nothing(mpi_jobs: MPIJobClient) -> None:
     for born, other in PAIRS:
-        mpi_case = case(site, born, other, "empty")
+        mpi_case = case(mpi_jobs, born, other, "empty")
         await mpi_case.create()
-        first = await site.merge("v1", mpi_case.name, {})
-        again = await site.merge("v1", mpi_case.name, {})
+        first = await mpi_jobs.merge("v1", mpi_case.name, {})
+        again = await mpi_jobs.merge("v1", mpi_case.name, {})
 
         assert again.body["metadata"]["resourceVersion"] == first.body["metadata"]["resourceVersion"]
-        assert await site.losses(mpi_case.body, born) == []
+        assert await mpi_jobs.losses(mpi_case.body, born) == []
 
 
-async def test_a_list_and_a_watch_in_a_version_have_jobs_of_all_versions(site: Site) -> None:
+async def test_a_list_and_a_watch_in_a_version_have_jobs_of_all_versions(mpi_jobs: MPIJobClient) -> None:
     names = {}
     for born in VERSIONS:
-        mpi_case = case(site, born, born, "listed")
+        mpi_case = case(mpi_jobs, born, born, "listed")
         await mpi_case.create()
         names[mpi_case.name] = born
     for version in VERSIONS:
-        listed = (await site.send("GET", site.path(version))).body["items"]
+        listed = (await mpi_jobs.send("GET", mpi_jobs.path(version))).body["items"]
         query = {"watch": "true", "resourceVersion": "0", "timeoutSeconds": "30"}
         async with (
             asyncio.timeout(20),
-            site.client.stream(site.path(version), query, "application/json") as lines,
+            mpi_jobs.client.stream(mpi_jobs.path(version), query, "application/json") as lines,
         ):
             watched: dict[str, Object] = {}
             async for line in lines:
@@ -436,10 +442,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("field", "value"), WRONG)
-async def test_wrong_values_are_rejected_in_each_version(site: Site, field: str, value: Any) -> None:
+async def test_wrong_values_are_rejected_in_each_version(
+    mpi_jobs: MPIJobClient, field: str, value: Any
+) -> None:
     for version in VERSIONS:
         body = {**manifest(version, "wrong"), "spec": {**manifest(version, "wrong")["spec"], field: value}}
-        reply = await site.create(version, body)
+        reply = await mpi_jobs.create(version, body)
 
         assert (reply.code, f"spec.{field}" in reply.body["message"]) == (422, True), reply.text
 
@@ -447,15 +455,15 @@ async def test_wrong_values_are_rejected_in_each_version(site: Site, field: str,
 @pytest.mark.parametrize(
     "path", [("slotPerWorker",), ("mpiReplicaSpecs", "Worker", "template", "spec", "hostNetwrk")]
 )
-async def test_typos_are_named_in_each_version(site: Site, path: tuple[str, ...]) -> None:
+async def test_typos_are_named_in_each_version(mpi_jobs: MPIJobClient, path: tuple[str, ...]) -> None:
     for version in VERSIONS:
         body = manifest(version, "typo")
         node = body["spec"]
         for step in path[:-1]:
             node = node[step]
         node[path[-1]] = True
-        strict = await site.create(version, body, fieldValidation="Strict")
-        warned = await site.create(version, body, fieldValidation="Warn", dryRun="All")
+        strict = await mpi_jobs.create(version, body, fieldValidation="Strict")
+        warned = await mpi_jobs.create(version, body, fieldValidation="Warn", dryRun="All")
 
         assert strict.code == 400, strict.text
         assert f'unknown field "spec.{".".join(path)}"' in strict.body["message"]
@@ -518,7 +526,7 @@ GPU_NODE: Object = {
 """What jobs say on machines with eight GPUs and a fabric: device claims, further networks, limits without requests."""
 
 
-async def test_templates_of_large_machines_are_stored_completely(site: Site) -> None:
+async def test_templates_of_large_machines_are_stored_completely(mpi_jobs: MPIJobClient) -> None:
     for version in VERSIONS:
         name = f"gpus-{version}"
         body = manifest(
@@ -526,13 +534,13 @@ async def test_templates_of_large_machines_are_stored_completely(site: Site) -> 
             name,
             mpiReplicaSpecs={"Launcher": {"template": template()}, "Worker": {"template": GPU_NODE}},
         )
-        reply = await site.create(version, body, fieldValidation="Strict")
+        reply = await mpi_jobs.create(version, body, fieldValidation="Strict")
 
         assert reply.code == 201, reply.text
-        assert await site.losses(body, version) == []
+        assert await mpi_jobs.losses(body, version) == []
 
 
-async def test_children_name_their_owner_in_any_version(real: Site) -> None:
+async def test_children_name_their_owner_in_any_version(real: MPIJobClient) -> None:
     """The garbage collector finds the owner in each served version, and takes the children with it."""
     owners = [case(real, born, born, "owner") for born in VERSIONS]
     maps, children = f"/api/v1/namespaces/{real.namespace}/configmaps", list[str]()
@@ -581,7 +589,11 @@ class Kubectl:
 
 @pytest.mark.parametrize(("born", "other"), [PAIRS[0], PAIRS[3], PAIRS[4]])
 async def test_kubectl_works_across_versions(
-    control_plane: ControlPlane, real: Site, tmp_path_factory: pytest.TempPathFactory, born: str, other: str
+    control_plane: ControlPlane,
+    real: MPIJobClient,
+    tmp_path_factory: pytest.TempPathFactory,
+    born: str,
+    other: str,
 ) -> None:
     kubectl = Kubectl(control_plane.kubeconfig(), real.namespace, tmp_path_factory.getbasetemp() / "kubectl")
     mpi_case = case(real, born, other, "kubectl")
@@ -609,7 +621,7 @@ async def test_kubectl_works_across_versions(
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_fields_are_explained(
-    control_plane: ControlPlane, real: Site, tmp_path_factory: pytest.TempPathFactory, version: str
+    control_plane: ControlPlane, real: MPIJobClient, tmp_path_factory: pytest.TempPathFactory, version: str
 ) -> None:
     kubectl = Kubectl(control_plane.kubeconfig(), real.namespace, tmp_path_factory.getbasetemp() / "kubectl")
 
@@ -688,7 +700,7 @@ def with_env(env: list[Object], spec: Object) -> Object:
 
 
 @pytest.fixture(scope="module")
-def running(control_plane: ControlPlane, job_namespace: str) -> Iterator[tuple[asyncio.Runner, Site]]:
+def running(control_plane: ControlPlane, job_namespace: str) -> Iterator[tuple[asyncio.Runner, MPIJobClient]]:
     """The real server on a loop of its own, for as long as examples are drawn."""
     with asyncio.Runner() as runner:
 
@@ -696,7 +708,7 @@ def running(control_plane: ControlPlane, job_namespace: str) -> Iterator[tuple[a
             return RawClient.from_kubeconfig(yaml.safe_load(control_plane.kubeconfig().read_text()))
 
         client = runner.run(connect())
-        yield runner, Site(client, job_namespace)
+        yield runner, MPIJobClient(client, job_namespace)
         runner.run(client.__aexit__())
 
 
@@ -707,33 +719,33 @@ def running(control_plane: ControlPlane, job_namespace: str) -> Iterator[tuple[a
     )
 )
 def test_any_spec_survives_any_version(
-    running: tuple[asyncio.Runner, Site], jobs: list[tuple[Object, str, list[str]]]
+    running: tuple[asyncio.Runner, MPIJobClient], jobs: list[tuple[Object, str, list[str]]]
 ) -> None:
     """A hundred jobs, ten at once."""
-    runner, site = running
+    runner, mpi_jobs = running
 
     async def all_of_them() -> None:
-        await asyncio.gather(*(round_trip(site, *job) for job in jobs))
+        await asyncio.gather(*(round_trip(mpi_jobs, *job) for job in jobs))
 
     runner.run(all_of_them())
 
 
-async def round_trip(site: Site, spec: Object, born: str, order: list[str]) -> None:
+async def round_trip(mpi_jobs: MPIJobClient, spec: Object, born: str, order: list[str]) -> None:
     """Created in one version, read in all, then put back as it is read and patched through all, and read in all again."""
     body = {**manifest(born, f"any-{secrets.token_hex(5)}"), "spec": copy.deepcopy(spec)}
-    made = await site.create(born, body)
+    made = await mpi_jobs.create(born, body)
     assert made.code == 201, made.text
-    assert await site.losses(body, born) == []
+    assert await mpi_jobs.losses(body, born) == []
     for version in order:
-        put = await site.put(
-            version, body["metadata"]["name"], await site.read(version, body["metadata"]["name"])
+        put = await mpi_jobs.put(
+            version, body["metadata"]["name"], await mpi_jobs.read(version, body["metadata"]["name"])
         )
-        merged = await site.merge(
+        merged = await mpi_jobs.merge(
             version, body["metadata"]["name"], {"metadata": {"labels": {"by": version}}}
         )
         assert (put.code, merged.code) == (200, 200), put.text + merged.text
-    assert await site.losses(body, born) == []
-    await site.send("DELETE", site.path("v1", body["metadata"]["name"]))
+    assert await mpi_jobs.losses(body, born) == []
+    await mpi_jobs.send("DELETE", mpi_jobs.path("v1", body["metadata"]["name"]))
 
 
 def test_the_manifests_of_this_file_have_every_field() -> None:

@@ -26,7 +26,7 @@ from rallypoint.testing.mpipods import (
     launcher_says,
     submit,
 )
-from rallypoint.testing.unprivileged_user import ACTING, ROOT, named, start
+from rallypoint.testing.unprivileged_user import ROOT, TEST_UIDS, command_as, uid_label
 
 pytestmark = pytest.mark.looptime(False)
 
@@ -83,7 +83,7 @@ def compiled(folder: Path, implementation: Implementation) -> Path:
     return program
 
 
-@pytest.mark.parametrize("uid", ACTING, ids=named)
+@pytest.mark.parametrize("uid", TEST_UIDS, ids=uid_label)
 @pytest.mark.parametrize(
     ("transport", "implementation"), [("ssh", "openmpi"), ("ssh", "mpich"), ("kubectl", "openmpi")]
 )
@@ -111,7 +111,7 @@ def test_ranks_run_in_all_workers(
         "command": [f"mpirun.{implementation}", "-np", "6", str(program)],
         "enough": "" if ends else TOGETHER,
     }
-    command = [*start(home, RUN, uid), json.dumps(told)]
+    command = [*command_as(home, RUN, uid), json.dumps(told)]
     env = {**os.environ, "HOME": str(home), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=PATIENCE_SECONDS
@@ -133,7 +133,7 @@ def keys() -> tuple[str, str]:
     return private.decode(), f"{public.decode()}\n"
 
 
-@pytest.mark.parametrize("uid", ACTING, ids=named)
+@pytest.mark.parametrize("uid", TEST_UIDS, ids=uid_label)
 def test_the_real_ssh_and_sshd(
     tmp_path: Path, left: Callable[[], list[str]], isolations: list[IsolationMode], uid: int
 ) -> None:
@@ -159,7 +159,7 @@ def test_the_real_ssh_and_sshd(
         "keys_at": at,
         "command": ["mpirun.openmpi", "-np", "6", str(compiled(home, "openmpi"))],
     }
-    command = [*start(home, RUN, uid, has_account=True), json.dumps(told)]
+    command = [*command_as(home, RUN, uid, has_account=True), json.dumps(told)]
     env = {**os.environ, "HOME": str(home), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=PATIENCE_SECONDS

@@ -11,7 +11,7 @@ import yaml
 
 from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.testing.rootfs import build
-from rallypoint.testing.unprivileged_user import ACTING, ROOT, give, named, start
+from rallypoint.testing.unprivileged_user import ROOT, TEST_UIDS, change_owner, command_as, uid_label
 
 RUN = "import sys; from rallypoint.cli import main; sys.exit(main())"
 
@@ -59,7 +59,7 @@ def run(
     file.write_text(yaml.safe_dump_all(documents))
     done = subprocess.run(
         [
-            *start(home, RUN, uid),
+            *command_as(home, RUN, uid),
             "run",
             str(file),
             "--isolation",
@@ -78,7 +78,7 @@ def run(
     return done.returncode, done.stdout
 
 
-@pytest.mark.parametrize("uid", ACTING, ids=named)
+@pytest.mark.parametrize("uid", TEST_UIDS, ids=uid_label)
 def test_two_jobs_at_once_with_one_port_find_their_own(
     tmp_path: Path, left: Callable[[], list[str]], uid: int, isolation: IsolationMode
 ) -> None:
@@ -102,7 +102,7 @@ open("/claimed/file", "w").write("kept")
 READ = "until cat /claimed/file 2>/dev/null; do sleep 0.1; done; echo; cat /etc/release; echo x > /tmp/x; mkdir -m 000 /tmp/closed"
 
 
-@pytest.mark.parametrize("uid", ACTING, ids=named)
+@pytest.mark.parametrize("uid", TEST_UIDS, ids=uid_label)
 def test_a_claim_an_image_and_the_api_server(
     tmp_path: Path, left: Callable[[], list[str]], uid: int, isolations: list[IsolationMode]
 ) -> None:
@@ -132,7 +132,7 @@ def test_a_claim_an_image_and_the_api_server(
         pod["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
         one["spec"]["pytorchReplicaSpecs"].pop("Worker")
     image = build(tmp_path / "small")
-    give(image, uid)
+    change_owner(image, uid)
     status, out = run(tmp_path, uid, "namespaces", claim, *jobs, flags=[f"--image=small={image}"])
 
     assert status == 0, out

@@ -13,7 +13,7 @@ import pytest
 
 from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.testing.http_trace import Step
-from rallypoint.testing.unprivileged_user import ROOT, UIDS, named, start
+from rallypoint.testing.unprivileged_user import ROOT, UIDS, command_as, uid_label
 from rallypoint.testing.up import up
 
 pytestmark = pytest.mark.looptime(False)
@@ -80,7 +80,7 @@ def open_to(uid: int, paths: list[Path]) -> list[Path]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as a second account")
 @pytest.mark.parametrize("kept", ["a new folder", "a folder that everybody can enter"])
-@pytest.mark.parametrize("uid", [0, UIDS[0]], ids=named)
+@pytest.mark.parametrize("uid", [0, UIDS[0]], ids=uid_label)
 async def test_nothing_of_a_site_is_open_to_a_second_account(
     home: Path, uid: int, kept: str, isolation: IsolationMode
 ) -> None:
@@ -88,7 +88,7 @@ async def test_nothing_of_a_site_is_open_to_a_second_account(
     data = home / "data"
     if kept != "a new folder":
         data.mkdir(mode=0o755)
-    command = [*start(home, RUN, uid), "up", "--isolation", isolation, "--data", str(data)]
+    command = [*command_as(home, RUN, uid), "up", "--isolation", isolation, "--data", str(data)]
     async with up(folder=ROOT, command=command) as here:
         for step in objects():
             reply = await here.client.send(step)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rallypoint.local.node.sandbox.selection import IsolationMode
-from rallypoint.testing.unprivileged_user import ACTING, ROOT, named, start
+from rallypoint.testing.unprivileged_user import ROOT, TEST_UIDS, command_as, uid_label
 
 MOUNT = """
 import os, sys
@@ -28,7 +28,7 @@ print(*sorted(os.listdir(folder)), *os.listdir(folder / "added" / "volume"), os.
 """
 
 
-@pytest.mark.parametrize("uid", ACTING, ids=named)
+@pytest.mark.parametrize("uid", TEST_UIDS, ids=uid_label)
 def test_room_is_made_in_a_folder_of_another_user(
     tmp_path: Path, isolations: list[IsolationMode], uid: int
 ) -> None:
@@ -40,7 +40,7 @@ def test_room_is_made_in_a_folder_of_another_user(
     home.mkdir()
     (home / "file").touch()
     done = subprocess.run(
-        [*start(home, MOUNT, uid), str(home), str(folder)],
+        [*command_as(home, MOUNT, uid), str(home), str(folder)],
         cwd=ROOT,
         capture_output=True,
         text=True,
