@@ -16,7 +16,7 @@ from rallypoint.testing.controlplane.programs import OLDEST_KUBERNETES, PROGRAMS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 1 when a program is missing or does not come up."""
+    """Return the exit status: 1 if a program is missing or does not start."""
     options = _parser().parse_args(arguments)
     try:
         status: int = options.command(options)
@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     oldest.set_defaults(command=_oldest)
 
     up = commands.add_parser("up", help="run a control plane until Ctrl-C")
-    up.add_argument("--user", action="append", default=[], help="somebody without rights, with a kubeconfig")
+    up.add_argument("--user", action="append", default=[], help="a user without rights, with a kubeconfig")
     up.add_argument("--controllers", default=",".join(flags.TEST_CONTROLLERS), help="empty for none")
     up.add_argument("--no-service-account-admission", action="store_true", help="pods need no ServiceAccount")
     up.add_argument("--audit-policy", type=Path, help="file with an audit policy")

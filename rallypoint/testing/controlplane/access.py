@@ -1,4 +1,4 @@
-"""Who may talk to the control plane, and the files that let them: token file, kubeconfig."""
+"""Users of the control plane, and their files: token file and kubeconfig."""
 
 import base64
 import secrets
@@ -11,7 +11,7 @@ import yaml
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody with a bearer token; without groups only what RBAC grants the name is allowed."""
+    """A user with a bearer token. Without groups it has the rights that RBAC grants its name."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -19,12 +19,12 @@ class User:
 
 
 def administrator(name: str) -> User:
-    """A user who may do everything."""
+    """Return a user with all rights."""
     return User(name, groups=("system:masters",))
 
 
 def token_file(users: Iterable[User]) -> str:
-    """The CSV that kube-apiserver's ``--token-auth-file`` reads: token, name, uid and, if there are any, groups."""
+    """Return the CSV for ``--token-auth-file`` of kube-apiserver: token, name, uid and, if any, groups."""
     return "".join(_token_line(user) for user in users)
 
 
@@ -35,7 +35,7 @@ def _token_line(user: User) -> str:
 
 
 def kubeconfig(server: str, ca_pem: bytes, token: str, *, user: str, namespace: str = "default") -> str:
-    """A kubeconfig with one cluster, one user and one context, everything inline."""
+    """Return a kubeconfig with one cluster, one user and one context, all inline."""
     return yaml.safe_dump(
         {
             "apiVersion": "v1",
@@ -60,7 +60,7 @@ def kubeconfig(server: str, ca_pem: bytes, token: str, *, user: str, namespace: 
 
 
 def write_private(path: Path, content: str | bytes) -> Path:
-    """Writes a file that only its owner reads."""
+    """Write a file that only its owner can read."""
     path.touch(mode=0o600)
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path

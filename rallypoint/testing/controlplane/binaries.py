@@ -31,23 +31,23 @@ Say = Callable[[str], None]
 
 
 def say_on_stderr(line: str) -> None:
-    """One line for the person who waits, at once."""
+    """Write a line to stderr at once."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
 
 
 def cache_root(environ: Mapping[str, str] = os.environ) -> Path:
-    """The folder of the user's cache that everything compiled or downloaded for tests is under."""
+    """Return the folder in the user's cache for everything that tests compile or download."""
     return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rallypoint"
 
 
 def cache_directory(environ: Mapping[str, str] = os.environ, version: str = KUBERNETES) -> Path:
-    """The folder for a version of Kubernetes; it need not exist yet."""
+    """Return the folder for a version of Kubernetes; it may not exist yet."""
     return cache_root(environ) / "controlplane" / f"v{version}"
 
 
 def find(name: str, environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The program, if it is there already."""
+    """Return the path of the program if it exists."""
     assets = environ.get("KUBEBUILDER_ASSETS")
     places = [Path(assets)] if assets else []
     for place in [*places, cache_directory(environ)]:
@@ -99,7 +99,7 @@ def _fill(
 ) -> None:
     cache.mkdir(parents=True, exist_ok=True)
     with alone_in(cache, say):
-        # Asked under the lock: somebody else may have filled the cache while this process waited.
+        # Checked under the lock: another process may have filled the cache meanwhile.
         if missing := [program.name for program in wanted if not is_there(program.name)]:
             say(f"Control plane v{version}: {', '.join(missing)} wanted in {cache}")
             download.fetch(missing, cache, version=version, say=say)
@@ -115,7 +115,7 @@ def _found(name: str, environ: Mapping[str, str]) -> Path:
 
 @contextmanager
 def alone_in(cache: Path, say: Say) -> Generator[None]:
-    """Holds the cache's lock; the kernel gives it back when the holder dies."""
+    """Hold the cache's lock; the kernel releases it when the holder dies."""
     with (cache / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

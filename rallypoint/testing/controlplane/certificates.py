@@ -1,4 +1,4 @@
-"""The control plane's own authority and what it signs, as files: serving certificates, etcd's client, token keys."""
+"""The control plane's certificate authority and its files: serving certificates, etcd's client certificate, token keys."""
 
 import datetime
 import ipaddress
@@ -20,14 +20,14 @@ _USAGES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Paths of a certificate and its key, PEM."""
+    """Paths of a PEM certificate and its key."""
 
     certificate: Path
     key: Path
 
 
 class Authority:
-    """A certificate authority whose certificates live in one folder and for one control plane."""
+    """A certificate authority of one control plane, with its certificates in one folder."""
 
     def __init__(self, directory: Path, *, key_identifiers: bool = True) -> None:
         self._directory = directory
@@ -38,7 +38,7 @@ class Authority:
         self.path = write_private(directory / "ca.crt", self.pem)
 
     def issue(self, name: str, *, addresses: Sequence[str] = (), names: Sequence[str] = ()) -> Pair:
-        """A certificate for ``name`` that serves on loopback, there and under these names, and authenticates as a client."""
+        """Issue a certificate for ``name`` that serves on loopback, these addresses and names, and authenticates a client."""
         alternative_names = [
             *(x509.IPAddress(ipaddress.ip_address(address)) for address in addresses),
             *map(x509.DNSName, names),
@@ -52,7 +52,7 @@ class Authority:
 
 
 def token_key(path: Path) -> Path:
-    """A key that signs the tokens of ServiceAccounts; it serves for checking them as well."""
+    """Create a key that signs and verifies the tokens of ServiceAccounts."""
     return write_private(path, _private_pem(ec.generate_private_key(ec.SECP256R1())))
 
 
@@ -99,7 +99,7 @@ def _builder(
 
 
 def _now() -> datetime.datetime:
-    """The real one, also where a test has set the service's clock: a server that is real checks it."""
+    """Return the real time, even if a test has set the service's clock: a real server checks it."""
     return datetime.datetime.now(datetime.UTC)
 
 

@@ -33,12 +33,12 @@ _IN_RELEASE = frozenset({"kube-controller-manager", "kube-scheduler", "kubelet",
 
 
 class Unusable(Exception):
-    """A download is there and is not what it should be."""
+    """A download exists and is not what it should be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publishers:
-    """Where each project publishes; tests put their own server here."""
+    """The URL at which each project publishes; tests set their own server."""
 
     envtest: str = (
         "https://raw.githubusercontent.com/kubernetes-sigs/controller-tools/HEAD/envtest-releases.yaml"
@@ -49,7 +49,7 @@ class Publishers:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A file to download: ``digest`` is in hex, made with ``algorithm``."""
+    """A file to download; ``digest`` is the hex digest by ``algorithm``."""
 
     url: str
     algorithm: str
@@ -57,12 +57,12 @@ class Artifact:
 
 
 def go_platform(system: str, machine: str) -> tuple[str, str]:
-    """Operating system and processor in Go's words."""
+    """Return operating system and processor in Go's words."""
     return system.lower(), _MACHINES.get(machine.lower(), machine.lower())
 
 
 def envtest_archive(index: Any, version: str, os_name: str, arch: str) -> Artifact | None:
-    """The archive of a version, or of the newest patch of its minor version that has one for the platform."""
+    """Return the archive of a version, or of the newest patch of its minor version for the platform."""
     found: dict[tuple[int, ...], Artifact] = {}
     for release, files in index.get("releases", {}).items():
         numbers = release.removeprefix("v").split(".")
@@ -74,7 +74,7 @@ def envtest_archive(index: Any, version: str, os_name: str, arch: str) -> Artifa
 
 
 def kwok_binary(release: Any, os_name: str, arch: str) -> Artifact | None:
-    """The program among a release's files, if its checksum is published."""
+    """Return the program among a release's files, if its checksum is published."""
     for asset in release.get("assets", []):
         algorithm, _, digest = (asset.get("digest") or "").partition(":")
         if asset["name"] == f"kwok-{os_name}-{arch}" and digest:
@@ -90,7 +90,7 @@ def fetch(
     version: str = KUBERNETES,
     publishers: Publishers | None = None,
 ) -> None:
-    """Puts those programs that can be downloaded into the folder; what fails is told and left out."""
+    """Download these programs into the folder; report and omit what fails."""
     where = publishers or Publishers()
     os_name, arch = go_platform(platform.system(), platform.machine())
     wanted = set(names)
@@ -159,7 +159,7 @@ def _read(url: str) -> bytes:
 
 
 def _write_program(name: str, content: bytes, into: Path) -> None:
-    """Writes beside the place and renames, so that the name stands for a whole program only."""
+    """Write a temporary file and rename it, so that the name always stands for a whole program."""
     with tempfile.NamedTemporaryFile(dir=into, prefix=f".{name}-", delete=False) as file:
         try:
             file.write(content)

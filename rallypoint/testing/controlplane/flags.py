@@ -1,4 +1,4 @@
-"""The command lines of the control plane's programs, from what is asked for. Pure."""
+"""The command lines of the control plane's programs. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,25 +13,25 @@ TEST_CONTROLLERS = (
     "serviceaccount-controller",
     "ttl-after-finished-controller",
 )
-"""What a cluster does on its own and a test of an operator may rely on. Nothing here moves pods."""
+"""The controllers of a cluster that tests of an operator rely on. None of them moves pods."""
 
 LOOPBACK = "127.0.0.1"
 SERVICES = "10.0.0.0/16"
-"""Where Services have their addresses; nothing routes them unless real nodes run."""
+"""The address range of Services; nothing routes it without real nodes."""
 KUBERNETES_SERVICE = "10.0.0.1"
-"""The API server's own among them."""
+"""The API server's own Service address."""
 KUBELET_CLIENT = "kube-apiserver-kubelet-client"
-"""Who the API server is to kubelets."""
+"""The API server's name as a client of kubelets."""
 
 STAGES = Path(__file__).with_name("stages.yaml")
-"""What simulated nodes and pods go through unless told otherwise."""
+"""The default stages of simulated nodes and pods."""
 KWOK = Path(__file__).with_name("kwok.yaml")
-"""How kwok itself works."""
+"""The configuration of kwok."""
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What the programs read: see ``ControlPlane`` for the folder they lie in."""
+    """The files that the programs read: see ``ControlPlane`` for their folder."""
 
     ca: Path
     serving: Pair
@@ -43,14 +43,14 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Which requests are written down (a policy of ``audit.k8s.io/v1``, YAML) and where."""
+    """The audit policy (``audit.k8s.io/v1``, YAML) and the path of the log."""
 
     policy: Path
     log: Path
 
 
 def etcd(program: Path, data: Path, files: Files, port: int, peer_port: int) -> list[str | Path]:
-    """Without fsync: what it stores ends with it, and disks would otherwise set the pace."""
+    """Omit fsync: the data ends with the process, and fsync would set the pace."""
     url, peer = f"https://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
     return [
         program,
@@ -81,7 +81,7 @@ def kube_apiserver(
     disabled_admission_plugins: Sequence[str],
     extra: Sequence[str],
 ) -> list[str | Path]:
-    """Serves on one address, knows users by token, and asks RBAC about each request."""
+    """Serve on one address, authenticate users by token and authorize each request by RBAC."""
     # A loopback address is no valid endpoint of the Service ``kubernetes``; pods reach the server through any other.
     reconciler = "none" if address == LOOPBACK else "master-count"
     flags: list[str | Path] = [
@@ -122,7 +122,7 @@ def kube_apiserver(
 def kube_controller_manager(
     program: Path, kubeconfig: Path, files: Files, controllers: Sequence[str]
 ) -> list[str | Path]:
-    """Runs the named controllers only, without the client-side limit that would set the pace of a test."""
+    """Run the named controllers alone, without the client-side limit that would set the pace of a test."""
     return [
         program,
         f"--kubeconfig={kubeconfig}",
@@ -148,7 +148,7 @@ def kube_scheduler(program: Path, kubeconfig: Path) -> list[str | Path]:
 
 
 def kwok(program: Path, kubeconfig: Path, stages: Path | None) -> list[str | Path]:
-    """Plays the kubelet of every node, as the stages say."""
+    """Simulate the kubelet of every node by the stages."""
     return [
         program,
         f"--kubeconfig={kubeconfig}",

@@ -21,7 +21,7 @@ from rallypoint.testing.controlplane.programs import Program, Unavailable
 Say = Callable[[str], None]
 
 OLDEST_GO = (1, 21)
-"""The first Go that fetches the newer toolchain a module asks for."""
+"""The first Go version that fetches the newer toolchain of a module."""
 
 _PROGRESS_EVERY_SECONDS = 30.0
 _SCRATCH = ".build-"
@@ -36,7 +36,7 @@ _HOW_TO_GET_GO = (
 
 
 def unreleased_modules(go_mod: str) -> list[str]:
-    """The modules that a go.mod of Kubernetes requires at v0.0.0, once each."""
+    """Return the modules that a go.mod of Kubernetes requires at v0.0.0, once each."""
     return sorted(set(_UNRELEASED.findall(go_mod)))
 
 
@@ -49,12 +49,12 @@ def published_replacements(go_mod: str) -> dict[str, str]:
 
 
 def staging(version: str) -> str:
-    """The version of the k8s.io libraries that are released together with a version of Kubernetes."""
+    """Return the version of the k8s.io libraries of a Kubernetes release."""
     return version.replace("v1.", "v0.", 1)
 
 
 def go_version(output: str) -> tuple[int, int] | None:
-    """Major and minor version in what ``go version`` prints."""
+    """Return major and minor version from the output of ``go version``."""
     match = re.search(r"\bgo(\d+)\.(\d+)", output)
     return (int(match[1]), int(match[2])) if match else None
 
@@ -80,7 +80,7 @@ def build(programs: Sequence[Program], into: Path, *, say: Say) -> None:
 
 
 def module_directory(module: str, version: str) -> Path:
-    """The folder with the sources of a published module, fetched if need be; nothing in it may be written."""
+    """Return the read-only folder with the sources of a published module; fetch it if necessary."""
     go = _find_go([module])
     printed = subprocess.run(
         [go, "mod", "download", "-json", f"{module}@{version}"], capture_output=True, text=True, check=False
@@ -105,7 +105,7 @@ def _find_go(names: Sequence[str]) -> str:
 
 
 class _Workspace:
-    """One throwaway module with one requirement."""
+    """A throwaway module with one requirement."""
 
     def __init__(self, go: str, directory: Path, say: Say) -> None:
         self._go = go
@@ -137,7 +137,7 @@ class _Workspace:
         self._run("mod", "edit", f"-require={module}@{version}", *replaced)
 
     def compile(self, program: Program, into: Path) -> None:
-        """Compiles to a file beside its place, then renames: an interrupted build leaves no half program."""
+        """Compile to a temporary file, then rename it: an interrupted build leaves no partial program."""
         output = self._directory / f"{program.name}.out"
         if program.source:
             (self._directory / program.name).mkdir()
@@ -148,7 +148,7 @@ class _Workspace:
         output.rename(into / program.name)
 
     def _run_step(self, step: str, *arguments: str) -> str:
-        """Like ``_run``, for a step that takes long enough to be told about."""
+        """Run a step that takes long, and report its progress."""
         started = time.monotonic()
         self._say(f"  {step} …")
         printed = self._run(
@@ -158,7 +158,7 @@ class _Workspace:
         return printed
 
     def _run(self, *arguments: str, still: Callable[[], None] = lambda: None) -> str:
-        """Runs go and returns what it printed; ``still`` is called every half minute."""
+        """Run go and return its output; call ``still`` every half minute."""
         with (
             tempfile.TemporaryFile("w+") as out,
             tempfile.TemporaryFile("w+") as err,

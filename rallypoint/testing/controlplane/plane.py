@@ -1,4 +1,4 @@
-"""The control plane as one thing that starts, is talked to, and stops."""
+"""A control plane that a test starts, sends requests to, and stops."""
 
 import shutil
 import tempfile
@@ -102,11 +102,11 @@ class ControlPlane:
             raise
 
     def stop(self) -> None:
-        """Ends every program and removes the control plane's folder; may be called again."""
+        """End every program and remove the control plane's folder. Callable more than once."""
         self._cleanup.close()
 
     def kubeconfig(self, user: str = ADMIN) -> Path:
-        """The kubeconfig file of a user."""
+        """Return the kubeconfig file of a user."""
         path = self.directory / "kubeconfigs" / f"{user.replace(':', '_')}.yaml"
         if not path.exists():
             known = self.users | {component.name: component for component in self._components.values()}
@@ -141,7 +141,7 @@ class ControlPlane:
         return self._requests(self.users[user].token).send(method, path, body, content_type=content_type)
 
     def has(self, path: str) -> bool:
-        """Whether a GET of this path succeeds."""
+        """Return whether a GET of this path succeeds."""
         try:
             self.request("GET", path)
         except (OSError, Refused):
@@ -160,7 +160,7 @@ class ControlPlane:
                 self._wait_served(document)
 
     def apply_files(self, *paths: Path) -> None:
-        """``apply`` for all documents of these YAML files."""
+        """Call ``apply`` for all documents of these YAML files."""
         for path in paths:
             self.apply(
                 *(
@@ -219,7 +219,7 @@ class ControlPlane:
         return ["etcd", "kube-apiserver", *(name for name, wanted in optional.items() if wanted)]
 
     def _prepare(self) -> None:
-        """Makes the folder with keys, tokens and logs: readable by this user alone, in memory where there is room."""
+        """Create the folder with keys, tokens and logs: readable by this user alone, in memory if possible."""
         parent = _MEMORY if _MEMORY.is_dir() else None
         self.directory = Path(tempfile.mkdtemp(prefix="rallypoint-controlplane-", dir=parent))
         self._cleanup.callback(shutil.rmtree, self.directory, ignore_errors=True)
@@ -301,7 +301,7 @@ class ControlPlane:
         self.wait(f"{definition['metadata']['name']} served", lambda: all(map(self.has, paths)))
 
     def _default_ready(self) -> bool:
-        """Whether pods can be made in the namespace ``default``."""
+        """Return whether pods can be created in the namespace ``default``."""
         account = "/api/v1/namespaces/default/serviceaccounts/default"
         return "serviceaccount-controller" not in self._controllers or self.has(account)
 
@@ -323,7 +323,7 @@ class ControlPlane:
 
 
 def _collections(spec: Any) -> list[str]:
-    """Where the objects of a CustomResourceDefinition are listed, in each version that is served."""
+    """Return the list paths of a CustomResourceDefinition, one for each served version."""
     versions = [version["name"] for version in spec["versions"] if version["served"]]
     return [f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1" for version in versions]
 

@@ -1,4 +1,4 @@
-"""One program that runs beside the tests: started with a log of its own, ended by pid, never left behind."""
+"""A program that runs beside the tests: it has its own log, ends by pid and never outlives them."""
 
 import ctypes
 import os
@@ -18,11 +18,11 @@ _LIBC = ctypes.CDLL(None)  # opened before any fork
 
 
 class ProcessFailed(RuntimeError):
-    """A program ended by itself or never came up; the message ends with the tail of its log."""
+    """A program ended by itself or never became ready; the message ends with the tail of its log."""
 
 
 class Process:
-    """A program and its log; may be started again after it has ended. Without ``environment`` it has ours."""
+    """A program and its log. It can start again after it has ended. Without ``environment`` it inherits ours."""
 
     def __init__(
         self,
@@ -37,11 +37,11 @@ class Process:
         self._command = [str(part) for part in command]
         self._child: subprocess.Popen[bytes] | None = None
         self.started_at = 0.0
-        """When it was last started, on the monotonic clock."""
+        """The time of its last start, on the monotonic clock."""
 
     @property
     def pid(self) -> int:
-        """Raises ``ProcessFailed`` when the program does not run."""
+        """Raise ``ProcessFailed`` unless the program runs."""
         self.check()
         assert self._child is not None
         return self._child.pid
@@ -52,7 +52,7 @@ class Process:
 
     @property
     def returncode(self) -> int | None:
-        """None before it has ended; negative is the signal that ended it."""
+        """None until it has ended; a negative number is the signal that ended it."""
         return self._child.poll() if self._child is not None else None
 
     def start(self) -> None:
@@ -75,13 +75,13 @@ class Process:
             )
 
     def check(self) -> None:
-        """Raises ``ProcessFailed`` unless the program runs."""
+        """Raise ``ProcessFailed`` unless the program runs."""
         if not self.running:
             code = self._child.returncode if self._child else "not started"
             raise ProcessFailed(f"{self.name} does not run ({code}). The end of {self.log}:\n{self.tail()}")
 
     def stop(self, *, grace_seconds: float = _STOP_SECONDS) -> None:
-        """Asks the program to end, and ends it when it takes longer than the grace."""
+        """Terminate the program; kill it if it takes longer than the grace period."""
         if self._child is None:
             return
         if self.running:
@@ -93,7 +93,7 @@ class Process:
         self._child.wait()
 
     def tail(self, lines: int = 15) -> str:
-        """The last lines of the log, each cut at a readable length."""
+        """Return the last lines of the log, each cut to a readable length."""
         if not self.log.exists():
             return ""
         with self.log.open("rb") as log:
@@ -136,7 +136,7 @@ def answers(url: str) -> bool:
 
 
 def _die_with(parent: int) -> None:
-    """Runs in the child between fork and exec."""
+    """Run in the child between fork and exec."""
     if _LINUX:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before the line above took effect

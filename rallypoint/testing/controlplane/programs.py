@@ -1,4 +1,4 @@
-"""Which programs make up the control plane and a node, in which versions, and from which Go module each is compiled."""
+"""The programs of the control plane and of a node, their versions and Go modules."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ MPI_OPERATOR = "0.8.2"
 
 
 class Unavailable(RuntimeError):
-    """A program is neither installed nor to be had; the message says what was tried and what would help."""
+    """A program is neither installed nor available; the message says what was tried and what would help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +47,13 @@ def kubernetes(name: str, version: str = KUBERNETES) -> Program:
 
 
 def _containerd(name: str) -> Program:
-    """Without the snapshotters that need other file systems than overlay."""
+    """Return a program of containerd, without the snapshotters of other file systems than overlay."""
     module = "github.com/containerd/containerd/v2"
     return Program(name, module, f"v{CONTAINERD}", f"{module}/cmd/{name}", tags=_OVERLAY_ONLY)
 
 
 def _kubeflow(name: str, version: str, command: str) -> Program:
-    """One of the Go operators that Rallypoint replaces."""
+    """Return one of the Go operators that Rallypoint replaces."""
     module = f"github.com/kubeflow/{name}"
     return Program(name, module, f"v{version}", f"{module}/cmd/{command}")
 
@@ -90,10 +90,10 @@ PROGRAMS = {
 }
 
 USUAL = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl")
-"""What the tests and the benchmarks run; the others are fetched when somebody names them."""
+"""The programs of the tests and benchmarks; the others are fetched on demand."""
 
 SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
-"""What makes a control plane one of a version; the others go with any."""
+"""The programs that make a control plane of a version; the others fit any version."""
 
 NODE = (
     "kubelet",
@@ -106,4 +106,4 @@ NODE = (
     "host-local",
     "coredns",
 )
-"""What real nodes run, besides what comes from the system's packages; CoreDNS runs once for all of them."""
+"""The programs of real nodes, beside those of the system's packages; one CoreDNS serves all nodes."""

@@ -1,4 +1,4 @@
-"""Plain, blocking requests to the control plane, for setting up and looking on; what is tested has its own client."""
+"""Blocking requests to the control plane for setup and checks; the code under test has its own client."""
 
 import functools
 import json
@@ -23,7 +23,7 @@ class Refused(RuntimeError):
 
 
 class Untrusted(RuntimeError):
-    """The server's certificate is not accepted; waiting will not mend that."""
+    """The client does not accept the server's certificate; a retry would not help."""
 
 
 class Requests:
@@ -37,7 +37,7 @@ class Requests:
     def send(
         self, method: str, path: str, body: Any = None, *, content_type: str = "application/json"
     ) -> Any:
-        """The answer's JSON, or its text when it is none."""
+        """Return the parsed JSON of the answer, or its text."""
         request = urllib.request.Request(self._server + path, method=method)
         request.add_header("Authorization", f"Bearer {self._token}")
         if body is not None:
@@ -55,7 +55,7 @@ class Requests:
             raise
 
     def apply(self, document: Any) -> Any:
-        """Server-side apply of one object, whatever its kind: the server's discovery says where it lives."""
+        """Apply one object of any kind, by server-side apply; the server's discovery gives its path."""
         metadata = document["metadata"]
         base = self._base(document["apiVersion"])
         resource = next(
