@@ -31,7 +31,16 @@ from rallypoint.local.apiserver.serving.certificates import identity
 from rallypoint.testing.controlplane import ControlPlane, binaries
 from rallypoint.testing.http_trace import MERGE, RawClient, Reply, Step
 from rallypoint.testing.manifests import build
-from rallypoint.testing.mpiversions import OWN, PLURAL, VERSIONS, Object, Site, manifest, missing, typed
+from rallypoint.testing.mpiversions import (
+    OWN,
+    PLURAL,
+    VERSIONS,
+    MPIJobClient,
+    Object,
+    manifest,
+    missing,
+    typed,
+)
 
 POLICIES = Path(__file__).parents[2] / "manifests" / "components" / "mpi-flavor-policy"
 GUIDE = Path(__file__).parents[2] / "docs" / "reference" / "mpijob-versions.md"
@@ -48,26 +57,26 @@ OPEN: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 class Cluster:
     """A group of its own on the real server, and what is installed in it."""
 
-    site: Site
+    mpi_jobs: MPIJobClient
     client: Client
 
     @property
     def resource(self) -> Resource:
-        return replace(RESOURCE, group=self.site.group)
+        return replace(RESOURCE, group=self.mpi_jobs.group)
 
     @property
     def definition(self) -> str:
-        return f"{DEFINITIONS.path()}/{PLURAL}.{self.site.group}"
+        return f"{DEFINITIONS.path()}/{PLURAL}.{self.mpi_jobs.group}"
 
     async def install(self, versions: list[Object]) -> Reply:
         """Serve these versions instead of those that were there."""
-        there = await self.site.client.send(Step("GET", self.definition))
-        name = {"name": f"{PLURAL}.{self.site.group}"}
-        spec = {**DEFINITION["spec"], "group": self.site.group, "versions": versions}
+        there = await self.mpi_jobs.client.send(Step("GET", self.definition))
+        name = {"name": f"{PLURAL}.{self.mpi_jobs.group}"}
+        spec = {**DEFINITION["spec"], "group": self.mpi_jobs.group, "versions": versions}
         body = {**DEFINITION, "metadata": name, "spec": spec}
         if there.code == 404:
-            return await self.site.client.send(Step("POST", DEFINITIONS.path(), body))
-        return await self.site.client.send(Step("PATCH", self.definition, {"spec": spec}, type=MERGE))
+            return await self.mpi_jobs.client.send(Step("POST", DEFINITIONS.path(), body))
+        return await self.mpi_jobs.client.send(Step("PATCH", self.definition, {"spec": spec}, type=MERGE))
 
     async def until(self, what: str, holds: Callable[[], Any]) -> None:
         try:
@@ -85,7 +94,8 @@ class Cluster:
 
         async def is_served() -> bool:
             found = {
-                version: (await self.site.client.send(Step("GET", self.site.path(version)))).code == 200
+                version: (await self.mpi_jobs.client.send(Step("GET", self.mpi_jobs.path(version)))).code
+                == 200
                 for version in VERSIONS
             }
             return found == {version: version in names for version in VERSIONS}
@@ -94,7 +104,7 @@ class Cluster:
 
     async def storage_hash(self) -> str:
         """Return the storage version that the server's discovery shows."""
-        listed = await self.site.client.send(Step("GET", f"/apis/{self.site.group}/v1"))
+        listed = await self.mpi_jobs.client.send(Step("GET", f"/apis/{self.mpi_jobs.group}/v1"))
         return next(
             str(resource["storageVersionHash"])
             for resource in listed.body["resources"]
@@ -103,7 +113,7 @@ class Cluster:
 
     async def stored_versions(self) -> list[str]:
         return list(
-            (await self.site.client.send(Step("GET", self.definition))).body["status"]["storedVersions"]
+            (await self.mpi_jobs.client.send(Step("GET", self.definition))).body["status"]["storedVersions"]
         )
 
 
@@ -117,7 +127,7 @@ async def raw_client(control_plane: ControlPlane) -> AsyncIterator[RawClient]:
 async def cluster(control_plane: ControlPlane, raw_client: RawClient) -> AsyncIterator[Cluster]:
     group = f"g{secrets.token_hex(4)}.example.com"
     async with Client(await from_kubeconfig(str(control_plane.kubeconfig()))) as client:
-        made = Cluster(Site(raw_client, "default", group), client)
+        made = Cluster(MPIJobClient(raw_client, "default", group), client)
         yield made
         await raw_client.send(Step("DELETE", made.definition))
 
@@ -156,15 +166,15 @@ async def left_behind(cluster: Cluster, version: str) -> list[Object]:
     await cluster.serve(original(version))
     jobs = [manifest(version, name) for name in ("one", "two")]
     for job in jobs:
-        assert (await cluster.site.create(version, job)).code == 201
+        assert (await cluster.mpi_jobs.create(version, job)).code == 201
     if version == "v1alpha2":
         poor = manifest(version, "poor", runPolicy=None)
         del poor["spec"]["mpiReplicaSpecs"]["Worker"]
         body = {**poor, "spec": {**poor["spec"], "runPolicy": None}}
-        assert (await cluster.site.create(version, body)).code == 201
+        assert (await cluster.mpi_jobs.create(version, body)).code == 201
         status = {"status": {"conditions": None, "replicaStatuses": None, "startTime": None}}
-        await cluster.site.put(
-            version, "poor", {**await cluster.site.read(version, "poor"), **status}, "status"
+        await cluster.mpi_jobs.put(
+            version, "poor", {**await cluster.mpi_jobs.read(version, "poor"), **status}, "status"
         )
         jobs.append(poor)
     return jobs
@@ -173,14 +183,17 @@ async def left_behind(cluster: Cluster, version: str) -> list[Object]:
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_stored_jobs_are_taken_over(cluster: Cluster, version: str) -> None:
     """Jobs are read in all versions before any write, then written through each version, then migrated."""
-    site, others = cluster.site, [version_name for version_name in VERSIONS if version_name != version]
+    mpi_jobs, others = (
+        cluster.mpi_jobs,
+        [version_name for version_name in VERSIONS if version_name != version],
+    )
     jobs = await left_behind(cluster, version)
-    before = {job["metadata"]["name"]: await site.read(version, job["metadata"]["name"]) for job in jobs}
+    before = {job["metadata"]["name"]: await mpi_jobs.read(version, job["metadata"]["name"]) for job in jobs}
     await cluster.serve(ours())
 
     for job in jobs:
-        assert await site.losses(job, version) == []
-        read = await site.read("v1", job["metadata"]["name"])
+        assert await mpi_jobs.losses(job, version) == []
+        read = await mpi_jobs.read("v1", job["metadata"]["name"])
         assert (
             read["metadata"]["resourceVersion"]
             == before[read["metadata"]["name"]]["metadata"]["resourceVersion"]
@@ -191,8 +204,8 @@ async def test_stored_jobs_are_taken_over(cluster: Cluster, version: str) -> Non
     assert refused.code == 422, refused.text
 
     for other in others:
-        refused = await site.put(other, "one", typed(other, await site.read(other, "one")))
-        patched = await site.merge(other, "one", {"spec": {"runPolicy": {"suspend": False}}})
+        refused = await mpi_jobs.put(other, "one", typed(other, await mpi_jobs.read(other, "one")))
+        patched = await mpi_jobs.merge(other, "one", {"spec": {"runPolicy": {"suspend": False}}})
         assert (refused.code, patched.code) == (422, 200), refused.text + patched.text
     written = await migrate(cluster.client, cluster.resource, settled_seconds=0)
 
@@ -200,21 +213,21 @@ async def test_stored_jobs_are_taken_over(cluster: Cluster, version: str) -> Non
     assert await cluster.stored_versions() == ["v1"]
     for job in jobs:
         policy = job["spec"].get("runPolicy", {}) | ({"suspend": False} if job is jobs[0] else {})
-        assert await site.losses(job, version, **({"runPolicy": policy} if policy else {})) == []
+        assert await mpi_jobs.losses(job, version, **({"runPolicy": policy} if policy else {})) == []
     if version == "v2beta1":
         # Nothing needs the version any more that they came from.
         await cluster.serve([entry for entry in ours() if entry["name"] != version])
-        read = await site.read("v1", "two")
+        read = await mpi_jobs.read("v1", "two")
         assert list(missing({**jobs[1]["spec"], "flavor": version}, read["spec"])) == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_the_manager_of_a_stored_job_shows_before_a_write(cluster: Cluster, version: str) -> None:
     """Each Go operator leaves the jobs of the other alone from the moment when our definition is there."""
-    site = cluster.site
+    mpi_jobs = cluster.mpi_jobs
     await cluster.serve(original(version))
     for name, policy in (("bare", None), ("multi", {"managedBy": "kueue.x-k8s.io/multikueue"})):
-        assert (await site.create(version, manifest(version, name, runPolicy=policy))).code == 201
+        assert (await mpi_jobs.create(version, manifest(version, name, runPolicy=policy))).code == 201
     await cluster.serve(ours())
     own = "kubeflow.org/training-operator" if version == "v1" else "kubeflow.org/mpi-operator"
 
@@ -222,7 +235,7 @@ async def test_the_manager_of_a_stored_job_shows_before_a_write(cluster: Cluster
         if written:
             await migrate(cluster.client, cluster.resource, settled_seconds=0)
         for name, manager in (("bare", own), ("multi", "kueue.x-k8s.io/multikueue")):
-            found = {view["runPolicy"]["managedBy"] for view in (await site.views(name)).values()}
+            found = {view["runPolicy"]["managedBy"] for view in (await mpi_jobs.views(name)).values()}
             assert found == {manager}, f"{name}, written: {written}"
 
 
@@ -236,7 +249,7 @@ async def shell(plane: ControlPlane, command: str, cluster: Cluster) -> None:
     """A line of the guide, for this cluster's group."""
     path = f"{binaries.ensure(['kubectl'])['kubectl'].parent}:{os.environ['PATH']}"
     process = await asyncio.create_subprocess_exec(
-        *("bash", "-ec", command.replace("mpijobs.kubeflow.org", f"{PLURAL}.{cluster.site.group}")),
+        *("bash", "-ec", command.replace("mpijobs.kubeflow.org", f"{PLURAL}.{cluster.mpi_jobs.group}")),
         env={**os.environ, "PATH": path, "KUBECONFIG": str(plane.kubeconfig())},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -249,11 +262,11 @@ async def test_jobs_survive_a_rollback_and_another_takeover(
     control_plane: ControlPlane, cluster: Cluster
 ) -> None:
     """To mpi-operator: refused until all is stored in its version; the annotation keeps what its definition does not know."""
-    site = cluster.site
+    mpi_jobs = cluster.mpi_jobs
     await cluster.serve(ours())
     jobs = {version: manifest(version, f"born-{version}") for version in VERSIONS}
     for version, job in jobs.items():
-        await site.create(version, job)
+        await mpi_jobs.create(version, job)
     straight = await cluster.install(original("v2beta1"))
     assert straight.code == 422
     assert "spec.versions" in straight.text
@@ -270,15 +283,15 @@ async def test_jobs_survive_a_rollback_and_another_takeover(
         await shell(control_plane, command, cluster)
     assert await cluster.stored_versions() == ["v2beta1"]
     for version, job in jobs.items():
-        assert await site.losses(job, version) == []
+        assert await mpi_jobs.losses(job, version) == []
     await cluster.serve(original("v2beta1"))
-    await site.merge("v2beta1", "born-v1", {"spec": {"slotsPerWorker": 4}})  # the original at work
+    await mpi_jobs.merge("v2beta1", "born-v1", {"spec": {"slotsPerWorker": 4}})  # the original at work
     await cluster.serve(ours())
 
     for version in VERSIONS:
-        read = MPIJob.model_validate(await site.read("v1", f"born-{version}"))
+        read = MPIJob.model_validate(await mpi_jobs.read("v1", f"born-{version}"))
         assert flavor(read) is Flavor(version)
-    assert await site.losses(jobs["v2beta1"], "v2beta1") == []
+    assert await mpi_jobs.losses(jobs["v2beta1"], "v2beta1") == []
 
 
 @contextlib.asynccontextmanager
@@ -301,10 +314,10 @@ async def admitting(
     app.router.add_post("/", handle)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=shown.tls)
-    await site.start()
+    mpi_jobs = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=shown.tls)
+    await mpi_jobs.start()
     host, port = runner.addresses[0][:2]
-    name = cluster.site.group
+    name = cluster.mpi_jobs.group
     rule = {"apiGroups": [name], "apiVersions": ["v2beta1"], "operations": ["CREATE"], "resources": [PLURAL]}
     webhook = {
         "name": f"mpi.{name}",
@@ -316,13 +329,13 @@ async def admitting(
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
     }
-    path, client = f"{ADMISSION}/mutatingwebhookconfigurations", cluster.site.client
+    path, client = f"{ADMISSION}/mutatingwebhookconfigurations", cluster.mpi_jobs.client
     made = await client.send(Step("POST", path, {"metadata": {"name": name}, "webhooks": [webhook]}))
     assert made.code == 201, made.text
     try:
 
         async def is_heard() -> bool:
-            await cluster.site.create("v2beta1", manifest("v2beta1", "probe"), dryRun="All")
+            await cluster.mpi_jobs.create("v2beta1", manifest("v2beta1", "probe"), dryRun="All")
             return bool(reviews)
 
         await cluster.until("webhook asked", is_heard)
@@ -350,10 +363,10 @@ async def test_a_webhook_for_a_single_version_changes_no_flavor(cluster: Cluster
         for version in VERSIONS:
             job = manifest(version, f"job-{version}")
             job["spec"]["runPolicy"] = {**job["spec"]["runPolicy"], "suspend": True}
-            assert (await cluster.site.create(version, job)).code == 201
+            assert (await cluster.mpi_jobs.create(version, job)).code == 201
 
             changed = {**job["spec"]["runPolicy"], "suspend": False}
-            assert await cluster.site.losses(job, version, runPolicy=changed) == []
+            assert await cluster.mpi_jobs.losses(job, version, runPolicy=changed) == []
     assert [review["requestKind"]["version"] for review in reviews] == list(VERSIONS)
     assert {review["kind"]["version"] for review in reviews} == {"v2beta1"}
 
@@ -365,8 +378,8 @@ async def test_the_annotation_repairs_a_webhook_that_drops_fields(cluster: Clust
         for version in VERSIONS:
             job = manifest(version, f"job-{version}")
             job["metadata"]["annotations"] = {FLAVOR: version}
-            await cluster.site.create(version, job)
-            read = MPIJob.model_validate(await cluster.site.read("v1", f"job-{version}"))
+            await cluster.mpi_jobs.create(version, job)
+            read = MPIJob.model_validate(await cluster.mpi_jobs.read("v1", f"job-{version}"))
 
             assert read.spec.flavor == "v2beta1"
             assert flavor(read) is Flavor(version)
@@ -375,13 +388,13 @@ async def test_the_annotation_repairs_a_webhook_that_drops_fields(cluster: Clust
 @contextlib.asynccontextmanager
 async def policies(cluster: Cluster) -> AsyncGenerator[None]:
     """The shipped policies, for this cluster's group."""
-    client, made = cluster.site.client, list[str]()
+    client, made = cluster.mpi_jobs.client, list[str]()
     for document in build(POLICIES):
         policy = orjson.loads(
-            orjson.dumps(document).replace(b'"mpi-flavor-', f'"{cluster.site.group}-'.encode())
+            orjson.dumps(document).replace(b'"mpi-flavor-', f'"{cluster.mpi_jobs.group}-'.encode())
         )
         if policy["kind"] == "MutatingAdmissionPolicy":
-            policy["spec"]["matchConstraints"]["resourceRules"][0]["apiGroups"] = [cluster.site.group]
+            policy["spec"]["matchConstraints"]["resourceRules"][0]["apiGroups"] = [cluster.mpi_jobs.group]
         path = f"{ADMISSION}/{KINDS[policy['kind']]}"
         reply = await client.send(Step("POST", path, policy))
         assert reply.code == 201, reply.text
@@ -389,7 +402,7 @@ async def policies(cluster: Cluster) -> AsyncGenerator[None]:
     try:
 
         async def is_carried() -> bool:
-            probe = await cluster.site.create("v1", manifest("v1", "probe"), dryRun="All")
+            probe = await cluster.mpi_jobs.create("v1", manifest("v1", "probe"), dryRun="All")
             return FLAVOR in probe.body["metadata"].get("annotations", {})
 
         await cluster.until("policies at work", is_carried)
@@ -402,21 +415,21 @@ async def policies(cluster: Cluster) -> AsyncGenerator[None]:
 @pytest.mark.newest  # of admissionregistration.k8s.io/v1, which 1.36 is the first to serve
 async def test_the_policies_repair_what_typed_clients_put_and_copy(cluster: Cluster) -> None:
     await cluster.serve(ours())
-    site = cluster.site
+    mpi_jobs = cluster.mpi_jobs
     async with policies(cluster):
         for version in VERSIONS:
             for other in VERSIONS:
                 job = manifest(version, f"put-{version}-{other}")
-                made = await site.create(version, job)
+                made = await mpi_jobs.create(version, job)
                 assert made.body["metadata"]["annotations"] == {FLAVOR: version}
 
-                put = await site.put(
+                put = await mpi_jobs.put(
                     other,
                     job["metadata"]["name"],
-                    typed(other, await site.read(other, job["metadata"]["name"])),
+                    typed(other, await mpi_jobs.read(other, job["metadata"]["name"])),
                 )
                 assert put.code == 200, f"{version} through {other}: {put.text}"
-                lost = await site.losses(job, version)
+                lost = await mpi_jobs.losses(job, version)
                 assert lost == [], f"{version} through {other}"
 
                 copied = typed(other, made.body)
@@ -424,14 +437,14 @@ async def test_the_policies_repair_what_typed_clients_put_and_copy(cluster: Clus
                     "name": f"copy-{version}-{other}",
                     "annotations": made.body["metadata"]["annotations"],
                 }
-                await site.create(other, copied)
-                read = await site.read("v1", f"copy-{version}-{other}")
+                await mpi_jobs.create(other, copied)
+                read = await mpi_jobs.read("v1", f"copy-{version}-{other}")
                 assert read["spec"]["flavor"] == version
 
         # Flavors that somebody names are not the stamp of a request.
-        await site.create("v1", manifest("v1", "named"))
-        changed = await site.merge("v1", "named", {"spec": {"flavor": "v2beta1"}})
-        chosen = await site.create("v1", manifest("v1", "chosen", flavor="v2beta1"))
+        await mpi_jobs.create("v1", manifest("v1", "named"))
+        changed = await mpi_jobs.merge("v1", "named", {"spec": {"flavor": "v2beta1"}})
+        chosen = await mpi_jobs.create("v1", manifest("v1", "chosen", flavor="v2beta1"))
         assert changed.code == 422
         assert chosen.body["spec"]["flavor"] == "v2beta1"
         assert chosen.body["metadata"]["annotations"] == {FLAVOR: "v2beta1"}
