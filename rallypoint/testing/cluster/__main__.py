@@ -26,13 +26,13 @@ from rallypoint.testing.controlplane.programs import NODE, USUAL
 _DOWN_SECONDS = 60.0
 _MODULE = "rallypoint.testing.cluster"
 _UP = "export KUBECONFIG="
-"""How the line begins that says that the cluster is up."""
+"""The start of the line that says that the cluster is up."""
 _UNSUITABLE = 3
-"""Exit status when it is for the machine that there can be no cluster."""
+"""The exit status if this machine allows no cluster."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 1 when something is missing or does not come up, 3 when this machine allows no cluster."""
+    """Return the exit status: 1 if something is missing or does not start, 3 if this machine allows no cluster."""
     options = _parser().parse_args(arguments)
     try:
         status: int = options.command(options)
@@ -96,7 +96,7 @@ def _attached(options: argparse.Namespace) -> int:
 
 
 def _detached(options: argparse.Namespace) -> int:
-    """Runs the same in a session of its own, and returns when that has said where the cluster is, or has ended."""
+    """Run ``up`` in a session of its own; return when it has printed where the cluster is, or has ended."""
     sweep(wait_seconds=0)
     binaries.ensure([*USUAL, *NODE])  # here, where its progress is seen
     log = cache() / "cluster.log"
@@ -117,7 +117,7 @@ def _detached(options: argparse.Namespace) -> int:
 
 
 def _down(options: argparse.Namespace) -> int:
-    """Ends what ``up`` runs; a cluster of tests or of a measurement is not ended, but named."""
+    """End what ``up`` runs. Report a cluster of tests or of a measurement, and do not end it."""
     running = holder()
     with suppress(psutil.NoSuchProcess):
         if running is not None and running.cmdline()[2:4] == [_MODULE, "up"]:

@@ -1,4 +1,4 @@
-"""Container images as files that ``ctr images import`` reads (docker-archive), from folders that become their layers."""
+"""Container images as files for ``ctr images import`` (docker-archive), with folders as layers."""
 
 import hashlib
 import io
@@ -16,7 +16,7 @@ from rallypoint.testing.controlplane.download import go_platform
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A name with its tag, the folders that lie over each other as its root, and what a container of it starts."""
+    """An image: name with tag, folders as layers, and what a container of it starts."""
 
     name: str
     layers: tuple[Path, ...]
@@ -25,11 +25,11 @@ class Image:
     environment: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
     folder: str = "/"
-    """The one that it starts in."""
+    """The working directory."""
 
 
 def write(images: Sequence[Image], path: Path) -> Path:
-    """Images as one file, with each folder once; all that is in them belongs to root."""
+    """Write images to one file, with each folder once; root owns all entries."""
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch, tarfile.open(path, "w") as archive:
         digests: dict[Path, str] = {}
         for folder in dict.fromkeys(folder for image in images for folder in image.layers):

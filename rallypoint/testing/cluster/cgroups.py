@@ -14,7 +14,7 @@ _GONE_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """Where a hierarchy is mounted and with which option; ``own`` is the group of this process, from there."""
+    """A hierarchy's mount point and mount option; ``own`` is the group of this process below it."""
 
     mount: Path
     option: str
@@ -25,7 +25,7 @@ class Hierarchy:
 
 
 def hierarchies(mounts: str, groups: str) -> list[Hierarchy]:
-    """Those that are in use, from ``/proc/self/mounts`` and ``/proc/self/cgroup``; in version 2 the option is empty."""
+    """Return the hierarchies in ``/proc/self/mounts`` and ``/proc/self/cgroup``; in version 2 the option is empty."""
     own = {
         tuple(sorted(line.split(":")[1].split(","))): line.split(":", 2)[2] for line in groups.splitlines()
     }
@@ -51,18 +51,18 @@ _PREFIX = "rallypoint-"
 
 
 def make(name: str) -> list[Path]:
-    """The node's groups, one a hierarchy, ready to be entered."""
+    """Create the node's groups, one in each hierarchy."""
     return [_made(hierarchy.folder(_PREFIX + name)) for hierarchy in ours()]
 
 
 def remove(name: str) -> None:
-    """Away with the node's groups and all beneath; whatever was in them has been killed."""
+    """Remove the node's groups and all groups below. Their processes have been killed."""
     for hierarchy in ours():
         _remove_tree(hierarchy.folder(_PREFIX + name))
 
 
 def remove_all() -> None:
-    """As ``remove``, for whatever nodes there have been."""
+    """Remove the groups of all nodes."""
     for hierarchy in ours():
         for top in hierarchy.folder("").glob(f"{_PREFIX}node-*"):
             _remove_tree(top)
@@ -83,7 +83,7 @@ def _made(folder: Path) -> Path:
 
 
 def _remove(folder: Path) -> None:
-    """The kernel takes a moment to let go of the dead."""
+    """Remove a folder; the kernel needs a moment after the last process has ended."""
     deadline = time.monotonic() + _GONE_SECONDS
     while True:
         try:

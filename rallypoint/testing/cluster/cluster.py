@@ -1,4 +1,4 @@
-"""The cluster as one thing that starts, is talked to, and stops."""
+"""A real cluster that a test starts, uses and stops."""
 
 import fcntl
 import os
@@ -25,7 +25,7 @@ from rallypoint.testing.controlplane.programs import NODE
 
 _FOLDER = "cluster-"
 _PLANE = "plane"
-"""In that folder, a link to the control plane's, which is in memory."""
+"""A link in that folder to the control plane's folder, which is in memory."""
 _DNS = "coredns"
 _PROXY = "system:kube-proxy"
 _CONTROLLERS = (
@@ -60,11 +60,11 @@ class Cluster:
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's."""
+        """The administrator's kubeconfig."""
         return self.plane.kubeconfig()
 
     def start(self) -> None:
-        """Returns when all nodes are Ready and have the images."""
+        """Return when all nodes are Ready and have the images."""
         programs = binaries.ensure([*NODE, "kubectl"], say=self.say)
         tools = system.ensure()
         self.kubectl_program = programs["kubectl"]
@@ -79,11 +79,11 @@ class Cluster:
             raise
 
     def stop(self) -> None:
-        """Ends everything and removes what it has left; may be called again."""
+        """End everything and remove what is left. Callable more than once."""
         self._cleanup.close()
 
     def check(self) -> None:
-        """Raises ``ProcessFailed`` unless the control plane runs; a node may have lost its power."""
+        """Raise ``ProcessFailed`` unless the control plane runs. Nodes may be off."""
         for process in self.plane.processes.values():
             process.check()
 
@@ -97,7 +97,7 @@ class Cluster:
         return subprocess.run(command, check=True, capture_output=True, text=True, input=document).stdout
 
     def is_ready(self, name: str) -> bool:
-        """Whether the control plane takes this node for Ready."""
+        """Return whether the control plane reports this node as Ready."""
         node = (
             self.plane.request("GET", f"/api/v1/nodes/{name}")
             if self.plane.has(f"/api/v1/nodes/{name}")
@@ -178,12 +178,12 @@ def _granted(user: str, role: str) -> dict[str, Any]:
 
 
 def cache() -> Path:
-    """Where clusters keep what is not in memory; beside the programs."""
+    """Return the folder for what clusters keep on disk, beside the programs."""
     return binaries.cache_directory().parent
 
 
 def check() -> None:
-    """Raises ``Unavailable`` when there can be no cluster on this machine, or one runs."""
+    """Raise ``Unavailable`` if this machine allows no cluster, or one runs."""
     with _alone(0.0):
         machine.check()
 
@@ -208,7 +208,7 @@ def _remove_remains() -> None:
 
 @contextmanager
 def _alone(wait_seconds: float) -> Generator[None]:
-    """Holds the lock of this machine's cluster, with its own number in it; the kernel gives it back when the holder dies."""
+    """Hold the lock of this machine's cluster and write this process's number into it; the kernel releases it when the holder dies."""
     deadline = time.monotonic() + wait_seconds
     with _lock_file() as lock:
         while not _locked(lock):
@@ -222,7 +222,7 @@ def _alone(wait_seconds: float) -> Generator[None]:
 
 
 def holder() -> psutil.Process | None:
-    """Whoever runs a cluster on this machine now, which may be starting, or ending."""
+    """Return the process that runs a cluster on this machine; it may be starting or ending."""
     with _lock_file() as lock, suppress(psutil.NoSuchProcess):
         return None if _locked(lock) else _written(lock)
     return None
@@ -237,7 +237,7 @@ def _described(lock: IO[str]) -> str:
 
 
 def _written(lock: IO[str]) -> psutil.Process | None:
-    """The process whose number is in the file, if there is one already."""
+    """Return the process whose number is in the file, if there is one."""
     lock.seek(0)
     number = lock.read()
     return psutil.Process(int(number)) if number else None

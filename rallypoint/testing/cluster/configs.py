@@ -1,4 +1,4 @@
-"""What the programs of a node and DNS are told. Pure: documents from a place, nothing written."""
+"""Configuration of the programs of a node and of DNS. Pure: documents from a layout."""
 
 import json
 from pathlib import Path
@@ -16,11 +16,11 @@ SYSCTLS = {
     "kernel/keys/root_maxkeys": "1000000",
     "kernel/keys/root_maxbytes": "25000000",
 }
-"""What a kubelet writes for the whole machine. A node shows it files with these values, so that nothing is written."""
+"""The values that a kubelet writes for the whole machine. A node sees files with these values, so that it writes nothing."""
 
 
 def containerd(programs: Path, runc: Path, layout: NodeLayout) -> str:
-    """TOML. Neither AppArmor nor the right to protect a process from the OOM killer is asked for: not every machine has them."""
+    """Return TOML. It uses neither AppArmor nor protection from the OOM killer: not every machine has them."""
     return f"""\
 version = 3
 root = "{layout.folder}/containerd"
@@ -50,7 +50,7 @@ SystemdCgroup = false
 
 
 def cni(layout: NodeLayout) -> str:
-    """A bridge in the node, with addresses for pods; other nodes' pods are reached by the node's routes."""
+    """Return a CNI configuration of a bridge with addresses for pods; the node's routes lead to other nodes' pods."""
     bridge: dict[str, Any] = {
         "type": "bridge",
         "bridge": "cni0",
@@ -69,7 +69,7 @@ def cni(layout: NodeLayout) -> str:
 
 
 def kubelet(layout: NodeLayout, ca: Path) -> str:
-    """As kubeadm would set it up, but for what one machine cannot give twice; images are never thrown away."""
+    """Return a configuration as of kubeadm, except for what one machine cannot have twice; images are never collected."""
     return yaml.safe_dump(
         {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -100,7 +100,7 @@ def kubelet(layout: NodeLayout, ca: Path) -> str:
 
 
 def kube_proxy(layout: NodeLayout) -> str:
-    """Limits of connection tracking are the machine's, and stay as they are."""
+    """Return a configuration that leaves the machine's limits of connection tracking unchanged."""
     kept = {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"}
     return yaml.safe_dump(
         {
@@ -116,7 +116,7 @@ def kube_proxy(layout: NodeLayout) -> str:
 
 
 def corefile(kubeconfig: Path) -> str:
-    """The cluster's names; of all others it says at once that there are none."""
+    """Return a configuration that answers the cluster's names, and NXDOMAIN for all others."""
     listen = f"bind {HOST}\n    errors"
     return f"""\
 {DOMAIN}:53 in-addr.arpa:53 {{

@@ -29,12 +29,12 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def environment(framework: str) -> Path:
-    """Where tools/venv.py makes the environment of a framework."""
+    """Return the path of the environment that tools/venv.py creates for a framework."""
     return roots.REPOSITORY / f".venv-{framework}"
 
 
 def make(folder: Path, kubectl: Path, *, say: Say) -> list[Path]:
-    """Writes all of them, the last with that kubectl; the roots that they are made from are thrown away."""
+    """Write all images, the last with that kubectl; remove the roots they are built from."""
     started = time.monotonic()
     scratch = folder / "roots"
     scratch.mkdir(parents=True)
@@ -66,7 +66,7 @@ def _examples(small: Path, python: Path, scratch: Path) -> Iterator[Image]:
 
 
 def operator(small: Path, python: Path, environment: Path, name: str) -> Image:
-    """As the Dockerfile says."""
+    """Return the image that the Dockerfile describes."""
     return Image(
         name,
         (small, python, environment),
@@ -81,7 +81,7 @@ def operator(small: Path, python: Path, environment: Path, name: str) -> Image:
 
 
 def operator_name() -> str:
-    """What ``deploy`` calls the image, in full."""
+    """Return the full name of the image in ``deploy``."""
     documents = yaml.load_all(
         (roots.REPOSITORY / "deploy" / "standalone.yaml").read_text(), Loader=yaml.CSafeLoader
     )

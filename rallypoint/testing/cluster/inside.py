@@ -54,7 +54,7 @@ def main(specification: str) -> None:
 
 
 def _mount(inside: Inside) -> None:
-    """File systems of this node's own: processes, devices of the network, control groups, and places to write to."""
+    """Mount the node's own file systems: processes, network devices, control groups and writable folders."""
     _call("mount", "-t", "proc", "proc", "/proc")
     _call("mount", "-t", "sysfs", "sysfs", "/sys")
     _mount_cgroups(inside.cgroups)
@@ -85,7 +85,7 @@ def _mount_cgroups(hierarchies: dict[str, str]) -> None:
 
 
 def _name_server(address: str) -> None:
-    """The cluster's, for this node too: the machine's own may not be reached from here, and a pull would wait for it."""
+    """Set the cluster's name server for this node, too: a pull would wait for the machine's own."""
     shown = Path("/run/resolv.conf")
     shown.write_text(f"nameserver {address}\n")
     place = Path("/etc/resolv.conf").resolve()
@@ -97,7 +97,7 @@ def _name_server(address: str) -> None:
 
 
 def _delegate() -> None:
-    """Only a group without processes of its own hands controllers down (version 2)."""
+    """Delegate controllers, which needs a group without processes of its own (version 2)."""
     first = _CGROUPS / "init"
     first.mkdir()
     (first / "cgroup.procs").write_text("1")
@@ -106,7 +106,7 @@ def _delegate() -> None:
 
 
 def _connect(inside: Inside) -> None:
-    """The other end of the cable is plugged in by whoever started this process."""
+    """Set up ``eth0`` once the parent has connected it."""
     while not Path("/sys/class/net/eth0").exists():
         time.sleep(0.01)
     _call("ip", "link", "set", "lo", "up")
@@ -119,7 +119,7 @@ def _connect(inside: Inside) -> None:
 
 
 def _supervise(inside: Inside) -> None:
-    """Starts the programs, and again whichever ends; takes the exit status of whatever is left to process 1."""
+    """Start the programs, restart those that end, and reap all children of process 1."""
     running: dict[int, str] = {}
     due = dict.fromkeys(inside.programs, 0.0)
     while True:

@@ -1,4 +1,4 @@
-"""The operator on a cluster, as a user installs it: ``kubectl apply`` of what is in ``deploy``."""
+"""The operator on a cluster, installed as a user does: ``kubectl apply`` of ``deploy``."""
 
 import time
 from collections.abc import Generator
@@ -33,7 +33,7 @@ def apply(cluster: Cluster, manifest: Path = DEPLOY) -> None:
 
 
 def spread(cluster: Cluster) -> None:
-    """Has the replicas run on different nodes again, after a drain: nothing moves a pod that runs where it is."""
+    """Move one replica to another node after a drain: Kubernetes does not move a running pod."""
     nodes = (
         "get",
         "pods",
@@ -50,7 +50,7 @@ def spread(cluster: Cluster) -> None:
 
 @contextmanager
 def stopped(cluster: Cluster) -> Generator[None]:
-    """Without the operator for the time of the block; after it, both replicas are ready again."""
+    """Stop the operator during the block; afterwards wait until both replicas are ready."""
     _scale(cluster, 0)
     cluster.kubectl("-n", NAMESPACE, "wait", "--for=delete", "pod", "-l", _PODS, "--timeout=60s")
     try:
@@ -65,5 +65,5 @@ def _scale(cluster: Cluster, replicas: int) -> None:
 
 
 def wait(cluster: Cluster) -> None:
-    """Until both replicas are those of what was applied last, and ready."""
+    """Wait until both replicas run the latest manifest and are ready."""
     cluster.kubectl("-n", NAMESPACE, "rollout", "status", DEPLOYMENT, f"--timeout={_ROLLOUT_SECONDS}s")

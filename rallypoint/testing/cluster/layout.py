@@ -1,12 +1,12 @@
-"""Where things are in a cluster: addresses, folders, names. Pure."""
+"""The layout of a cluster: addresses, folders, names. Pure."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 BRIDGE = "rallypoint0"
-"""The link of this machine that joins it with all nodes."""
+"""The bridge of this machine with all nodes."""
 HOST = "10.250.0.1"
-"""This machine there: API server and DNS."""
+"""This machine's address on the bridge, for API server and DNS."""
 PREFIX = 24
 PODS = "10.244.0.0/16"
 DOMAIN = "cluster.local"
@@ -15,7 +15,7 @@ PAUSE = "registry.local/pause:1"
 
 @dataclass(frozen=True, slots=True)
 class NodeLayout:
-    """The ``index``-th node, from 1; what it keeps is in ``folder``, outside its own ``/var`` and ``/run``."""
+    """The layout of the ``index``-th node, from 1. ``folder`` keeps its data, outside the node's own ``/var`` and ``/run``."""
 
     index: int
     folder: Path
@@ -30,12 +30,12 @@ class NodeLayout:
 
     @property
     def pods(self) -> str:
-        """The addresses of its pods."""
+        """The address range of its pods."""
         return f"10.244.{self.index}.0/24"
 
     @property
     def link(self) -> str:
-        """This machine's end of the cable; the node's own is ``eth0``."""
+        """This machine's end of the veth pair; the node's end is ``eth0``."""
         return f"{BRIDGE}n{self.index}"
 
     @property

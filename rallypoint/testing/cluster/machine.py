@@ -1,4 +1,4 @@
-"""Whether this machine lets somebody make nodes: asked before anything is made, and answered in words."""
+"""Checks whether this machine allows nodes, before anything is created."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from rallypoint.testing.controlplane import Unavailable
 
 
 class Unsuitable(Unavailable):
-    """The machine does not let it be done, whatever is installed."""
+    """The machine does not allow nodes, whatever is installed."""
 
 
 _PROBE = "probe"

@@ -1,4 +1,4 @@
-"""This machine's side of the cluster's network: one bridge, and a cable to each node."""
+"""This machine's side of the cluster's network: a bridge, and a veth pair for each node."""
 
 import subprocess
 
@@ -16,12 +16,12 @@ def lay() -> None:
 
 
 def take_up() -> None:
-    """The bridge away, if it is there; the cables go with their nodes, the routes with the bridge."""
+    """Delete the bridge if it exists; veth pairs go with their nodes, routes with the bridge."""
     subprocess.run(["ip", "link", "delete", BRIDGE], check=False, capture_output=True)
 
 
 def plug(layout: NodeLayout, pid: int) -> None:
-    """A cable to the node whose first process this is; this machine then finds its pods."""
+    """Connect the node with this first process to the bridge, and add a route to its pods."""
     peer = ("peer", "name", "eth0", "address", hardware(layout.address), "netns", str(pid))
     _ip("link", "add", layout.link, "type", "veth", *peer)
     _ip("link", "set", layout.link, "master", BRIDGE, "up")
@@ -29,7 +29,7 @@ def plug(layout: NodeLayout, pid: int) -> None:
 
 
 def hardware(address: str) -> str:
-    """The hardware address that goes with an IPv4 address, also after a power cut."""
+    """Return the hardware address for an IPv4 address; it stays the same after a power cut."""
     return "02:00:" + ":".join(f"{int(part):02x}" for part in address.split("."))
 
 

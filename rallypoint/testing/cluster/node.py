@@ -1,4 +1,4 @@
-"""One node, seen from this machine: switched on and off, asked to run programs, its own programs killed."""
+"""One node: power on, power off, run programs in it, kill its own programs."""
 
 import os
 import shutil
@@ -47,7 +47,7 @@ class Node:
         self._process: Process | None = None
 
     def power_on(self) -> None:
-        """Returns when its programs have been started; that the node is Ready is another matter."""
+        """Return when its programs have started; the node becomes Ready later."""
         groups = cgroups.make(self.name)
         module = "rallypoint.testing.cluster.inside"
         first = [sys.executable, "-m", module, str(self.layout.config / "inside.json")]
@@ -62,18 +62,18 @@ class Node:
         network.plug(self.layout, self._first())
 
     def power_off(self) -> None:
-        """At once, without a word to anybody; what is on its disk stays."""
+        """Kill the node at once; its disk stays."""
         if self._process is not None:
             self._process.stop(grace_seconds=0)
             self._process = None
             cgroups.remove(self.name)
 
     def kill(self, program: str) -> None:
-        """One of its programs, which is started again a second later."""
+        """Kill one of its programs; the node restarts it a second later."""
         self.run("sh", "-c", f"kill -9 $(cat /run/pids/{program})")
 
     def load(self, *archives: Path) -> None:
-        """Images from files into its containerd."""
+        """Import images from files into its containerd."""
         for archive in archives:
             self.run("ctr", "-n", "k8s.io", "images", "import", str(archive))
 
@@ -94,7 +94,7 @@ class Node:
         return done.stdout
 
     def _first(self) -> int:
-        """Its first process, by the number it has on this machine."""
+        """Return the number that its first process has on this machine."""
         assert self._process is not None, f"{self.name} is off"
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         deadline = time.monotonic() + _UP_SECONDS

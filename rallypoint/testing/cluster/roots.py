@@ -1,4 +1,4 @@
-"""What is in the images: small roots from programs and packages of this machine, this interpreter, and this project beside its locked packages."""
+"""The content of the images: programs and packages of this machine, this interpreter, and this project with its locked packages."""
 
 import re
 import shutil
@@ -13,9 +13,9 @@ from rallypoint.testing.contained import build_wheel
 
 REPOSITORY = Path(__file__).parents[3]
 PREFIX = Path("/opt/rallypoint")
-"""Where the operator's environment is, as in the Dockerfile."""
+"""The folder of the operator's environment, as in the Dockerfile."""
 EXAMPLES = Path("/rallypoint")
-"""Where the folder ``examples`` is, as in examples/Dockerfile."""
+"""The folder of ``examples``, as in examples/Dockerfile."""
 _PROGRAMS = (
     *rootfs.PROGRAMS, "chmod", "cp", "cut", "date", "dd", "expr", "false", "getent", "grep", "hostname", "kill", "seq", "tail", "timeout", "true",
 )  # fmt: skip
@@ -43,18 +43,18 @@ _COMPILER_PACKAGES = (
     "binutils", "binutils-*-linux-gnu", "cpp-{0}*", "gcc", "gcc-{0}*", "libc6", "libc6-dev", "libgcc-{0}-dev",
     "linux-libc-dev",
 )  # fmt: skip
-"""With ``{0}`` for the version of gcc. Names of libraries have their version in them, others the processor."""
+"""``{0}`` is the version of gcc. Names of libraries contain their version, others the processor."""
 _ALTERNATIVES = {"mpicc": "mpicc.openmpi", "mpirun": "orterun", "mpirun.mpich": "mpiexec.hydra"}
 _UNUSED = re.compile(
     "^/usr/share/(doc|man|lintian|bug|locale)/|^/(usr/)?lib/systemd/|^/etc/(init|pam)|/gconv/|lto-?(1|dump)"
     r"|/lib(c|mpich|[a-z]+san)\.a$"
 )
-"""Documentation, what starts services, and the largest of what no example is linked with."""
+"""Documentation, service units, and large libraries that no example links."""
 _LIBRARY = re.compile(r"=> (/\S+)|^\s*(/\S+) \(", re.MULTILINE)
 
 
 def small(folder: Path) -> Path:
-    """A shell and a few programs. Its ``nslookup`` asks as any other program does, whatever the search list holds."""
+    """Build a root with a shell and a few programs. Its ``nslookup`` resolves names as other programs do, whatever the search list."""
     rootfs.build(folder, _PROGRAMS)
     (folder / "etc" / "passwd").write_text(_USERS)
     (folder / "bin" / "nslookup").write_text(_LOOKUP)
@@ -65,7 +65,7 @@ def small(folder: Path) -> Path:
 
 
 def python(folder: Path) -> Path:
-    """This interpreter, its standard library and what they are linked with, under the paths that they have here."""
+    """Copy this interpreter, its standard library and their libraries to the same paths."""
     interpreter = Path(sys.executable).resolve()
     _copy(interpreter, folder)
     for name in ("stdlib", "platstdlib"):
@@ -81,7 +81,7 @@ def python(folder: Path) -> Path:
 
 
 def operator(folder: Path) -> Path:
-    """An environment with the locked packages and the operator's wheel."""
+    """Build an environment with the locked packages and the operator's wheel."""
     environment = _in(folder, PREFIX)
     packages = environment / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
     packages.mkdir(parents=True)
@@ -100,19 +100,19 @@ def operator(folder: Path) -> Path:
 
 
 def examples(folder: Path) -> Path:
-    """The examples, where examples/Dockerfile has them."""
+    """Copy the examples to their place in examples/Dockerfile."""
     shutil.copytree(REPOSITORY / "examples", _in(folder, EXAMPLES / "examples"))
     return folder
 
 
 def frameworks(folder: Path) -> Path:
-    """What compiled modules of Python packages expect of a machine."""
+    """Copy the libraries that compiled modules of Python packages need."""
     _unpack(folder, _FRAMEWORK_PACKAGES)
     return folder
 
 
 def mpi(folder: Path) -> Path:
-    """Open MPI, MPICH, a C compiler and an ssh server as their packages have them here, set up as examples/mpi/Dockerfile does it."""
+    """Copy Open MPI, MPICH, a C compiler and an ssh server from their packages, set up as in examples/mpi/Dockerfile."""
     version = _run("gcc", "-dumpversion").strip()
     _unpack(folder, [*_MPI_PACKAGES, *(name.format(version) for name in _COMPILER_PACKAGES)])
     places = ("bin", "sbin", "lib/gcc")
@@ -133,7 +133,7 @@ def mpi(folder: Path) -> Path:
 
 
 def kubectl(folder: Path, program: Path) -> Path:
-    """What brings kubectl into launchers that start their ranks by it."""
+    """Build the root of the image that copies kubectl into launchers."""
     (folder / "bin").mkdir(parents=True)
     shutil.copy2(program, folder / "bin" / "kubectl")
     (folder / "bin" / "deliver").write_text(_DELIVER)
@@ -142,7 +142,7 @@ def kubectl(folder: Path, program: Path) -> Path:
 
 
 def _unpack(folder: Path, packages: Iterable[str]) -> None:
-    """The files of packages that are installed here, links as links."""
+    """Copy the files of installed packages, links as links."""
     for line in _run("dpkg", "--listfiles", *_installed(packages)).splitlines():
         path = Path(line)
         if path.is_file() and not _UNUSED.search(line):
@@ -150,14 +150,14 @@ def _unpack(folder: Path, packages: Iterable[str]) -> None:
 
 
 def _installed(packages: Iterable[str]) -> list[str]:
-    """Those of these patterns. Raises CalledProcessError when nothing is known of one."""
+    """Return the installed packages of these patterns. CalledProcessError: dpkg knows none of a pattern."""
     output = _run("dpkg-query", "--show", "--showformat=${db:Status-Abbrev}\t${binary:Package}\n", *packages)
     found = (line.split("\t") for line in output.splitlines())
     return [name for status, name in found if status.startswith("ii")]
 
 
 def _base() -> dict[str, str]:
-    """Where the interpreter itself was installed, also when it runs from an environment."""
+    """Return where the interpreter was installed, also if it runs from an environment."""
     return {
         "installed_base": sys.base_prefix,
         "installed_platbase": sys.base_exec_prefix,
@@ -173,7 +173,7 @@ def _install(packages: Path, *what: str) -> None:
 
 
 def _link(folder: Path, *programs: Path) -> None:
-    """Brings the libraries along that these programs and all modules in the folder are linked with."""
+    """Copy the libraries of these programs and of all modules in the folder."""
     for library in _libraries([*programs, *folder.rglob("*.so"), *folder.rglob("*.so.*")]):
         if not _in(folder, library).exists() and not _in(folder / "usr", library).exists():
             _copy(library, folder)

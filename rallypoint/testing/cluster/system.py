@@ -54,7 +54,7 @@ def _unpack(folder: Path) -> None:
 
 
 def wrap(root: Path, name: str) -> None:
-    """A program that finds its libraries, by a script; wherever it is moved, since caches are copied between machines."""
+    """Write a script that starts a program with its libraries, by relative paths, since caches move between machines."""
     (libraries,) = {path.parent for path in root.rglob("libseccomp.so.2")}
     script = root / "bin" / name
     script.write_text(

@@ -1,4 +1,4 @@
-"""Jobs on a real cluster: made, watched and read as by a user with kubectl."""
+"""Jobs on a real cluster, as a user with kubectl creates, watches and reads them."""
 
 import itertools
 import json
@@ -39,11 +39,11 @@ LEAVES_SOON = {
     "effect": "NoExecute",
     "tolerationSeconds": 5,
 }
-"""A toleration: how long a pod may stay on a node that is unreachable; one that says nothing of that has 300 s."""
+"""A toleration that limits the time of a pod on an unreachable node; the default is 300 s."""
 
 
 class Workloads:
-    """Jobs in a namespace of their own, until the end of the block."""
+    """Jobs in a namespace that exists during the block."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -70,7 +70,7 @@ class Workloads:
         return json.loads(self.kubectl("get", kind, name, "-o", "json"))
 
     def pods(self, job: str) -> dict[str, Any]:
-        """The job's pods by name."""
+        """Return the pods of the job by name."""
         selector = f"training.kubeflow.org/job-name={job}"
         return {
             pod["metadata"]["name"]: pod
@@ -81,27 +81,27 @@ class Workloads:
         return self.kubectl("logs", pod)
 
     def logs_of(self, label: str) -> str:
-        """What pods with that label have printed; nothing as long as one of them has not started."""
+        """Return the output of pods with that label; empty while one of them has not started."""
         try:
             return self.kubectl("logs", "-l", label, "--tail=-1")
         except subprocess.CalledProcessError:
             return ""
 
     def nodes(self, part: str) -> set[str]:
-        """Where the scheduler has put pods with that in their names, whether they are still there or not."""
+        """Return the nodes of all pods, past and present, whose name contains that part."""
         output = self.kubectl("get", "events", "--field-selector=reason=Scheduled", "-o", "json")
         events = json.loads(output)["items"]
         return {event["message"].split()[-1] for event in events if part in event["involvedObject"]["name"]}
 
     def why(self, kind: str, name: str) -> Any:
-        """What ``rallypoint why`` tells of a job."""
+        """Return the output of ``rallypoint why`` for a job."""
         flags = ("--kubeconfig", str(self.cluster.kubeconfig), "-n", self.namespace, "-o", "json")
         command = [*RALLYPOINT, "why", kind, name, *flags]
         (diagnosis,) = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
         return diagnosis
 
     def condition(self, kind: str, name: str, type_: str) -> dict[str, Any]:
-        """The job's condition of that type, if it holds; else empty."""
+        """Return the job's condition of that type if it is true, else an empty object."""
         conditions = self.get(kind, name).get("status", {}).get("conditions", [])
         return next(
             (
@@ -116,7 +116,7 @@ class Workloads:
         self.wait(f"{kind} {name} {type_}", lambda: bool(self.condition(kind, name, type_)), seconds=seconds)
 
     def wait(self, what: str, holds: Callable[[], bool], *, seconds: float = _TIMEOUT_SECONDS) -> None:
-        """Raises ``ProcessFailed`` when it does not hold in time; the message shows the pods."""
+        """Raise ``ProcessFailed`` if it does not hold in time; the message shows the pods."""
         try:
             self.cluster.plane.wait(what, holds, seconds=seconds)
         except RuntimeError as error:
@@ -126,7 +126,7 @@ class Workloads:
 
 
 def job(kind: str, name: str, roles: Mapping[str, Mapping[str, Any]], **spec: Any) -> dict[str, Any]:
-    """A job of any kind but MPIJob. Of each role: ``replicas``, and what goes into its container and, under ``pod``, its pod."""
+    """Return a job of any kind but MPIJob. A role has ``replicas``, fields of its container and, in ``pod``, of its pod."""
     replicas = {}
     for role, wanted in roles.items():
         container = {
@@ -164,7 +164,7 @@ def example(manifest: str) -> list[dict[str, Any]]:
 
 
 def templates(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod templates of a job by role; of anything else none."""
+    """Return the pod templates of a job by role; empty for any other object."""
     roles = document["spec"].get(_SPECS.get(document["kind"], ""), {})
     return {name: role["template"] for name, role in roles.items()}
 
@@ -182,7 +182,7 @@ def _spread(template: dict[str, Any], role: str) -> None:
 
 
 def _mount(pod: dict[str, Any], folder: str) -> None:
-    """Of the machine, under the same path, to be read."""
+    """Mount a folder of the machine read-only at the same path."""
     pod.setdefault("volumes", []).append({"name": "environment", "hostPath": {"path": folder}})
     mount = {"name": "environment", "mountPath": folder, "readOnly": True}
     for container in pod["containers"]:

@@ -28,7 +28,7 @@ _FAST_MPI = (*_FAST, "--controller-queue-rate-limit=1000", "--controller-queue-b
 
 
 def main(folders: Sequence[str]) -> int:
-    """Returns the exit status: 1 when a case could not be played to its end."""
+    """Return the exit status: 1 if a case could not run to its end."""
     chosen = [Path(folder).resolve() for folder in folders]
     (golden,) = {folder.parents[1] for folder in chosen}
     names = {folder.relative_to(golden).as_posix() for folder in chosen}

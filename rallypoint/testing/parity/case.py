@@ -1,4 +1,4 @@
-"""One recorded case: what it creates, which steps follow, and what the original had done at each record."""
+"""One recorded case: what it creates, its steps, and the records of the original."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ def load(folder: Path) -> list[Case]:
 
 
 def slowest_first(cases: Iterable[Case]) -> list[Case]:
-    """Those with the most to wait for first, so that none of them is begun when the others are done."""
+    """Return the cases with the longest waits first, so that none of them starts last."""
     return sorted(cases, key=_waiting, reverse=True)
 
 
@@ -91,10 +91,10 @@ def _step(step: str | dict[str, Any]) -> Step:
 
 
 def _waiting(case: Case) -> float:
-    """About how many seconds a case waits."""
+    """Return roughly how many seconds a case waits."""
     waits = sum(float(step.argument) for step in case.steps if step.verb == "wait")
     return waits + 2.0 * sum(step.verb == "settle" for step in case.steps)
 
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The compiled one reads the whole set in a second, the other takes ten; some platforms have only that."""
+"""The compiled loader reads the whole set in a second, the other in ten; some platforms have only that."""

@@ -1,4 +1,4 @@
-"""Carries out the steps of one case, as the user, the cluster and the kubelets around the operator would."""
+"""Runs the steps of one case, as the user, the cluster and the kubelets around the operator."""
 
 import asyncio
 import time
@@ -22,11 +22,11 @@ from rallypoint.testing.parity.record import record
 from rallypoint.testing.parity.resources import NAMESPACE, NODE, child, resource_of
 
 QUIET_SECONDS = 1.5
-"""A job has settled when nothing has been written about it, and none of its children has changed, for so long."""
+"""A job has settled when no write about it and no change of its children has happened for so long."""
 NOTICE_SECONDS = 5.0
-"""How long a new job may go without a status and still be expected to get one."""
+"""How long a new job may have no status before the run stops waiting for one."""
 SETTLE_SECONDS = 20.0
-"""When a case that never settles goes on, unless it says so itself."""
+"""When a case that never settles continues, unless the case sets its own limit."""
 POD_SECONDS = 15.0
 """How long a step waits for the pods that it names."""
 POLL_SECONDS = 0.1
@@ -34,7 +34,7 @@ BACKGROUND = "Background"
 
 
 class CaseFailed(Exception):
-    """A step could not be carried out; the message says which one and why."""
+    """A step failed; the message says which one and why."""
 
 
 class CaseRun:
@@ -80,7 +80,7 @@ class CaseRun:
                 self._uid = orjson.loads(made)["metadata"]["uid"]
 
     async def _until_priorities_are_known(self) -> None:
-        """The API server refuses pods of a PriorityClass for some milliseconds after it has been made."""
+        """Wait until the API server accepts pods of a new PriorityClass, which takes some milliseconds."""
         names = [
             manifest["metadata"]["name"]
             for manifest in self.case.manifests
@@ -120,7 +120,7 @@ class CaseRun:
             await asyncio.sleep(POLL_SECONDS)
 
     def _busy_until(self, began: float, now: float) -> float:
-        """When something last happened, as far as is known now."""
+        """Return when something last happened, as far as is known."""
         job = self._observed_job.job
         self._noticed |= job is None or bool(job.get("status")) or now > began + NOTICE_SECONDS
         if not self._noticed or self._observed_job.is_being_cleared:
@@ -155,19 +155,19 @@ class CaseRun:
         return list(_object(listed)["items"])
 
     async def _pods(self, states: Mapping[str, str | dict[str, Any]]) -> None:
-        """Pods of one pattern change in reverse order of their names, so that the one which decides changes last."""
+        """Change pods of one pattern in reverse order of their names, so that the decisive one changes last."""
         for pattern, said in states.items():
             for name, pod in sorted((await self._appear(pattern)).items(), reverse=True):
                 status = pod_status(pod["spec"], state(said), datetime.now(UTC))
                 await self._patch(PODS, name, {"status": status}, "status")
 
     async def _appear(self, pattern: str) -> dict[str, Object]:
-        """The pods of that name, once there are any."""
+        """Wait for pods of that name and return them."""
         await self._observed_job.until(lambda: bool(self._matching(pattern)), POD_SECONDS)
         return self._matching(pattern)
 
     def _matching(self, pattern: str) -> dict[str, Object]:
-        """The pods of that name; a wildcard leaves finished ones alone."""
+        """Return the pods of that name; a wildcard skips finished ones."""
         pods = self._observed_job.children[PODS]
         if pattern in pods:
             return {pattern: pods[pattern]}

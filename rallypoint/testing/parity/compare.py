@@ -1,4 +1,4 @@
-"""Where a record differs from the recorded one, place by place. Pure."""
+"""The differences between a record and the recorded one. Pure."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ SECTIONS = ("creates", "rejected", "deletes", "live", "current", "status", "even
 
 _SHOWN = 300
 _OPTIONAL_EVENT = "ExitedWithCode"
-"""Sent for ended pods that a pass of the original happens to see; more of them are no difference."""
+"""The original sends it for ended pods that a reconcile happens to find; more of them are no difference."""
 
 
 @dataclass(frozen=True, slots=True)

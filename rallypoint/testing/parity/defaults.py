@@ -17,16 +17,16 @@ def _as_it_is(value: Object) -> Object:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is filled in at one place: fixed values, the shapes inside, and what follows from other fields."""
+    """The defaults of one place: fixed values, the shapes inside, and values that follow from other fields."""
 
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     inside: Mapping[str, "Shape"] = field(default_factory=dict[str, "Shape"])
     follows: Callable[[Object], Object] = _as_it_is
-    """Takes out what is filled in from other fields of the same object."""
+    """Removes what follows from other fields of the same object."""
 
 
 def bare(value: Any, shape: Shape) -> Any:
-    """The value without defaults; of a list, each item. The argument is left as it is."""
+    """Return the value without defaults; of a list, each item. The argument stays unchanged."""
     if isinstance(value, list):
         return [bare(item, shape) for item in value]
     if not isinstance(value, dict):
@@ -49,7 +49,7 @@ def _without(value: Object, *names: str) -> Object:
 
 
 def _resources(resources: Object) -> Object:
-    """A request that is not made is the limit, resource by resource."""
+    """A missing request equals the limit, resource by resource."""
     limits = resources.get("limits") or {}
     requests = {
         name: amount
@@ -103,7 +103,7 @@ def _service_port(port: Object) -> Object:
 
 
 def _service_spec(spec: Object) -> Object:
-    """Ports are sorted: training-operator goes through a map to make them, in another order each time."""
+    """Sort ports: training-operator creates them from a map, in another order each time."""
     if not spec.get("ports"):
         return spec
     ports = sorted(spec["ports"], key=lambda port: (port.get("name", ""), port.get("port", 0)))
@@ -183,4 +183,4 @@ SHAPES: Mapping[str, Shape] = {
     "RoleBinding": Shape(inside={"subjects": Shape({"apiGroup": ""})}),
     "Service": Shape(inside={"spec": _SERVICE_SPEC}),
 }
-"""By kind, those that anything is filled into."""
+"""By kind, the objects with defaults."""

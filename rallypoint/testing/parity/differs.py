@@ -1,4 +1,4 @@
-"""Declared differences: where we mean to do otherwise than the original, and why."""
+"""Declared differences: where the controller differs from the original on purpose, and why."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ def load(folder: Path) -> list[Declared]:
 
 
 def first(declared: Iterable[Declared], case: str, record: str, difference: Difference) -> Declared | None:
-    """The entry that covers a difference; None when it is not declared."""
+    """Return the entry that covers a difference; None if no entry does."""
     return next((entry for entry in declared if entry.covers(case, record, difference)), None)
 
 

@@ -1,4 +1,4 @@
-"""The control plane of a run: nothing acts on it but the operator, the cases and garbage collection."""
+"""The control plane of a run: only the operator, the cases and garbage collection act on it."""
 
 import uuid
 from collections.abc import Collection, Generator, Sequence
@@ -74,7 +74,7 @@ def _collect_garbage(plane: ControlPlane, kinds: Collection[Resource]) -> None:
 
 
 def _orphan(owner: Resource) -> dict[str, Any]:
-    """An object whose owner has never been there."""
+    """Return an object whose owner has never existed."""
     reference = {
         "apiVersion": owner.api_version,
         "kind": owner.kind,

@@ -1,4 +1,4 @@
-"""The status that a case has its pods report, written as a kubelet would."""
+"""The status that a case's pods report, in the form of a kubelet."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -9,7 +9,7 @@ _DONE = frozenset({"Succeeded", "Failed"})
 
 
 class State(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """What a case says of a pod; ``reason``, ``message`` and ``exit_code`` are those of its containers."""
+    """The state of a pod in a case; ``reason``, ``message`` and ``exit_code`` are those of its containers."""
 
     phase: str
     exit_code: int | dict[str, int] | None = None
@@ -20,7 +20,7 @@ class State(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     pod_message: str | None = None
     restart_count: int = 0
     ready: bool | None = None
-    """By default a pod that runs is ready."""
+    """By default a running pod is ready."""
     no_containers: bool = False
 
     @property
@@ -29,12 +29,12 @@ class State(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 def state(said: str | dict[str, Any]) -> State:
-    """The state that a step of a case names, or spells out. msgspec.ValidationError: it says what is not known here."""
+    """Return the state that a step names or spells out. msgspec.ValidationError: unknown fields."""
     return State(said) if isinstance(said, str) else msgspec.convert(said, State)
 
 
 def pod_status(spec: dict[str, Any], state: State, now: datetime) -> dict[str, Any]:
-    """The pod's whole ``status``, for a merge patch: nulls take away what an earlier one said."""
+    """Return the pod's whole ``status`` as a merge patch: nulls remove earlier values."""
     time = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     status: dict[str, Any] = {
         "phase": state.phase,

@@ -1,4 +1,4 @@
-"""Takes out of texts and objects what no two runs share: times, identifiers, generated names, defaults, secrets."""
+"""Removes from texts and objects what no two runs share: times, identifiers, generated names, defaults, secrets."""
 
 import re
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _JOB_LABELS = frozenset(
 """Set by the API server on the template of each Job."""
 
 Words = Mapping[str, str]
-"""What stands for words that differ from run to run, such as the UID of the job."""
+"""Replacements of words that differ from run to run, such as the UID of the job."""
 
 
 def text(value: str, words: Words) -> str:
@@ -35,7 +35,7 @@ def text(value: str, words: Words) -> str:
 
 
 def plain(value: Any, words: Words) -> Any:
-    """A JSON value with its texts normalised and without nulls in its objects."""
+    """Return a JSON value with normalized texts and without nulls in its objects."""
     if isinstance(value, dict):
         return {name: plain(item, words) for name, item in value.items() if item is not None}
     if isinstance(value, list):
@@ -44,7 +44,7 @@ def plain(value: Any, words: Words) -> Any:
 
 
 def sent(kind: str, body: Object, words: Words) -> Object:
-    """What of a created object is compared: all that its sender may choose."""
+    """Return the compared part of a created object: all that its sender chooses."""
     kept = {"kind": kind, **{name: item for name, item in body.items() if name != "status"}}
     normal = bare(plain(kept, words), SHAPES.get(kind, Shape()))
     normal["metadata"] = _metadata(normal.get("metadata", {}))
@@ -52,7 +52,7 @@ def sent(kind: str, body: Object, words: Words) -> Object:
 
 
 def current(kind: str, obj: Object, words: Words) -> Object | None:
-    """What of an existing object may have changed since it was made; None when nothing may."""
+    """Return the part of an object that may have changed since its creation; None if nothing may."""
     spec = obj.get("spec") or {}
     match kind:
         case "ConfigMap":
@@ -80,7 +80,7 @@ def _metadata(metadata: Object) -> Object:
 
 
 def _hidden(secret: Object) -> Object:
-    """Keys are compared; what they hold is random and nobody's business."""
+    """Keep the keys of a Secret and hide its random values."""
     keys = {*(secret.get("data") or {}), *(secret.get("stringData") or {})}
     rest = {name: item for name, item in secret.items() if name not in {"data", "stringData"}}
     return {**rest, "data": dict.fromkeys(sorted(keys), "<data>")}

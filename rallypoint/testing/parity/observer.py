@@ -20,16 +20,16 @@ from rallypoint.testing.parity.resources import CHILDREN, NAMESPACE
 
 
 class ObservedJob:
-    """What is there of one job, as of the last event. ``now`` is the clock: seconds since 1970."""
+    """The objects of one job as of the last event. ``now`` is the clock: seconds since 1970."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self.job: Object | None = None
         self.children: dict[Resource, dict[str, Object]] = {resource: {} for resource in CHILDREN}
         self.changed_at = float("-inf")
-        """When the job or a child was last seen to change."""
+        """The time of the last change of the job or a child."""
         self.generated: dict[str, str] = {}
-        """By names that the API server made up for pods: what they have in common with those of other runs."""
+        """By generated pod name: the part that is the same in other runs."""
         self._change = asyncio.Event()
 
     def take(self, resource: Resource, obj: Object, *, gone: bool) -> None:
@@ -47,7 +47,7 @@ class ObservedJob:
 
     @property
     def is_being_cleared(self) -> bool:
-        """Whether the job is gone, and children of it are not."""
+        """Return whether the job is gone and children of it remain."""
         return self.job is None and any(self.children.values())
 
     async def until(self, holds: Callable[[], bool], seconds: float) -> None:
@@ -59,7 +59,7 @@ class ObservedJob:
 
 
 class Observer:
-    """Scenes by the name of the job; that of an empty name holds what belongs to none."""
+    """Observed jobs by name; the empty name holds objects of no job."""
 
     def __init__(self, client: Client, owners: Owners) -> None:
         self._client = client
@@ -99,7 +99,7 @@ class Observer:
 
 @asynccontextmanager
 async def observe(client: Client, owners: Owners, jobs: Iterable[Resource]) -> AsyncGenerator[Observer]:
-    """An observer that has seen everything, and goes on looking at children and at these job kinds."""
+    """Yield an observer that has listed everything and watches children and these kinds of jobs."""
     observer = Observer(client, owners)
     async with asyncio.TaskGroup() as group:
         watches: list[asyncio.Task[None]] = []

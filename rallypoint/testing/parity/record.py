@@ -1,4 +1,4 @@
-"""What has come of a case since its previous record, in the words of a recording. Pure."""
+"""The record of a case since its previous record. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ Names = dict[str, list[str]]
 """Kind → names."""
 
 _CONFLICT = 409
-"""Of a creation: it is there already. Which cache was late is up to chance."""
+"""The status of a creation whose object exists. Which cache was late is up to chance."""
 
 
 def record(
@@ -64,7 +64,7 @@ def record(
 
 
 def _creates(calls: Iterable[Call], words: Words) -> dict[str, dict[str, list[Object]]]:
-    """Kind → name → the different bodies that were accepted."""
+    """Return the different accepted bodies by kind and name."""
     creates: defaultdict[str, defaultdict[str, list[Object]]] = defaultdict(lambda: defaultdict(list))
     for call in _of_children(calls):
         if call.creates and call.succeeded:
@@ -76,7 +76,7 @@ def _creates(calls: Iterable[Call], words: Words) -> dict[str, dict[str, list[Ob
 
 
 def _numbered(bodies: Mapping[str, Sequence[Object]], left_out: Iterable[str]) -> dict[str, Object]:
-    """One entry for each body; a second one of the same name is ``<name>#2``."""
+    """Return one entry for each body; a second one of the same name is ``<name>#2``."""
     return {
         name if number == 1 else f"{name}#{number}": body
         for name, different in sorted(bodies.items())
@@ -86,7 +86,7 @@ def _numbered(bodies: Mapping[str, Sequence[Object]], left_out: Iterable[str]) -
 
 
 def _rejected(calls: Iterable[Call]) -> dict[str, dict[str, list[int]]]:
-    """Kind → name → the codes that creations were refused with."""
+    """Return the status codes of refused creations by kind and name."""
     rejected: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for call in _of_children(calls):
         if call.creates and call.code >= 400 and call.code != _CONFLICT:
@@ -105,7 +105,7 @@ def _deletes(calls: Iterable[Call]) -> Names:
 
 
 def _lasting(kind: str, names: Iterable[str], transient: Names, before: Names) -> list[str]:
-    """The deletions that are told of: not those of objects which came and went between two records."""
+    """Return the deletions without those of objects created and deleted between two records."""
     return [name for name in names if name not in transient.get(kind, ()) or name in before.get(kind, ())]
 
 
@@ -132,7 +132,7 @@ def _current(children: Mapping[Resource, Mapping[str, Object]], words: Words) ->
 
 
 def _events(events: Iterable[Object], words: Words) -> list[dict[str, str]]:
-    """Each different event once. A creation that found its object there already is a late cache and no news."""
+    """Return each different event once. A creation whose object exists comes from a late cache and does not count."""
     events_by_text = Counter(
         (event.get("type", ""), event.get("reason", ""), text(event.get("message", ""), words))
         for event in events
@@ -142,5 +142,5 @@ def _events(events: Iterable[Object], words: Words) -> list[dict[str, str]]:
 
 
 def _given(kinds: dict[str, Any]) -> dict[str, Any]:
-    """Without kinds that nothing is said of."""
+    """Return the kinds with entries."""
     return {kind: said for kind, said in kinds.items() if said}

@@ -1,13 +1,13 @@
-"""The resources that recordings speak of: the job kinds, what operators make for them, and what cases bring along."""
+"""The resources in recordings: kinds of jobs, their children, and what cases create."""
 
 from typing import Any
 
 from api.meta import HORIZONTAL_POD_AUTOSCALERS, PODS, SERVICES, Resource
 
 NAMESPACE = "golden"
-"""Where all objects of all cases live, in the recordings and here."""
+"""The namespace of all cases, in the recordings and here."""
 NODE = "golden-node"
-"""A node without a kubelet: pods on it stay terminating until a case ends that."""
+"""A node without a kubelet: pods on it stay terminating until a case removes them."""
 
 _RBAC = "rbac.authorization.k8s.io"
 
@@ -26,7 +26,7 @@ CHILDREN = (
     Resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups"),
     Resource("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups"),
 )
-"""What an operator may make for a job."""
+"""What an operator may create for a job."""
 
 KINDS = {resource.plural: resource.kind for resource in CHILDREN}
 """By plural; PodGroups of both schedulers are one kind here."""
@@ -43,12 +43,12 @@ _BROUGHT = {
 
 
 def child(kind: str) -> Resource:
-    """The resource of a kind of children. KeyError: there is none."""
+    """Return the resource of a kind of children. KeyError: there is none."""
     return _BROUGHT[kind]
 
 
 def resource_of(manifest: dict[str, Any]) -> Resource:
-    """Where an object that a case creates belongs. KeyError: no case brings such an object."""
+    """Return the resource of an object that a case creates. KeyError: no case creates such an object."""
     kind, api_version = manifest["kind"], manifest["apiVersion"]
     if kind not in JOB_KINDS:
         return _BROUGHT[kind]

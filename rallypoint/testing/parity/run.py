@@ -1,4 +1,4 @@
-"""Plays cases side by side in one namespace of one API server."""
+"""Runs cases side by side in one namespace of one API server."""
 
 import asyncio
 from collections.abc import Collection
@@ -14,14 +14,14 @@ from rallypoint.testing.parity.owners import Owners
 from rallypoint.testing.parity.verdict import Outcome
 
 CASES_AT_ONCE = 20
-"""Most of a case is waiting; more at once and two cores no longer answer well within the time a case is quiet for."""
+"""A case mostly waits. With more at once two cores do not answer within the quiet time of a case."""
 REQUESTS_AT_ONCE = 32
 GOODBYE_SECONDS = 0.1
-"""A closed TLS connection is gone some turns of the loop later; a loop that ends at once would leave it open."""
+"""A TLS connection closes some turns of the loop later; a loop that ends at once would leave it open."""
 
 
 async def run_cases(plane: ControlPlane, cases: Collection[Case]) -> dict[str, Outcome]:
-    """The outcome of each case, by its id. The operator runs, and its requests are in the control plane's audit log."""
+    """Return the outcome of each case by its id. The operator runs, with its requests in the control plane's audit log."""
     assert plane.audit_log is not None
     owners = Owners(case.name for case in cases)
     audit = AuditLog(plane.audit_log, owners)

@@ -1,4 +1,4 @@
-"""What is to be said of a case that was played: what differs undeclared, and which declarations were needed."""
+"""The verdict on a case: undeclared differences, and the declarations that it needed."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from rallypoint.testing.parity.differs import Declared, first
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The records of a case, and why there are not more of them if it could not be played to its end."""
+    """The records of a case, and the failure that ended it early, if any."""
 
     records: Mapping[str, Record]
     failure: str = ""
@@ -18,7 +18,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``complaints`` are lines for a person; a case without one is as recorded."""
+    """``complaints`` are lines for a person; a case without complaints matches its recording."""
 
     complaints: tuple[str, ...]
     used: frozenset[Declared]
