@@ -93,7 +93,9 @@ def batch_job_from_json(raw: bytes | memoryview | msgspec.Raw) -> BatchJob:
         msgspec.DecodeError: this is no Job.
     """
     job = _decode(raw)
-    ends = {one.type: one for one in job.status.conditions or () if one.status == "True"}
+    ends = {
+        condition.type: condition for condition in job.status.conditions or () if condition.status == "True"
+    }
     complete, failed = ends.get("Complete"), ends.get("Failed")
     return BatchJob(
         **owned(job.metadata),

@@ -257,11 +257,17 @@ def _end(container: ContainerStatus, init: bool) -> Termination | None:
 
 def _whereabouts(spec: _PodSpec, status: PodStatus) -> dict[str, Any]:
     running = [
-        one.state.running for one in status.container_statuses or () if one.state and one.state.running
+        container.state.running
+        for container in status.container_statuses or ()
+        if container.state and container.state.running
     ]
     return {
-        "ready": any(one.type == "Ready" and one.status == "True" for one in status.conditions or ()),
-        "running_since": max((time for one in running if (time := time_of(one.started_at))), default=None),
+        "ready": any(
+            condition.type == "Ready" and condition.status == "True" for condition in status.conditions or ()
+        ),
+        "running_since": max(
+            (time for state in running if (time := time_of(state.started_at))), default=None
+        ),
         "node": _shared(spec.node_name),
         "address": status.pod_ip,
     }

@@ -52,8 +52,8 @@ def amounts(written: Mapping[str, Any] | None) -> Amounts:
     return {name: quantity.read(str(amount)) for name, amount in (written or {}).items()}
 
 
-def total(one: Amounts, other: Amounts) -> Amounts:
-    return {name: one.get(name, _NONE) + other.get(name, _NONE) for name in {**one, **other}}
+def total(first: Amounts, other: Amounts) -> Amounts:
+    return {name: first.get(name, _NONE) + other.get(name, _NONE) for name in {**first, **other}}
 
 
 def _own(container: Mapping[str, Any]) -> Amounts:
@@ -61,6 +61,6 @@ def _own(container: Mapping[str, Any]) -> Amounts:
     return {**amounts(resources.get("limits")), **amounts(resources.get("requests"))}
 
 
-def _most(one: Amounts, other: Amounts) -> Amounts:
-    pairs = {name: (one.get(name, _NONE), other.get(name, _NONE)) for name in {**one, **other}}
+def _most(first: Amounts, other: Amounts) -> Amounts:
+    pairs = {name: (first.get(name, _NONE), other.get(name, _NONE)) for name in {**first, **other}}
     return {name: max(pair, key=lambda each: each.amount) for name, pair in pairs.items()}

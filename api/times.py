@@ -36,7 +36,7 @@ def parse_time(text: str) -> datetime:
     found = _DATE_TIME.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is no time of the form 2006-01-02T15:04:05Z")
-    year, month, day, hour, minute, second = (int(one) for one in found.groups()[:6])
+    year, month, day, hour, minute, second = (int(text) for text in found.groups()[:6])
     fraction, sign, ahead_hours, ahead_minutes = found.groups()[6:]
     if hour > 23 or minute > 59 or second > 60:
         raise ValueError(f"{text!r} has an hour, minute or second out of range")

@@ -266,7 +266,7 @@ def _controller_process(
         for kind in served
     }
     around = client, settings.namespace, queues
-    children = watches.children(*around, {one for kind in served for one in kind.children})
+    children = watches.children(*around, {resource for kind in served for resource in kind.children})
     groups = (
         [watches.pod_groups(*around, groups_of(options.gang_scheduler))] if options.gang_scheduler else []
     )
@@ -283,14 +283,16 @@ def _controller_process(
         events,
         caches,
         nodes,
-        {one.resource: one for one, _ in children if one.resource not in shared_by_all},
+        {cache.resource: cache for cache, _ in children if cache.resource not in shared_by_all},
         server_clock.now,
     )
     controllers = [_controller(shared, kind, queues[kind.resource.kind]) for kind in served]
-    needed = [one for one, _ in children if one.resource in shared_by_all]
-    optional = [one for one, _ in groups]
+    needed = [cache for cache, _ in children if cache.resource in shared_by_all]
+    optional = [cache for cache, _ in groups]
     informers = list(
-        dict.fromkeys([*needed, *optional, *(one for each in controllers for one in each.informers)])
+        dict.fromkeys(
+            [*needed, *optional, *(informer for each in controllers for informer in each.informers)]
+        )
     )
     for informer in informers:
         metrics.watch(informer.resource.plural, informer)
@@ -315,8 +317,8 @@ def _controller_process(
             *(Relist(informer).run for informer in informers),
             # Objects of all namespaces are to be seen before a version can be said to be stored no more.
             *(
-                partial(_when_served, one.jobs, partial(migrated, client, kind.resource))
-                for kind, one in zip(served, controllers, strict=True)
+                partial(_when_served, controller.jobs, partial(migrated, client, kind.resource))
+                for kind, controller in zip(served, controllers, strict=True)
                 if kind.model.other_versions and not settings.namespace
             ),
         ],
@@ -335,7 +337,7 @@ def _first(group: ExceptionGroup[Exception]) -> Exception:
 
 def _launchers(batch_jobs: Store[BatchJob], kinds: Container[str]) -> Iterator[tuple[str, str]]:
     """Name and namespace of the batch Jobs that belong to jobs of ours."""
-    return ((one.name, one.namespace) for one in batch_jobs if one.owner_kind in kinds)
+    return ((job.name, job.namespace) for job in batch_jobs if job.owner_kind in kinds)
 
 
 def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> Controller:
@@ -361,7 +363,11 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> Contr
         kind,
         shared.client,
         jobs.store,
-        {one: cache for one, cache in shared.caches.items() if one in groups.union(kind.children)},
+        {
+            resource: cache
+            for resource, cache in shared.caches.items()
+            if resource in groups.union(kind.children)
+        },
         shared.events,
         options,
         lambda variant, namespace, count: metrics.job(variant.framework, variant.controller_name)(

@@ -41,7 +41,7 @@ def pod(kind: Shape[J], job: J, roles: Roles, role: Role, index: int, options: O
     ]
     body_spec = {
         **spec,
-        "containers": [with_env(kind, one, env) for one in containers(kind, role)],
+        "containers": [with_env(kind, container, env) for container in containers(kind, role)],
         "restartPolicy": effective_restart_policy(role),
     }
     waiting = kind.init_containers(job, roles, role, options)
@@ -92,12 +92,15 @@ def containers(kind: Shape[J], role: Role) -> list[Mapping[str, Any]]:
     Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/defaulting_utils.go, setDefaultPort.
     """
     given: list[Mapping[str, Any]] = role.template["spec"]["containers"]
-    chosen = next((at for at, one in enumerate(given) if one.get("name") == kind.container), 0)
+    chosen = next((at for at, container in enumerate(given) if container.get("name") == kind.container), 0)
     ports = given[chosen].get("ports") or ()
     if any(port.get("name") == kind.port_name for port in ports):
         return given
     added = {"name": kind.port_name, "containerPort": kind.port}
-    return [{**one, "ports": [*ports, added]} if at == chosen else one for at, one in enumerate(given)]
+    return [
+        {**container, "ports": [*ports, added]} if at == chosen else container
+        for at, container in enumerate(given)
+    ]
 
 
 def with_env(kind: Shape[J], container: Mapping[str, Any], env: list[dict[str, Any]]) -> Mapping[str, Any]:
@@ -109,9 +112,9 @@ def with_env(kind: Shape[J], container: Mapping[str, Any], env: list[dict[str, A
 
 def role_port(kind: Shape[J], role: Role) -> int:
     """The number of the kind's port in one role's template."""
-    for one in containers(kind, role):
-        for port in one.get("ports") or ():
-            if one.get("name") == kind.container and port.get("name") == kind.port_name:
+    for container in containers(kind, role):
+        for port in container.get("ports") or ():
+            if container.get("name") == kind.container and port.get("name") == kind.port_name:
                 return int(port["containerPort"])
     return kind.port
 
@@ -124,9 +127,9 @@ def service_ports(kind: Shape[J], role: Role) -> list[dict[str, Any]]:
     """
     named = [
         port
-        for one in containers(kind, role)
-        if one.get("name") == kind.container
-        for port in one.get("ports") or ()
+        for container in containers(kind, role)
+        if container.get("name") == kind.container
+        for port in container.get("ports") or ()
         if port.get("name")
     ]
     named.sort(key=lambda port: port["name"] != kind.port_name)

@@ -151,9 +151,9 @@ class StatusBuilder:
         if conditions.is_finished(self.status):
             return
         holding = (ConditionType.SUSPENDED, ConditionType.RUNNING, ConditionType.RESTARTING)
-        for one in holding:
-            if conditions.is_true(self.status, one):
-                self._set(one, TRUE, IdleReason.BLOCKED, message, rewords=True)
+        for type_ in holding:
+            if conditions.is_true(self.status, type_):
+                self._set(type_, TRUE, IdleReason.BLOCKED, message, rewords=True)
                 return
         self.blocked(message)
 
@@ -201,10 +201,10 @@ class StatusBuilder:
 
     def fold_active(self) -> None:
         statuses = self.status.replica_statuses or {}
-        for name, one in statuses.items():
-            if one.active:
-                update = {"active": None, "succeeded": (one.succeeded or 0) + one.active}
-                statuses = {**statuses, name: one.model_copy(update=update)}
+        for name, status in statuses.items():
+            if status.active:
+                update = {"active": None, "succeeded": (status.succeeded or 0) + status.active}
+                statuses = {**statuses, name: status.model_copy(update=update)}
         self._replace(statuses)
 
     def recount_active(self, active: Mapping[str, int]) -> None:
@@ -212,8 +212,8 @@ class StatusBuilder:
         statuses = self.status.replica_statuses or {}
         self._replace(
             {
-                name: one.model_copy(update={"active": active.get(name) or None})
-                for name, one in statuses.items()
+                name: status.model_copy(update={"active": active.get(name) or None})
+                for name, status in statuses.items()
             }
         )
 

@@ -20,7 +20,7 @@ def env(job: JAXJob, roles: Roles, role: Role, index: int, _: Options) -> list[E
         ("PYTHONUNBUFFERED", "1"),
         ("COORDINATOR_PORT", str(role_port(JAX, role))),
         ("COORDINATOR_ADDRESS", child_name(job.metadata.name, role.label, 0)),
-        ("NUM_PROCESSES", str(sum(one.replicas for one in roles.values()))),
+        ("NUM_PROCESSES", str(sum(role.replicas for role in roles.values()))),
         ("PROCESS_ID", str(index)),
     ]
 

@@ -24,7 +24,7 @@ def env(job: PaddleJob, roles: Roles, role: Role, index: int, _: Options) -> lis
     variables: list[EnvVar] = [
         ("PYTHONUNBUFFERED", "1"),
         ("PADDLE_JOB_ID", job.metadata.name),
-        ("PADDLE_NNODES", str(sum(one.replicas for one in roles.values()))),
+        ("PADDLE_NNODES", str(sum(role.replicas for role in roles.values()))),
         *_rendezvous(job, roles, role, index),
     ]
     if MASTER in roles:

@@ -21,7 +21,7 @@ def env(job: XGBoostJob, roles: Roles, role: Role, index: int, _: Options) -> li
     variables: list[EnvVar] = [
         ("MASTER_PORT", str(role_port(XGBOOST, master))),
         ("MASTER_ADDR", child_name(name, master.label, 0)),
-        ("WORLD_SIZE", str(sum(one.replicas for one in roles.values()))),
+        ("WORLD_SIZE", str(sum(role.replicas for role in roles.values()))),
         ("RANK", str(index if role.name == MASTER else index + master.replicas)),
         ("PYTHONUNBUFFERED", "1"),
     ]

@@ -188,7 +188,7 @@ def _complaint(error: Exception) -> str:
 
 def _exists(path: str) -> bool:
     """Whether any of the files in a list like $KUBECONFIG is there."""
-    return any(Path(one).expanduser().is_file() for one in path.split(os.pathsep))
+    return any(Path(file).expanduser().is_file() for file in path.split(os.pathsep))
 
 
 def _token(text: str) -> str:

@@ -41,7 +41,7 @@ def static_kubeconfig(path: str, context: str = "") -> Connection | None:
 
 
 def _named(listed: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
-    return next(one for one in listed if one["name"] == name)
+    return next(entry for entry in listed if entry["name"] == name)
 
 
 def _tls(cluster: Mapping[str, Any]) -> ssl.SSLContext | None:

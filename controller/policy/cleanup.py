@@ -18,7 +18,7 @@ def everything(snapshot: Snapshot) -> tuple[Deletion, ...]:
     """
     pods = tuple(Deletion(PODS, pod.name, pod.uid) for pod in snapshot.pods if not pod.deleting)
     return pods + tuple(
-        Deletion(SERVICES, one.name, one.uid) for one in snapshot.services if not one.deleting
+        Deletion(SERVICES, service.name, service.uid) for service in snapshot.services if not service.deleting
     )
 
 

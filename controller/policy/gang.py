@@ -175,11 +175,11 @@ def _spec(
     spec: dict[str, Any] = {"minMember": members}
     resources = policy.min_resources
     if resources is None:
-        resources = {name: str(one) for name, one in _least(present, members).items()}
+        resources = {name: str(amount) for name, amount in _least(present, members).items()}
     if (
         resources or resource == VOLCANO_POD_GROUPS
     ):  # which lets a group without any pass by its queue's limits
-        spec["minResources"] = {name: _canonical(one) for name, one in resources.items()}
+        spec["minResources"] = {name: _canonical(amount) for name, amount in resources.items()}
     if resource == VOLCANO_POD_GROUPS:
         before = said.get("queue")
         queue = (policy.queue or before) if rules.follows_queue else (before or policy.queue)
@@ -207,11 +207,11 @@ def _least(roles: Roles, members: int) -> Amounts:
         count = max(min(members, role.replicas), 0)
         members -= count
         try:
-            one = requests(role.template.get("spec") or {})
+            requested = requests(role.template.get("spec") or {})
         except ValueError:
             continue  # the API server refuses such a pod, and says why
         if count:
-            needed = total(needed, {name: amount * count for name, amount in one.items()})
+            needed = total(needed, {name: amount * count for name, amount in requested.items()})
     return needed
 
 
@@ -230,7 +230,7 @@ def _change(said: Mapping[str, Any], wanted: Mapping[str, Any], fields: tuple[st
 
 def _numbers(written: Mapping[str, Any]) -> dict[str, Any]:
     """Amounts as they compare: ``1Gi`` is 1073741824. What is none stays as it is."""
-    return {name: quantity.value(str(one)) or one for name, one in written.items()}
+    return {name: quantity.value(str(amount)) or amount for name, amount in written.items()}
 
 
 def _canonical(amount: int | str) -> str:

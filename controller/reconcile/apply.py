@@ -119,7 +119,7 @@ class Applier:
         """
         memory = parent.memory
         memory.is_child_outdated = False
-        create = [one for one in create if not self._uncached.is_kept(parent, one)]
+        create = [child for child in create if not self._uncached.is_kept(parent, child)]
         wait = memory.write_backoff.remaining_seconds(parent.generation)
         if wait and (create or delete):
             return wait
@@ -171,15 +171,15 @@ class Applier:
     async def _all(self, parent: Parent, create: Sequence[Child], delete: Sequence[Deletion]) -> bool:
         """Whether everything was done, or there is more than one pass may do."""
         await self._many(delete, lambda deletion: self._delete(parent, deletion))
-        for wave in sorted({one.first for one in create if one.first}):
-            going = [one for one in create if one.first == wave]
+        for wave in sorted({child.first for child in create if child.first}):
+            going = [child for child in create if child.first == wave]
             await self._many(going, lambda child: self._put_first(parent, child))
         # What belongs to the job as a whole goes first: refused, it ends the job before there is a pod. Anything else that is wrong
         # with it, such as somebody else's autoscaler of that name, does not keep the pods from being made.
-        rest = [one for one in create if not one.first]
-        each = [one for one in rest if self._is_each(one)]
-        whole = [one for one in rest if not self._is_each(one)]
-        free = [one for one in each if not self._holder(parent, one)]
+        rest = [child for child in create if not child.first]
+        each = [child for child in rest if self._is_each(child)]
+        whole = [child for child in rest if not self._is_each(child)]
+        free = [child for child in each if not self._holder(parent, child)]
         fitting = free[:MOST_PER_PASS]
         failures = list[Exception]()
         begun_all = False
@@ -343,15 +343,20 @@ class Applier:
 
 
 def _gravest(failures: Sequence[Exception]) -> Exception:
-    if refused := next((one for one in failures if isinstance(one, Refused)), None):
+    if refused := next((failure for failure in failures if isinstance(failure, Refused)), None):
         return refused
-    occupied = [one for one in failures if isinstance(one, Occupied) and not isinstance(one, Remains)]
+    occupied = [
+        failure for failure in failures if isinstance(failure, Occupied) and not isinstance(failure, Remains)
+    ]
     if occupied:
         occupied[0].beside = tuple(
-            other for one in occupied for other in (one, *one.beside) if other is not occupied[0]
+            other for failure in occupied for other in (failure, *failure.beside) if other is not occupied[0]
         )
         return occupied[0]
     # What goes by itself counts least, and of that what is heard of.
     return min(
-        failures, key=lambda one: isinstance(one, Remains) + (isinstance(one, Remains) and one.is_watched)
+        failures,
+        key=lambda failure: (
+            isinstance(failure, Remains) + (isinstance(failure, Remains) and failure.is_watched)
+        ),
     )

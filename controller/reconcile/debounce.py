@@ -68,7 +68,7 @@ class StatusDebouncer:
 
 
 def _active(roles: dict[str, dict[str, Any]]) -> int:
-    return sum(one.get("active") or 0 for one in roles.values())
+    return sum(role.get("active") or 0 for role in roles.values())
 
 
 def _rest(role: dict[str, Any]) -> dict[str, Any]:

@@ -193,7 +193,7 @@ def _unreadable(whole: dict[str, Any], model: type[Job]) -> list[tuple[tuple[int
     try:
         model.model_validate(whole)
     except ValidationError as error:
-        return [(one["loc"], one["msg"]) for one in error.errors() if one["loc"][:1] != ("spec",)]
+        return [(detail["loc"], detail["msg"]) for detail in error.errors() if detail["loc"][:1] != ("spec",)]
     return []
 
 
@@ -218,8 +218,8 @@ def _parse_spec(whole: dict[str, Any], model: type[Job]) -> tuple[Job, tuple[Pro
     try:
         return model.model_validate(whole), ()
     except ValidationError as error:
-        places = [one["loc"] for one in error.errors()]
-        problems = tuple(_problem(one["loc"], one["msg"]) for one in error.errors())
+        places = [detail["loc"] for detail in error.errors()]
+        problems = tuple(_problem(detail["loc"], detail["msg"]) for detail in error.errors())
         # Whose job it is and whether it is suspended still counts, if that much can be read.
         readable = isinstance(whole["spec"], dict) and all(place[1:2] != ("runPolicy",) for place in places)
         wrong = {place[1] for place in places if len(place) > 1}

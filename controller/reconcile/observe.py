@@ -50,7 +50,7 @@ def observe(sources: Sources, kind: JobKind[Any], job: Key, uid: str) -> Snapsho
     """The children of one job at this moment."""
     group = sources.groups.get(job.namespace, job.name) if sources.groups is not None else None
     batch = sources.batch_jobs.indexed(uid) if sources.batch_jobs is not None else ()
-    own = tuple(one for one in batch if one.namespace == job.namespace)
+    own = tuple(batch_job for batch_job in batch if batch_job.namespace == job.namespace)
     pods = in_place(kind, job, sources.pods.indexed(uid))
     return Snapshot(
         pods=pods,
@@ -60,7 +60,10 @@ def observe(sources: Sources, kind: JobKind[Any], job: Key, uid: str) -> Snapsho
         answered=frozenset(pod.uid for pod in pods if pod.uid in sources.answered),
         places=_places(sources.nodes, pods) if sources.nodes is not None else {},
         batch_pods=tuple(
-            pod for one in own for pod in sources.pods.indexed(one.uid) if pod.namespace == job.namespace
+            pod
+            for batch_job in own
+            for pod in sources.pods.indexed(batch_job.uid)
+            if pod.namespace == job.namespace
         ),
     )
 

@@ -173,7 +173,9 @@ class _Planner:
             replace[role.name] = tuple(pod for pod, what in reactions.items() if what is Reaction.REPLACE)
         counts = self.kind.counted(counted)
         lost = tuple(
-            name for name, one in counts.items() if one.failed + one.vanished > _failed(self.builder, name)
+            name
+            for name, count in counts.items()
+            if count.failed + count.vanished > _failed(self.builder, name)
         )
         self.builder.count_roles(self.roles, counts)
         return _Seen(counts, lost, replace, permanent)
@@ -185,7 +187,7 @@ class _Planner:
         """
         conditions_ = self.builder.status.conditions or ()
         if any(
-            conditions.find(conditions_, one) for one in (ConditionType.RUNNING, ConditionType.RESTARTING)
+            conditions.find(conditions_, type_) for type_ in (ConditionType.RUNNING, ConditionType.RESTARTING)
         ):
             return
         ran = sorted(
@@ -218,7 +220,7 @@ class _Planner:
                 self.builder.record_restart(replaced[role])
         if verdict.restarting and seen.lost and verdict.restarting not in replaced.values():
             self.builder.record_restart(verdict.restarting)
-        losing = any(one.failed for one in seen.counts.values())
+        losing = any(count.failed for count in seen.counts.values())
         failed = [pod for pods in seen.replace.values() for pod in pods]
         held = replacement.described(self.snapshot.failures, failed, self.builder.now)
         if verdict.restarting and (losing or not verdict.running):
@@ -248,7 +250,7 @@ class _Planner:
             delete=deletions + _surplus_children(self.roles, self.snapshot),
             requeue_after_seconds=0
             if waiting
-            else min((one for one in due if one is not None), default=None),
+            else min((seconds for seconds in due if seconds is not None), default=None),
             again=len(makeable) < len(self.roles),
         )
 
@@ -307,7 +309,7 @@ class _Planner:
         if gang.is_waiting(scheduler, self.snapshot):
             return ()
         there = {(PODS.kind, pod.name) for pod in self.snapshot.pods} | {
-            (SERVICES.kind, one.name) for one in self.snapshot.services
+            (SERVICES.kind, service.name) for service in self.snapshot.services
         }
         missing: list[Child] = []
         for role, _, child in self.kind.wanted(self.job, self.roles, self.options):
@@ -379,9 +381,9 @@ class _Planner:
     def _delete_group(self) -> tuple[Deletion, ...]:
         """The PodGroup to delete, whatever becomes of the pods: it may hold a queue's quota."""
         deletions = gang.remains(self.options.gang_scheduler, self.snapshot)
-        for one in deletions:
+        for deletion in deletions:
             text = "Job has been terminated. Deleting PodGroup"
-            self.builder.record_event(Severity.NORMAL, "JobTerminated", text, once=f"{one.uid}{text}")
+            self.builder.record_event(Severity.NORMAL, "JobTerminated", text, once=f"{deletion.uid}{text}")
         return deletions
 
     def _record_template_warnings(self, role: Role) -> None:
@@ -428,16 +430,20 @@ def _deadline_in(job: Job, builder: StatusBuilder) -> float | None:
 def _surplus_children(roles: Roles, snapshot: Snapshot) -> tuple[Deletion, ...]:
     """Pods and Services beyond the replicas of their role, and those of a role that the spec no longer has."""
     sizes = {role.label: role.replicas for role in roles.values()}
-    children = [(PODS, one) for one in snapshot.pods] + [(SERVICES, one) for one in snapshot.services]
+    children = [(PODS, child) for child in snapshot.pods] + [(SERVICES, child) for child in snapshot.services]
     return tuple(
-        Deletion(resource, one.name, one.uid)
-        for resource, one in children
-        if one.index >= sizes.get(one.role, 0) and not one.deleting
+        Deletion(resource, child.name, child.uid)
+        for resource, child in children
+        if child.index >= sizes.get(child.role, 0) and not child.deleting
     )
 
 
 def _problems(kind: Replicas[Any], job: Job, options: Options) -> list[Problem]:
-    return [one for one in kind.problems(job, options) if not (one.at_start and _has_started(job.status))]
+    return [
+        problem
+        for problem in kind.problems(job, options)
+        if not (problem.at_start and _has_started(job.status))
+    ]
 
 
 def _record_problems(job: Job, problems: Sequence[Problem], builder: StatusBuilder) -> None:

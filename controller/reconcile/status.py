@@ -67,7 +67,10 @@ class StatusWriter:
         )
         stored = job_from_json(answer)
         sent = (change.get("replicaStatuses") or {}).values()
-        if any(one and one.get("replacing") for one in sent) and b'"replacing"' not in stored.status:
+        if (
+            any(replicas and replicas.get("replacing") for replicas in sent)
+            and b'"replacing"' not in stored.status
+        ):
             self.keeps_ledger = False
             log.warning("restarts of replaced pods are not counted", reason="apply the CRD of this version")
         self._jobs.put(stored)

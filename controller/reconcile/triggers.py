@@ -76,6 +76,6 @@ def is_same(before: C | None, after: C | None) -> bool:
 
 
 def _same_troubles(before: Pod, after: Pod) -> bool:
-    return [(one.reason, one.similar) for one in before.troubles] == [
-        (one.reason, one.similar) for one in after.troubles
+    return [(trouble.reason, trouble.similar) for trouble in before.troubles] == [
+        (trouble.reason, trouble.similar) for trouble in after.troubles
     ]

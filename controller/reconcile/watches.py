@@ -76,7 +76,7 @@ def children(
         (config_maps, Cache(config_maps.store, config_map_from_json, label=JOB_NAME)),
         (batch_jobs, Cache(batch_jobs.store, batch_job_from_json, _by_app)),
     ]
-    return [one for one in watched if one[0].resource in wanted]
+    return [watch for watch in watched if watch[0].resource in wanted]
 
 
 def pod_groups(client: Client, namespace: str, queues: triggers.Queues, resource: Resource) -> Watched:

@@ -151,7 +151,7 @@ class Writer:
 def controller_of(answer: bytes) -> Mapping[str, Any]:
     """The owner reference of an object's controller, empty if it has none."""
     owners: list[dict[str, Any]] = orjson.loads(answer)["metadata"].get("ownerReferences") or []
-    return next((one for one in owners if one.get("controller")), {})
+    return next((owner for owner in owners if owner.get("controller")), {})
 
 
 def _described(owner: Mapping[str, Any]) -> str:

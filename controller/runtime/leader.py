@@ -186,5 +186,5 @@ class Election:
         for lock in self._locks:
             self._observer.leading(lock.name, is_leading)
         self._log.info(
-            "leading" if is_leading else "not leading any more", leases=[one.name for one in self._locks]
+            "leading" if is_leading else "not leading any more", leases=[lock.name for lock in self._locks]
         )

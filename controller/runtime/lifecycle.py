@@ -55,17 +55,17 @@ class Controller:
     @property
     def is_unserved(self) -> bool:
         """Whether the API server does not serve the jobs, or what they need."""
-        return any(one.unserved.is_set() for one in self.informers)
+        return any(informer.unserved.is_set() for informer in self.informers)
 
     async def synced(self) -> None:
         """Return when all of its stores are filled."""
-        while not all(one.synced.is_set() for one in self.informers):
-            for one in self.informers:
-                await one.synced.wait()
+        while not all(informer.synced.is_set() for informer in self.informers):
+            for informer in self.informers:
+                await informer.synced.wait()
 
     async def unserved(self) -> None:
         """Return when it is unserved."""
-        waiting = [asyncio.ensure_future(one.unserved.wait()) for one in self.informers]
+        waiting = [asyncio.ensure_future(informer.unserved.wait()) for informer in self.informers]
         await _first_of(waiting)
 
 
@@ -93,8 +93,8 @@ class ControllerProcess:
         self.ready = asyncio.Event()
         """Set once the caches have been filled, and at least one kind is served."""
         self._needed = needed
-        own = (informer for one in controllers for informer in one.needed)
-        self._optional = [*dict.fromkeys(own), *optional, *(one.jobs for one in controllers)]
+        own = (informer for controller in controllers for informer in controller.needed)
+        self._optional = [*dict.fromkeys(own), *optional, *(controller.jobs for controller in controllers)]
         self._informers = [*self._needed, *self._optional]
         self._controllers = controllers
         self._recorder = recorder
@@ -103,23 +103,23 @@ class ControllerProcess:
         self._on_ready = on_ready
         self._errands = errands
         self._watching: list[asyncio.Task[None]] = []
-        for one in controllers:
-            one.queue.close()  # or they would grow until it is this replica's turn, while nobody empties them
+        for controller in controllers:
+            controller.queue.close()  # or they would grow until it is this replica's turn, while nobody empties them
 
     @property
     def is_serving(self) -> bool:
         """Whether at least one kind is served, once the caches have been filled. A silent API server does not change it."""
-        return self.ready.is_set() and not all(one.is_unserved for one in self._controllers)
+        return self.ready.is_set() and not all(controller.is_unserved for controller in self._controllers)
 
     def unfilled(self) -> list[str]:
         """The resources whose caches are being filled for the first time."""
         if self.ready.is_set() or not self._watching:
             return []
-        return _names(one for one in self._informers if not one.settled.is_set())
+        return _names(informer for informer in self._informers if not informer.settled.is_set())
 
     def unserved(self) -> list[str]:
         """The resources that the API server does not serve."""
-        return _names(one for one in self._informers if one.unserved.is_set())
+        return _names(informer for informer in self._informers if informer.unserved.is_set())
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until ``stop`` is set and all is handed over. Cancelled, it ends at once and hands nothing over.
@@ -137,7 +137,9 @@ class ControllerProcess:
             return
         over = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            guards = [group.create_task(_then(one, over)) for one in (stop.wait(), self._nothing_to_do())]
+            guards = [
+                group.create_task(_then(waiter, over)) for waiter in (stop.wait(), self._nothing_to_do())
+            ]
             await self._run(over)
             await _end(guards)
         if not stop.is_set():
@@ -158,10 +160,12 @@ class ControllerProcess:
         """Return when the API server lists what all kinds need, and at least one kind with what it needs."""
         reconnect = Reconnect(asyncio.get_running_loop().time)
         while True:
-            answers = await asyncio.gather(*(one.probe() for one in self._informers))
-            listed = {one for one, is_listed in zip(self._informers, answers, strict=True) if is_listed}
+            answers = await asyncio.gather(*(informer.probe() for informer in self._informers))
+            listed = {
+                informer for informer, is_listed in zip(self._informers, answers, strict=True) if is_listed
+            }
             if listed.issuperset(self._needed) and any(
-                listed.issuperset(one.informers) for one in self._controllers
+                listed.issuperset(controller.informers) for controller in self._controllers
             ):
                 return
             await asyncio.sleep(reconnect.pause_seconds())
@@ -173,8 +177,8 @@ class ControllerProcess:
         while time() - last < UNSERVED_SECONDS:
             await asyncio.sleep(LOOK_SECONDS)
             if not (
-                any(one.unserved.is_set() for one in self._needed)
-                or all(one.is_unserved for one in self._controllers)
+                any(informer.unserved.is_set() for informer in self._needed)
+                or all(controller.is_unserved for controller in self._controllers)
             ):
                 last = time()
 
@@ -197,20 +201,21 @@ class ControllerProcess:
     async def _fill(self, group: asyncio.TaskGroup) -> None:
         """Have the caches hold at least what is true now."""
         await _end(self._watching)
-        for one in self._informers:
-            one.forget_place()
-        self._watching = [group.create_task(one.run()) for one in self._informers]
+        for informer in self._informers:
+            informer.forget_place()
+        self._watching = [group.create_task(informer.run()) for informer in self._informers]
         await asyncio.gather(
-            *(one.synced.wait() for one in self._needed), *(one.settled.wait() for one in self._optional)
+            *(informer.synced.wait() for informer in self._needed),
+            *(informer.settled.wait() for informer in self._optional),
         )
-        await _first_of([asyncio.ensure_future(one.synced()) for one in self._controllers])
+        await _first_of([asyncio.ensure_future(controller.synced()) for controller in self._controllers])
 
     async def _work(self, stop: asyncio.Event) -> None:
         """Until ``stop`` is set, and then until passes that are under way are over and their events are sent."""
         async with asyncio.TaskGroup() as group:
             sending = group.create_task(self._recorder.run())
             self._take_over()
-            working = [group.create_task(_control(one, stop)) for one in self._controllers]
+            working = [group.create_task(_control(controller, stop)) for controller in self._controllers]
             errands = [group.create_task(errand()) for errand in self._errands]
             log.info("working")
             await stop.wait()
@@ -234,7 +239,7 @@ class ControllerProcess:
 
 
 def _names(informers: Iterable[Informer[Any]]) -> list[str]:
-    return [one.resource.plural for one in informers]
+    return [informer.resource.plural for informer in informers]
 
 
 async def _first_of(waiting: "Sequence[asyncio.Future[Any]]") -> None:
@@ -242,22 +247,22 @@ async def _first_of(waiting: "Sequence[asyncio.Future[Any]]") -> None:
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for one in waiting:
-            one.cancel()
+        for task in waiting:
+            task.cancel()
 
 
-async def _control(one: Controller, stop: asyncio.Event) -> None:
+async def _control(controller: Controller, stop: asyncio.Event) -> None:
     """Work on one kind while its jobs and what they need are served, until ``stop`` is set and passes that are under way are over.
 
     While they are not served the queue is closed: what the store holds of before may not be true any more.
     """
-    while not stop.is_set() and await _unless(stop, one.synced()):
-        one.queue.open()
-        one.take_over()
+    while not stop.is_set() and await _unless(stop, controller.synced()):
+        controller.queue.open()
+        controller.take_over()
         async with asyncio.TaskGroup() as group:
-            group.create_task(one.workers.run())
-            await _unless(stop, one.unserved())
-            one.queue.close()
+            group.create_task(controller.workers.run())
+            await _unless(stop, controller.unserved())
+            controller.queue.close()
 
 
 async def _then(waiting: Coroutine[Any, Any, object], event: asyncio.Event) -> None:

@@ -112,7 +112,7 @@ async def migrate(client: Client, resource: Resource, *, settled_seconds: float 
     async for page in _pages(client, resource):
         for start in range(0, len(page), WIDTH):
             results = await asyncio.gather(
-                *(_rewrite(client, resource, one) for one in page[start : start + WIDTH])
+                *(_rewrite(client, resource, meta) for meta in page[start : start + WIDTH])
             )
             written, refused = written + results.count(True), refused + results.count(False)
     if refused:
@@ -146,15 +146,15 @@ async def _pages(client: Client, resource: Resource) -> AsyncIterator[Sequence[_
             return
 
 
-async def _rewrite(client: Client, resource: Resource, one: _Meta) -> bool:
+async def _rewrite(client: Client, resource: Resource, meta: _Meta) -> bool:
     """Whether an object is stored anew, or is gone. An empty patch is enough: the server writes what it would store otherwise."""
     try:
-        await client.patch(resource, one.namespace, one.name, b"{}", level=PriorityLevel.EVENT)
+        await client.patch(resource, meta.namespace, meta.name, b"{}", level=PriorityLevel.EVENT)
     except NotFound:
         pass
     except Invalid as error:
         log.warning(
-            "object cannot be stored anew", namespace=one.namespace, name=one.name, error=error.message
+            "object cannot be stored anew", namespace=meta.namespace, name=meta.name, error=error.message
         )
         return False
     return True

@@ -28,7 +28,7 @@ def env(job: PyTorchJob, roles: Roles, elastic: ElasticPolicy, port: int) -> Ite
     if elastic.rdzv_id is not None:
         yield "PET_RDZV_ID", elastic.rdzv_id
     if elastic.rdzv_conf:
-        yield "PET_RDZV_CONF", ",".join(f"{one.key}={one.value}" for one in elastic.rdzv_conf)
+        yield "PET_RDZV_CONF", ",".join(f"{setting.key}={setting.value}" for setting in elastic.rdzv_conf)
     if elastic.standalone:
         # Differs: the original sends an empty string, which torchrun refuses to parse. See docs/decisions/0007-elastic.md.
         yield "PET_STANDALONE", "1"

@@ -59,7 +59,11 @@ def from_template(options: PyTorchOptions, address: str) -> list[dict[str, Any]]
         raise ValueError(f"it is no YAML: {error}") from error
     if not isinstance(containers, list):
         raise ValueError("it is no list of containers")
-    for number, one in enumerate(containers, 1):
-        if not isinstance(one, dict) or not isinstance(one.get("name"), str) or not one["name"]:
+    for number, container in enumerate(containers, 1):
+        if (
+            not isinstance(container, dict)
+            or not isinstance(container.get("name"), str)
+            or not container["name"]
+        ):
             raise ValueError(f"entry {number} of its list is no container with a name")
     return containers

@@ -25,7 +25,7 @@ _CHIEFS = (CHIEF, MASTER)
 
 def env(job: TFJob, roles: Roles, role: Role, index: int, options: Options) -> list[EnvVar]:
     """``TF_CONFIG``, which a job of a single pod does without."""
-    if sum(one.replicas for one in roles.values()) == 1:
+    if sum(role.replicas for role in roles.values()) == 1:
         return []
     told = config.sparse if job.spec.enable_dynamic_worker else config.full
     port = partial(role_port, TENSORFLOW)

@@ -23,7 +23,7 @@ Port = Callable[[Role], int]
 
 def full(job: TFJob, roles: Roles, role: Role, index: int, domain: str, port: Port) -> str:
     """Everybody's addresses, the same for every pod: the evaluator's too, as programs in use expect."""
-    sizes = tuple((one.label, one.replicas, port(one)) for one in roles.values())
+    sizes = tuple((role.label, role.replicas, port(role)) for role in roles.values())
     cluster = _cluster(job.metadata.name, job.metadata.namespace, domain, sizes)
     return f'{{"cluster":{cluster},"task":{_json(_task(role, index))},"environment":"cloud"}}'
 
@@ -48,8 +48,8 @@ def sparse(job: TFJob, roles: Roles, role: Role, index: int, domain: str, port: 
     Chief, master and evaluator are told nothing; ``null`` is what a job without parameter servers says of them.
     """
 
-    def address(one: Role, at: int) -> str:
-        return _address(job.metadata.name, job.metadata.namespace, domain, one.label, at, port(one))
+    def address(role: Role, at: int) -> str:
+        return _address(job.metadata.name, job.metadata.namespace, domain, role.label, at, port(role))
 
     workers: dict[str, str] = {}
     servers: list[str] | None = []
