@@ -94,7 +94,9 @@ def read(files: Iterable[str], namespace: str = "default") -> list[Document]:
     problems: list[Problem] = []
     for file in files:
         try:
-            parsed = [one for one in yaml.safe_load_all(Path(file).read_text()) if one is not None]
+            parsed = [
+                document for document in yaml.safe_load_all(Path(file).read_text()) if document is not None
+            ]
         except (OSError, UnicodeDecodeError) as error:
             problems.append(Problem(file, "", "", getattr(error, "strerror", None) or str(error)))
         except (
@@ -105,8 +107,8 @@ def read(files: Iterable[str], namespace: str = "default") -> list[Document]:
         except RecursionError:
             problems.append(Problem(file, "", "", "nested too deep"))
         else:
-            for index, one in enumerate(parsed):
-                documents += _items(Document(_source(file, index, len(parsed)), one))
+            for index, document in enumerate(parsed):
+                documents += _items(Document(_source(file, index, len(parsed)), document))
     problems += [problem for document in documents for problem in _unsendable(document)]
     problems += [] if problems else _repeated(documents, namespace)
     if problems:

@@ -1,4 +1,4 @@
-"""Follow submitted jobs to their end: what informers and the node's logs say, put on a screen."""
+"""Follows submitted jobs to their end and shows their changes and logs on a screen."""
 
 import asyncio
 import contextlib
@@ -11,16 +11,16 @@ from rallypoint.local.lines import Lines
 from rallypoint.local.manifest import Manifest, Row, decode
 from rallypoint.local.node.pods import dns_wait
 from rallypoint.local.node.streams.logs import Logs
-from rallypoint.local.progress import News, Progress, short_name
+from rallypoint.local.progress import Change, Progress, short_name
 from rallypoint.local.screen import Screen
 
 REFRESH_SECONDS = 0.25
 SETTLE_SECONDS = 3.0
-"""How long the pods of jobs that have succeeded may go on to end by themselves before they are stopped."""
+"""The time for pods of succeeded jobs to end by themselves before they are stopped."""
 
 
 class Follow:
-    """Shows ``progress`` on ``screen`` and keeps it true."""
+    """Updates ``progress`` and shows it on ``screen``."""
 
     def __init__(self, progress: Progress, screen: Screen) -> None:
         self._progress = progress
@@ -30,11 +30,11 @@ class Follow:
         self._pods: Informer[Row] | None = None
 
     def listen(self, logs: Logs) -> None:
-        """Show what containers write from now on."""
+        """Show the output of containers from now on."""
         logs.listen(self._lines.take)
 
     async def watch(self, client: Client, resources: Iterable[Resource]) -> None:
-        """Take in the changes of jobs and pods, until cancelled."""
+        """Apply the changes of jobs and pods until canceled."""
         self._pods = Informer(client, PODS, decode, self._pod_changed)
         async with asyncio.TaskGroup() as tasks:
             for resource in dict.fromkeys(resources):
@@ -42,18 +42,18 @@ class Follow:
             tasks.create_task(self._pods.run())
 
     def submitted(self, kind: str, created: Manifest) -> None:
-        """A job has been created. Its pods may have been seen before we knew that it is ours."""
+        """Add a created job. Its pods may have been reported before."""
         self._progress.add(kind, created)
         for row in self._pods.store if self._pods is not None else ():
             self._pod_changed(None, row)
 
     async def until_finished(self, stop: asyncio.Event) -> None:
-        """Wait until all jobs are finished and their pods have had a moment to end, or until ``stop``."""
+        """Wait until all jobs are finished and their pods have had time to end, or until ``stop``."""
         while not (self._progress.finished or stop.is_set()):
             await self._next()
         loop = asyncio.get_running_loop()
         latest = loop.time() + (SETTLE_SECONDS if self._progress.succeeded else 0.0)
-        while not (self._progress.quiet or stop.is_set()) and loop.time() < latest:
+        while not (self._progress.all_pods_ended or stop.is_set()) and loop.time() < latest:
             await self._next()
 
     async def _next(self) -> None:
@@ -65,14 +65,14 @@ class Follow:
         self._screen.refresh()
 
     def _job_changed(self, before: Row | None, after: Row | None) -> None:
-        self._note(self._progress.see_job(before, after))
+        self._note(self._progress.update_job(before, after))
 
     def _pod_changed(self, before: Row | None, after: Row | None) -> None:
-        self._note(self._progress.see_pod(before, after))
+        self._note(self._progress.update_pod(before, after))
 
-    def _note(self, news: list[News]) -> None:
-        for one in news:
-            self._screen.note(one.text, in_table=one.in_table)
+    def _note(self, changes: list[Change]) -> None:
+        for change in changes:
+            self._screen.note(change.text, in_table=change.in_table)
         self._changed.set()
 
     def _line(self, pod: Manifest, container: str, line: str) -> None:
@@ -80,9 +80,9 @@ class Follow:
         if job is None:
             return
         spec = pod["spec"]
-        init = next((one for one in spec.get("initContainers") or () if one["name"] == container), None)
+        init = next((entry for entry in spec.get("initContainers") or () if entry["name"] == container), None)
         if init is not None and dns_wait.of(init) is not None:
-            return  # The node's own words; the table says that the replica waits.
+            return  # The node's own output; the table shows that the replica waits.
         prefix = self._progress.prefix(job, short_name(job, pod))
         alone = init is None and len(spec["containers"]) == 1
         self._screen.output(prefix if alone else f"{prefix}/{container}", line)

@@ -1,4 +1,4 @@
-"""What has become of some jobs and their pods, from the changes that informers report. Plain data; no I/O."""
+"""The state of submitted jobs and their pods, from the changes that informers report. Plain data; no I/O."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -20,35 +20,35 @@ from api.times import parse_time
 from rallypoint.local.manifest import Manifest, Row
 
 ENDED = ("Succeeded", "Failed")
-HOPELESS = ("Refused", "NodeError")
-"""Why a container waits that the node will never start."""
+PERMANENT_REASONS = ("Refused", "NodeError")
+"""Waiting reasons of a container that the node will never start."""
 
 
-class News(NamedTuple):
-    """Something that has changed, in words."""
+class Change(NamedTuple):
+    """A change as text."""
 
     text: str
     in_table: bool = False
-    """Whether the table of replicas says the same."""
+    """Whether the table of replicas shows it, too."""
 
 
 @dataclass
 class Replica:
-    """One pod name of a job: the pod that has it now, and how often it began anew."""
+    """A pod name of a job: its current pod and its restarts."""
 
     name: str
     short: str
     """The name without the job's: ``worker-0``."""
     pod: Manifest = field(repr=False)
-    """As it was when somebody asked for its end: how it then ended says nothing of its work."""
+    """The pod, or its last state before its deletion was requested: how it ends after that does not count."""
     uids: list[str] = field(default_factory=list)
-    """Of all pods that had the name, in order."""
+    """The UIDs of all pods with the name, in order."""
     gone: bool = False
     earlier_restarts: int = 0
 
     @property
     def phase(self) -> str:
-        """The pod's; Deleted if it was taken away before it had ended, by ``cleanPodPolicy`` for example."""
+        """Return the pod's phase, or Deleted if it was deleted before it ended, for example by ``cleanPodPolicy``."""
         phase = str((self.pod.get("status") or {}).get("phase") or "Pending")
         return "Deleted" if self.gone and phase not in ENDED else phase
 
@@ -58,12 +58,12 @@ class Replica:
 
     @property
     def restarts(self) -> int:
-        """Containers that were started again, and pods that were replaced."""
+        """Return the number of container restarts and pod replacements."""
         return self.earlier_restarts + _restarts(self.pod) + len(self.uids) - 1
 
     @property
     def detail(self) -> str:
-        """Why the replica is not simply running or done; empty otherwise."""
+        """Return why the replica waits or failed; empty if it runs or succeeded."""
         status = self._status
         problems = container_problems(status)
         failures = [text for problem in problems if (text := _failure(problem))]
@@ -79,15 +79,15 @@ class Replica:
 
     @property
     def exit_code(self) -> int | None:
-        """Of the first container that failed, else of the first that ended."""
+        """Return the exit code of the first failed container, else of the first ended one."""
         codes = [state.terminated.exit_code for state in _states(self._status) if state.terminated]
         return next((code for code in codes if code), codes[0] if codes else None)
 
     @property
-    def hopeless(self) -> str:
-        """Why the node will never run the pod; empty when it does or may."""
+    def start_error(self) -> str:
+        """Return why the node can never run the pod; empty if it can."""
         waiting = [state.waiting for state in _states(self._status) if state.waiting]
-        return next((state.message for state in waiting if state.reason in HOPELESS), "")
+        return next((state.message for state in waiting if state.reason in PERMANENT_REASONS), "")
 
     @property
     def over(self) -> bool:
@@ -112,16 +112,16 @@ class Job:
 
     @property
     def condition(self) -> dict[str, Any]:
-        """The condition that tells the job's state: how it ended, else the last one written that holds.
+        """Return the condition that is the job's state: Succeeded or Failed, else the last true condition.
 
-        A job with a pod that this node will never run has the state Refused, which no controller writes.
+        A job with a pod that this node can never run has the state Refused, which no controller writes.
         """
-        true = [one for one in self.conditions if one.get("status") == "True"]
-        final = [one for one in true if one["type"] in ENDED]
+        true = [condition for condition in self.conditions if condition.get("status") == "True"]
+        final = [condition for condition in true if condition["type"] in ENDED]
         refused = [
-            {"type": "Refused", "message": f"{replica.short}: {replica.hopeless}"}
+            {"type": "Refused", "message": f"{replica.short}: {replica.start_error}"}
             for replica in self.rows
-            if replica.hopeless
+            if replica.start_error
         ]
         return (final or refused or true or [{}])[-1]
 
@@ -139,7 +139,7 @@ class Job:
 
     @property
     def duration_seconds(self) -> float | None:
-        """From the start to the end of the work; None while either is missing."""
+        """Return the time from the start to the end of the job; None while either is missing."""
         status = self.manifest.get("status") or {}
         start = status.get("startTime") or self.manifest["metadata"].get("creationTimestamp")
         end = status.get("completionTime") or (
@@ -149,9 +149,10 @@ class Job:
 
     @property
     def rows(self) -> list[Replica]:
-        """The replicas as people count them: masters before workers, 2 before 10."""
+        """Return the replicas in natural order: masters before workers, 2 before 10."""
         return sorted(
-            self.replicas.values(), key=lambda one: (one.short.rpartition("-")[0], _index(one.short))
+            self.replicas.values(),
+            key=lambda replica: (replica.short.rpartition("-")[0], _index(replica.short)),
         )
 
 
@@ -163,7 +164,7 @@ class Progress:
         self._several = several
 
     def add(self, kind: str, manifest: Manifest) -> None:
-        """A job has been submitted."""
+        """Add a submitted job."""
         meta = manifest["metadata"]
         self.jobs[meta["uid"]] = Job(kind, meta["namespace"], meta["name"], meta["uid"], manifest)
 
@@ -176,12 +177,12 @@ class Progress:
         return all(job.succeeded for job in self.jobs.values())
 
     @property
-    def quiet(self) -> bool:
-        """Whether no pod of any job runs any more."""
+    def all_pods_ended(self) -> bool:
+        """Return whether all pods of all jobs have ended."""
         return all(replica.over for job in self.jobs.values() for replica in job.replicas.values())
 
-    def see_job(self, before: Row | None, after: Row | None) -> list[News]:
-        """Take a change of a job; what is new about it."""
+    def update_job(self, before: Row | None, after: Row | None) -> list[Change]:
+        """Apply a change of a job and return what to show."""
         row = after or before
         job = self.jobs.get(row.uid) if row is not None else None
         if job is None:
@@ -194,10 +195,10 @@ class Progress:
         if job.state == old:
             return []
         message = job.condition.get("message") or ""
-        return [News(f"{job.kind} {job.name}: {job.state}" + (f" ({message})" if message else ""))]
+        return [Change(f"{job.kind} {job.name}: {job.state}" + (f" ({message})" if message else ""))]
 
-    def see_pod(self, before: Row | None, after: Row | None) -> list[News]:
-        """Take a change of a pod; what is new about its replica."""
+    def update_pod(self, before: Row | None, after: Row | None) -> list[Change]:
+        """Apply a change of a pod and return what to show about its replica."""
         row = after or before
         job = self.job_of(row.manifest) if row is not None else None
         if job is None or row is None:
@@ -206,7 +207,7 @@ class Progress:
         if after is None:
             if replica is None or replica.uids[-1] != row.uid:
                 return []
-            old = _told(replica)
+            old = _displayed_state(replica)
             replica.gone = True
         elif replica is None:
             replica = job.replicas[row.name] = Replica(
@@ -214,13 +215,13 @@ class Progress:
             )
             old = ("", 0)
         else:
-            old = _told(replica)
+            old = _displayed_state(replica)
             self._replace(replica, row)
-        new = _told(replica)
+        new = _displayed_state(replica)
         if new == old:
             return []
         text = f"{self.prefix(job, replica.short)}: {new[0]}{_times(replica.restarts)}"
-        return [News(text, in_table=not (replica.phase == "Failed" or replica.hopeless))]
+        return [Change(text, in_table=not (replica.phase == "Failed" or replica.start_error))]
 
     def _replace(self, replica: Replica, row: Row) -> None:
         if row.uid != replica.uids[-1]:
@@ -232,31 +233,31 @@ class Progress:
         replica.pod = row.manifest
 
     def job_of(self, pod: Manifest) -> Job | None:
-        """The job that controls a pod, itself or by a batch Job, if it is one of ours."""
+        """Return the submitted job that controls a pod, directly or through a batch Job."""
         meta = pod["metadata"]
         owner: Manifest = next(
-            (one for one in meta.get("ownerReferences") or () if one.get("controller")), {}
+            (owner for owner in meta.get("ownerReferences") or () if owner.get("controller")), {}
         )
         if owner.get("kind") != "Job":
             return self.jobs.get(owner.get("uid", ""))
         name = (meta.get("labels") or {}).get(JOB_NAME)
-        ours = (one for one in self.jobs.values() if (one.namespace, one.name) == (meta["namespace"], name))
+        ours = (job for job in self.jobs.values() if (job.namespace, job.name) == (meta["namespace"], name))
         return next(ours, None)
 
     def prefix(self, job: Job, short: str) -> str:
-        """What a replica is called: ``worker-0``, with the job's name where there are several."""
+        """Return the name of a replica: ``worker-0``, with the job's name if there are several jobs."""
         return f"{job.name}/{short}" if self._several else short
 
 
 def short_name(job: Job, pod: Manifest) -> str:
-    """The pod's name without the job's, and without what the API server has made up."""
+    """Return the pod's name without the job's name and without a generated suffix."""
     meta = pod["metadata"]
     name: str = (meta.get("generateName") or meta["name"]).removesuffix("-")
     return name.removeprefix(f"{job.name}-")
 
 
-def _told(replica: Replica) -> tuple[str, int]:
-    """What is worth a line when it changes."""
+def _displayed_state(replica: Replica) -> tuple[str, int]:
+    """Return the phase with details, and the restarts. A change of either is shown."""
     detail = replica.detail
     return replica.phase + (f" ({detail})" if detail else ""), replica.restarts
 

@@ -1,4 +1,4 @@
-"""How a run is shown: a live table on a terminal, plain lines elsewhere, and the summary at the end."""
+"""Shows a run: a live table on a terminal, lines of text elsewhere, and a summary at the end."""
 
 import io
 from collections.abc import Callable, Mapping
@@ -14,8 +14,8 @@ from rich.text import Text
 from api.times import parse_time
 from rallypoint.local.progress import Job, Progress, Replica
 
-COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_red", "bright_cyan", "bright_magenta")
-STATE_COLOURS = {
+COLORS = ("cyan", "magenta", "green", "yellow", "blue", "bright_red", "bright_cyan", "bright_magenta")
+STATE_COLORS = {
     "Succeeded": "green",
     "Failed": "bold red",
     "Running": "cyan",
@@ -23,11 +23,11 @@ STATE_COLOURS = {
     "Restarting": "yellow",
 }
 MAX_ROWS = 24
-"""Rows of the live table; a larger job shows those that do not simply run, then the rest as a count."""
+"""The largest number of rows in the live table. Replicas with problems come first; the others are counted."""
 
 
 class Screen(Protocol):
-    """Where lines go while jobs run."""
+    """Shows lines while jobs run."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -35,20 +35,20 @@ class Screen(Protocol):
     ) -> None: ...
 
     def note(self, text: str, *, in_table: bool = False) -> None:
-        """Something about a job, a replica or the run; ``in_table`` when a table of replicas says it, too."""
+        """Show a message about a job, a replica or the run; ``in_table`` if the table of replicas shows it, too."""
         ...
 
     def output(self, prefix: str, line: str) -> None:
-        """A line that a replica wrote."""
+        """Show a line of a replica's output."""
         ...
 
     def refresh(self) -> None:
-        """Show what has come in since the last time; called some times a second."""
+        """Show what arrived since the last call; called several times per second."""
         ...
 
 
 class TextScreen:
-    """One line after the other, for files, pipes and machines."""
+    """Writes lines of text, for files and pipes."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
@@ -72,13 +72,13 @@ class TextScreen:
 
 
 class TerminalScreen:
-    """The replicas in a table that stays at the bottom, their output in colours above it."""
+    """Shows the replicas in a table at the bottom and their output in colors above it."""
 
     def __init__(self, console: Console, progress: Progress, now: Callable[[], datetime]) -> None:
         self._console = console
         self._progress = progress
         self._now = now
-        self._colours: dict[str, str] = {}
+        self._colors: dict[str, str] = {}
         self._waiting: list[Text] = []
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
@@ -97,11 +97,11 @@ class TerminalScreen:
             self._waiting.append(Text(text, style="bold"))
 
     def output(self, prefix: str, line: str) -> None:
-        colour = self._colours.setdefault(prefix, COLOURS[len(self._colours) % len(COLOURS)])
-        self._waiting.append(Text.assemble((f"[{prefix}] ", colour), Text.from_ansi(line)))
+        color = self._colors.setdefault(prefix, COLORS[len(self._colors) % len(COLORS)])
+        self._waiting.append(Text.assemble((f"[{prefix}] ", color), Text.from_ansi(line)))
 
     def refresh(self) -> None:
-        """Print what came in, all at once: a redraw for each line would be slower than the jobs write."""
+        """Print all new lines at once: a redraw per line would be slower than the output of jobs."""
         if self._waiting:
             self._console.print(Text("\n").join(self._waiting))
             self._waiting.clear()
@@ -127,11 +127,11 @@ def replica_table(progress: Progress, now: datetime) -> Table:
 def summary(
     progress: Progress, outcome: str, paths: Mapping[str, str], logs: Callable[[Job, Replica, str], str]
 ) -> str:
-    """The end of the story as plain text. ``logs`` gives the folder with the logs of a pod."""
+    """Return the summary of a run as text. ``logs`` returns the folder with the logs of a pod."""
     text = io.StringIO()
     for job in progress.jobs.values():
         seconds = job.duration_seconds
-        took = "" if seconds is None else f" after {spell_seconds(seconds)}"
+        took = "" if seconds is None else f" after {format_seconds(seconds)}"
         text.write(f"\n{job.kind} {job.namespace}/{job.name}: {job.state}{took}\n")
         if message := job.condition.get("message"):
             text.write(f"  {message}\n")
@@ -144,7 +144,7 @@ def summary(
 
 
 def document(progress: Progress, logs: Callable[[Job, Replica, str], str]) -> list[dict[str, Any]]:
-    """The jobs as JSON for machines."""
+    """Return the jobs for the JSON document."""
     return [
         {
             "kind": job.kind,
@@ -170,7 +170,7 @@ def document(progress: Progress, logs: Callable[[Job, Replica, str], str]) -> li
     ]
 
 
-def spell_seconds(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -184,7 +184,7 @@ def _cells(replica: Replica, now: datetime) -> tuple[Text, str, str, str]:
         if replica.pod["metadata"].get("deletionTimestamp") and not replica.over
         else replica.phase
     )
-    shown = Text(phase, style=STATE_COLOURS.get(phase, ""))
+    shown = Text(phase, style=STATE_COLORS.get(phase, ""))
     if replica.detail:
         shown.append(f"  {replica.detail}", style="dim")
     created = parse_time(replica.pod["metadata"]["creationTimestamp"])
@@ -192,7 +192,7 @@ def _cells(replica: Replica, now: datetime) -> tuple[Text, str, str, str]:
         shown,
         str(replica.restarts),
         replica.node,
-        spell_seconds((now.astimezone(UTC) - created).total_seconds()),
+        format_seconds((now.astimezone(UTC) - created).total_seconds()),
     )
 
 
@@ -208,5 +208,5 @@ def _replica_lines(job: Job, logs: Callable[[Job, Replica, str], str]) -> str:
 
 
 def _last(replica: Replica) -> str:
-    """The phase at the end of a run, which stops what has not ended by itself."""
+    """Return the phase at the end of a run, or Stopped if the run stopped the pod."""
     return replica.phase if replica.over else "Stopped"

@@ -1,4 +1,4 @@
-"""The controller of batch/v1 Jobs: whatever happens to a job or its pods leads to one look at all of them."""
+"""The controller of batch/v1 Jobs: each change of a job or its pods triggers a reconcile of the job."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -62,7 +62,7 @@ class Jobs:
             self._queue.add((row.namespace, name))
 
     async def _reconcile(self, key: Key) -> ReconcileResult:
-        """One pass. Job and pods are read from the server, so that a pass sees what the one before it did."""
+        """Reconcile a job. Read job and pods from the server to see the writes of the previous reconcile."""
         namespace, name = key
         selector = f"{NAME_LABEL}={name}"
         try:

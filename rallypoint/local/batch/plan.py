@@ -1,9 +1,9 @@
-"""What a batch/v1 Job needs next: pods to make and to delete, and its status. Pure; ``jobs`` acts.
+"""Plans the next step of a batch/v1 Job: pods to create and to delete, and its status. Pure; ``jobs`` carries it out.
 
-As far as a launcher needs it: no indexes, no failure or success policies.
+It supports what launchers need: no indexes, no failure or success policies.
 
-Source: kubernetes, pkg/controller/job/job_controller.go (syncJob, manageJob, trackJobStatusAndRemoveFinalizers). Its
-back-off counts failures in a row; here all of them count, which is the same as long as one success ends the job.
+Source: kubernetes, pkg/controller/job/job_controller.go (syncJob, manageJob, trackJobStatusAndRemoveFinalizers). There
+the back-off counts consecutive failures; here all failures count, which is equal while one success ends the job.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,37 +34,37 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do, in this order: discard, delete, make, write the status, release, tell."""
+    """The actions, in this order: discard, delete, create, write the status, release, record events."""
 
     status: Status
     make: int = 0
     delete: tuple[Manifest, ...] = ()
     discard: tuple[Manifest, ...] = ()
-    """Pods to delete that nobody wants any more: they do not count as failed."""
+    """Surplus pods to delete; they do not count as failed."""
     release: tuple[Manifest, ...] = ()
-    """Pods that have been counted in the status and need not be kept for that any more."""
+    """Counted pods whose finalizer can be removed."""
     reconcile_at: datetime | None = None
     events: tuple[Event, ...] = ()
     expired: bool = False
-    """The job has been finished for as long as it is kept; it is to be deleted."""
+    """The TTL after the end of the job has passed; delete it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _PodSummary:
-    """The pods of a job by what has become of them."""
+    """The pods of a job by state."""
 
     active: tuple[Manifest, ...]
     terminating: int
     ready: int
     succeeded: frozenset[str]
-    """UIDs of those that are still kept for being counted."""
+    """The UIDs of succeeded pods that still have the finalizer."""
     failed: frozenset[str]
     tracked: tuple[Manifest, ...]
     last_failure: datetime | None
 
 
 def plan(job: Manifest, pods: Sequence[Manifest], now: datetime) -> Plan:
-    """Decide for a job that is wanted, or that is finished; ``pods`` are those that it controls."""
+    """Plan the next step of a job that is not being deleted. ``pods`` are those that it controls."""
     status: Status = {**(job.get("status") or {})}
     finished = finished_at(job)
     if finished is not None:
@@ -82,7 +82,7 @@ def plan(job: Manifest, pods: Sequence[Manifest], now: datetime) -> Plan:
 
 
 def finished_at(job: Manifest) -> datetime | None:
-    """When the job was over; None while it is not."""
+    """Return when the job finished; None if it has not."""
     for condition in (job.get("status") or {}).get("conditions") or ():
         if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
             return parse_time(condition.get("lastTransitionTime") or job["metadata"]["creationTimestamp"])
@@ -137,7 +137,7 @@ def _is_ready(pod: Manifest) -> bool:
 
 
 def _move_counted(status: Status, found: _PodSummary) -> Status:
-    """The status with those that were released moved from its list to its counters, and those newly over in its list."""
+    """Move released pods from the uncounted lists to the counters and add newly ended pods to the lists."""
     listed: Mapping[str, Any] = status.get("uncountedTerminatedPods") or {}
     tracked = {pod["metadata"]["uid"] for pod in found.tracked}
     lists: dict[str, list[str]] = {}
@@ -156,7 +156,7 @@ def _move_counted(status: Status, found: _PodSummary) -> Status:
 def _target_condition(
     job: Manifest, status: Status, found: _PodSummary, succeeded: int, failed: int, now: datetime
 ) -> tuple[str, tuple[str, str]] | None:
-    """The condition that the job is on its way to, with its reason and message."""
+    """Return the interim condition that decides how the job will end, with its reason and message."""
     for kind in ("SuccessCriteriaMet", "FailureTarget"):
         if (condition := _condition(status, kind)) is not None and condition["status"] == "True":
             return kind, (condition["reason"], condition["message"])
@@ -193,7 +193,7 @@ def _exceeds_restarts(spec: Manifest, active: Sequence[Manifest]) -> bool:
 def _plan_ending(
     status: Status, found: _PodSummary, target_condition: tuple[str, tuple[str, str]], now: datetime
 ) -> Plan:
-    """First it is said what will be, and no pod stays; once all are gone and counted, what is."""
+    """Set the interim condition and delete all pods; after all are counted, set the final condition."""
     target, (reason, message) = target_condition
     listed = status["uncountedTerminatedPods"]
     if target == "FailureTarget":
@@ -252,7 +252,7 @@ def _desired_pods(spec: Manifest, active: int, succeeded: int) -> int:
 
 
 def _backoff_end(found: _PodSummary, failed: int, now: datetime) -> datetime:
-    """Until when no pod is made: later after each failure."""
+    """Return until when to create no pod; the delay grows with each failure."""
     if not failed or found.last_failure is None:
         return now
     seconds = min(FIRST_BACKOFF_SECONDS * 2.0 ** min(failed - 1, 10), MAX_BACKOFF_SECONDS)
@@ -288,7 +288,7 @@ def _is_suspended(job: Manifest) -> bool:
 
 
 def _with_counts(status: Status, active: int, ready: int, terminating: int) -> Status:
-    """Zero is left out where the API leaves it out."""
+    """Return the status with the counters; ``active: 0`` is omitted as in the API."""
     rest = {name: value for name, value in status.items() if name != "active"}
     return {**rest, **({"active": active} if active else {}), "ready": ready, "terminating": terminating}
 

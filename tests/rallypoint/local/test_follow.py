@@ -12,7 +12,7 @@ from rallypoint.local import screen
 from rallypoint.local.follow import SETTLE_SECONDS, Follow
 from rallypoint.local.lines import LONGEST_LINE_BYTES, Lines
 from rallypoint.local.manifest import Row
-from rallypoint.local.progress import Job, News, Progress, Replica
+from rallypoint.local.progress import Change, Job, Progress, Replica
 from rallypoint.local.screen import TerminalScreen, TextScreen
 
 NOW = datetime(2026, 1, 1, 12, 1, 5, tzinfo=UTC)
@@ -87,7 +87,7 @@ def progress() -> Progress:
 def test_the_state_of_a_job(
     progress: Progress, conditions: list[tuple[str, str]], state: str, finished: bool
 ) -> None:
-    progress.see_job(None, row(job(*conditions)))
+    progress.update_job(None, row(job(*conditions)))
 
     assert (progress.jobs["j"].state, progress.finished) == (state, finished)
 
@@ -95,32 +95,32 @@ def test_the_state_of_a_job(
 def test_news_of_a_job_are_told_once(progress: Progress) -> None:
     running = row(job(("Running", "True")))
 
-    assert progress.see_job(None, running) == [News("PyTorchJob job: Running (it is Running.)")]
-    assert progress.see_job(running, running) == []
+    assert progress.update_job(None, running) == [Change("PyTorchJob job: Running (it is Running.)")]
+    assert progress.update_job(running, running) == []
 
 
 def test_a_job_that_is_deleted_is_over_and_keeps_how_it_ended(progress: Progress) -> None:
     done = row(job(("Succeeded", "True")))
-    progress.see_job(None, done)
-    progress.see_job(done, None)
+    progress.update_job(None, done)
+    progress.update_job(done, None)
 
     assert (progress.finished, progress.succeeded) == (True, True)
 
 
 def test_a_job_that_is_deleted_unfinished_has_not_succeeded(progress: Progress) -> None:
-    progress.see_job(row(job()), None)
+    progress.update_job(row(job()), None)
 
     assert (progress.jobs["j"].state, progress.finished, progress.succeeded) == ("Deleted", True, False)
 
 
 def test_duration(progress: Progress) -> None:
-    progress.see_job(None, row(job(("Failed", "True"))))
+    progress.update_job(None, row(job(("Failed", "True"))))
 
     assert progress.jobs["j"].duration_seconds == 30
 
 
 def test_other_peoples_pods_are_not_ours(progress: Progress) -> None:
-    assert progress.see_pod(None, row(pod("x", owner="other"))) == []
+    assert progress.update_pod(None, row(pod("x", owner="other"))) == []
     assert progress.jobs["j"].replicas == {}
 
 
@@ -128,9 +128,11 @@ def test_a_pod_that_is_replaced_is_one_replica_that_was_restarted(progress: Prog
     first = row(pod("job-worker-0", "Failed", uid="1", **ended(143)))
     second = row(pod("job-worker-0", "Running", uid="2"))
 
-    assert progress.see_pod(None, first) == [News("worker-0: Failed (exit code 143)")]
-    progress.see_pod(first, None)
-    assert progress.see_pod(None, second) == [News("worker-0: Running, started again 1 time", in_table=True)]
+    assert progress.update_pod(None, first) == [Change("worker-0: Failed (exit code 143)")]
+    progress.update_pod(first, None)
+    assert progress.update_pod(None, second) == [
+        Change("worker-0: Running, started again 1 time", in_table=True)
+    ]
     (replica,) = progress.jobs["j"].rows
     assert (replica.uids, replica.restarts, replica.over) == (["1", "2"], 1, False)
 
@@ -140,10 +142,10 @@ def test_a_pod_that_is_taken_away_has_not_failed(progress: Progress) -> None:
     going["metadata"]["deletionTimestamp"] = CREATED
     done = {**going, "status": {"phase": "Failed", **ended(143)}}
     told = [
-        progress.see_pod(None, row(pod("job-worker-0"))),
-        progress.see_pod(None, row(going)),
-        progress.see_pod(None, row(done)),
-        progress.see_pod(row(done), None),
+        progress.update_pod(None, row(pod("job-worker-0"))),
+        progress.update_pod(None, row(going)),
+        progress.update_pod(None, row(done)),
+        progress.update_pod(row(done), None),
     ]
     (replica,) = progress.jobs["j"].rows
 
@@ -155,7 +157,7 @@ def test_a_pod_that_had_failed_before_it_was_taken_away_has(progress: Progress) 
     failed = pod("job-worker-0", "Failed", **ended(3))
     going = {**failed, "metadata": {**failed["metadata"], "deletionTimestamp": CREATED}}
     for after in (row(failed), row(going), None):
-        progress.see_pod(row(failed), after)
+        progress.update_pod(row(failed), after)
     (replica,) = progress.jobs["j"].rows
 
     assert (replica.phase, replica.detail, replica.exit_code) == ("Failed", "exit code 3", 3)
@@ -165,15 +167,15 @@ def test_restarts_in_place_count_as_well(progress: Progress) -> None:
     status: dict[str, Any] = {
         "containerStatuses": [{"name": "pytorch", "restartCount": 2, "state": {"running": {}}}]
     }
-    progress.see_pod(None, row(pod("job-worker-0", "Running", uid="1", **status)))
-    progress.see_pod(None, row(pod("job-worker-0", "Running", uid="2", **status)))
+    progress.update_pod(None, row(pod("job-worker-0", "Running", uid="1", **status)))
+    progress.update_pod(None, row(pod("job-worker-0", "Running", uid="2", **status)))
 
     assert progress.jobs["j"].replicas["job-worker-0"].restarts == 5
 
 
 def test_replicas_are_in_the_order_of_people(progress: Progress) -> None:
     for name in ("worker-10", "worker-2", "master-0"):
-        progress.see_pod(None, row(pod(f"job-{name}")))
+        progress.update_pod(None, row(pod(f"job-{name}")))
 
     assert [replica.short for replica in progress.jobs["j"].rows] == ["master-0", "worker-2", "worker-10"]
 
@@ -267,11 +269,11 @@ def test_what_is_said_of_a_replica(status: dict[str, Any], detail: str) -> None:
 
 def test_a_pod_that_the_node_never_runs_ends_the_waiting(progress: Progress) -> None:
     waits = {"waiting": {"reason": "Refused", "message": "volume v"}}
-    changes = progress.see_pod(
+    changes = progress.update_pod(
         None, row(pod("job-worker-0", "Pending", containerStatuses=[{"name": "c", "state": waits}]))
     )
 
-    assert changes == [News("worker-0: Pending (Refused: volume v)")]
+    assert changes == [Change("worker-0: Pending (Refused: volume v)")]
     assert (progress.finished, progress.succeeded) == (True, False)
     assert progress.jobs["j"].condition == {"type": "Refused", "message": "worker-0: volume v"}
 
@@ -372,8 +374,8 @@ async def test_following_ends_when_it_is_stopped(progress: Progress) -> None:
 
 
 def test_the_table_shows_each_replica(progress: Progress) -> None:
-    progress.see_pod(None, row(pod("job-master-0")))
-    progress.see_pod(None, row(pod("job-worker-0", "Failed", **ended(3))))
+    progress.update_pod(None, row(pod("job-master-0")))
+    progress.update_pod(None, row(pod("job-worker-0", "Failed", **ended(3))))
     console = Console(file=io.StringIO(), width=100)
     console.print(screen.replica_table(progress, NOW))
     shown = [line.split() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
@@ -388,7 +390,7 @@ def test_the_table_shows_each_replica(progress: Progress) -> None:
 def test_the_table_says_what_a_replica_waits_for(progress: Progress) -> None:
     waiting = {"reason": "CreateContainerConfigError", "message": 'configmap "c" not found'}
     state = {"name": "pytorch", "restartCount": 0, "state": {"waiting": waiting}}
-    progress.see_pod(None, row(pod("job-master-0", "Pending", containerStatuses=[state])))
+    progress.update_pod(None, row(pod("job-master-0", "Pending", containerStatuses=[state])))
     console = Console(file=io.StringIO(), width=100)
     console.print(screen.replica_table(progress, NOW))
 
@@ -397,7 +399,7 @@ def test_the_table_says_what_a_replica_waits_for(progress: Progress) -> None:
 
 def test_a_large_table_shows_first_what_is_not_simply_running(progress: Progress) -> None:
     for index in range(50):
-        progress.see_pod(None, row(pod(f"job-worker-{index}", "Pending" if index == 49 else "Running")))
+        progress.update_pod(None, row(pod(f"job-worker-{index}", "Pending" if index == 49 else "Running")))
     console = Console(file=io.StringIO(), width=100)
     console.print(screen.replica_table(progress, NOW))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
@@ -407,7 +409,7 @@ def test_a_large_table_shows_first_what_is_not_simply_running(progress: Progress
 
 
 def test_a_terminal_shows_output_above_the_table(progress: Progress) -> None:
-    progress.see_pod(None, row(pod("job-worker-0")))
+    progress.update_pod(None, row(pod("job-worker-0")))
     text = io.StringIO()
     with TerminalScreen(Console(file=text, force_terminal=True, width=100), progress, lambda: NOW) as shown:
         shown.output("worker-0", "loss \x1b[31m0.1\x1b[0m [not markup]")
@@ -422,9 +424,9 @@ def test_a_terminal_shows_output_above_the_table(progress: Progress) -> None:
 
 
 def test_the_summary_says_how_it_ended_and_where_logs_are(progress: Progress) -> None:
-    progress.see_job(None, row(job(("Failed", "True"))))
-    progress.see_pod(None, row(pod("job-master-0")))
-    progress.see_pod(None, row(pod("job-worker-0", "Failed", uid="1", **ended(3))))
+    progress.update_job(None, row(job(("Failed", "True"))))
+    progress.update_pod(None, row(pod("job-master-0")))
+    progress.update_pod(None, row(pod("job-worker-0", "Failed", uid="1", **ended(3))))
     text = screen.summary(progress, "Failed", {"controller log": "c.log"}, logs)
 
     assert "PyTorchJob default/job: Failed after 30s\n  it is Failed.\n" in text
@@ -434,8 +436,8 @@ def test_the_summary_says_how_it_ended_and_where_logs_are(progress: Progress) ->
 
 
 def test_the_document_for_machines(progress: Progress) -> None:
-    progress.see_job(None, row(job(("Succeeded", "True"))))
-    progress.see_pod(None, row(pod("job-worker-0", "Succeeded", uid="1", **ended(0))))
+    progress.update_job(None, row(job(("Succeeded", "True"))))
+    progress.update_pod(None, row(pod("job-worker-0", "Succeeded", uid="1", **ended(0))))
     (told,) = screen.document(progress, logs)
 
     assert (told["kind"], told["name"], told["condition"], told["durationSeconds"]) == (
@@ -462,4 +464,4 @@ def logs(job: Job, replica: Replica, uid: str) -> str:
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0s"), (65, "1m05s"), (3725, "1h02m")])
 def test_times_are_short(seconds: float, text: str) -> None:
-    assert screen.spell_seconds(seconds) == text
+    assert screen.format_seconds(seconds) == text

@@ -50,7 +50,7 @@ def test_what_a_pod_is_called() -> None:
     job = progress.jobs["job"]
     for manifest in (OWN, by_batch()):
         meta = manifest["metadata"]
-        progress.see_pod(None, Row("ml", meta["name"], meta["uid"], 1, manifest))
+        progress.update_pod(None, Row("ml", meta["name"], meta["uid"], 1, manifest))
 
     assert [short_name(job, one) for one in (OWN, by_batch())] == ["worker-0", "launcher"]
     assert [progress.prefix(job, one.short) for one in job.rows] == ["pi/launcher", "pi/worker-0"]

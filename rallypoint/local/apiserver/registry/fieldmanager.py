@@ -252,8 +252,8 @@ def combine(node: Node, old: Any, applied: Any) -> Any:
             )
             for item in applied
         }
-        kept = [merged_items.pop(key, item) for key, item in existing.items()]
-        return [*kept, *merged_items.values()]
+        ordered = [merged_items.pop(key, item) for key, item in existing.items()]
+        return [*ordered, *merged_items.values()]
     return applied
 
 
