@@ -50,13 +50,13 @@ def test_only_jobs_that_would_be_harmed_are_named(
 
     assert main(["preflight", "mpi-operator", config]) == 1
     said = capsys.readouterr().out
-    assert f"MPIJob {preflight_namespace}/older: it runs as v1alpha2 and would get a second launcher" in said
+    assert f"MPIJob {preflight_namespace}/older: runs as v1alpha2 and would get a second launcher" in said
     assert f"MPIJob {preflight_namespace}/wrong: runs as v2beta1 and would have no operator" in said
     assert [name for name in ("old", "new") if f"{preflight_namespace}/{name}:" in said] == []
 
     assert main(["preflight", "training-operator", "--release=1.8", config]) == 1
     assert (
-        f"{preflight_namespace}/new: it runs as v2beta1 and would get a second launcher"
+        f"{preflight_namespace}/new: runs as v2beta1 and would get a second launcher"
         in capsys.readouterr().out
     )
 
