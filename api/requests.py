@@ -20,7 +20,7 @@ def requests(spec: Mapping[str, Any]) -> Amounts:
     """What the scheduler reserves for a pod: its containers together, or its largest init container if that is more.
 
     Sidecars (init containers that always restart) run beside the others, and so count among them. A limit without
-    a request is a request, as the API server defaults it. What is asked for the pod as a whole goes before its containers;
+    a request is a request, as the API server defaults it. What is requested for the pod as a whole goes before its containers;
     what it is limited to as a whole counts only where no container asks.
 
     Raises:
@@ -39,12 +39,12 @@ def requests(spec: Mapping[str, Any]) -> Amounts:
     for container in spec.get("containers") or ():
         together = total(together, _own(container))
     whole = spec.get("resources") or {}
-    asked = {
+    requested = {
         **amounts(whole.get("limits")),
         **_most(together, largest),
         **amounts(whole.get("requests")),
     }
-    return total(asked, amounts(spec.get("overhead")))
+    return total(requested, amounts(spec.get("overhead")))
 
 
 def amounts(written: Mapping[str, Any] | None) -> Amounts:
