@@ -7,13 +7,13 @@ from api.meta import Resource
 NODES = Resource("", "v1", "Node", "nodes", namespaced=False)
 
 
-class Place(msgspec.Struct, frozen=True, gc=False):
+class NodeDomain(msgspec.Struct, frozen=True, gc=False):
     """Where one node is; empty if its label does not say."""
 
     name: str
     uid: str
     resource_version: int
-    place: str = ""
+    domain: str = ""
     namespace: str = ""
 
 
@@ -31,11 +31,11 @@ class _Node(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Node).decode
 
 
-def place_from_json(label: str, raw: bytes | memoryview | msgspec.Raw) -> Place:
+def node_domain_from_json(label: str, raw: bytes | memoryview | msgspec.Raw) -> NodeDomain:
     """The row of a node, whole or metadata only, by that label.
 
     Raises:
         msgspec.DecodeError: this is no object of the API.
     """
     meta = _decode(raw).metadata
-    return Place(meta.name, meta.uid, int(meta.resource_version), (meta.labels or {}).get(label, ""))
+    return NodeDomain(meta.name, meta.uid, int(meta.resource_version), (meta.labels or {}).get(label, ""))

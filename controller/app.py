@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from api.batch import BATCH_JOBS, BatchJob
 from api.meta import Resource
-from api.nodes import Place
+from api.nodes import NodeDomain
 from controller import kinds
 from controller.domain import Key, Probe
 from controller.kind import JobKind, Options
@@ -239,7 +239,7 @@ class _Shared:
     prober: TCPProber
     events: EventRecorder
     caches: Mapping[Resource, Cache]
-    nodes: Mapping[str, Informer[Place]]
+    nodes: Mapping[str, Informer[NodeDomain]]
     """By the label that they are read for."""
     owned: Mapping[Resource, Informer[Any]]
     """Informers that not all kinds need."""

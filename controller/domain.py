@@ -68,7 +68,7 @@ class Snapshot:
     """The pods of those batch Jobs; their controllers, not the job, make and delete them."""
     answered: frozenset[str] = frozenset()
     """UIDs of the pods that have been asked what a plan asks, and have answered or never will."""
-    places: Mapping[str, str] = field(default_factory=dict[str, str])
+    node_domains: Mapping[str, str] = field(default_factory=dict[str, str])
     """Where the nodes of the pods are, by node; empty where nobody asks."""
     failures: Mapping[str, Failure] = field(default_factory=dict[str, Failure])
     """The last failures of the job's pods, by name of the pod."""
@@ -123,7 +123,7 @@ class EventMessages:
     """(``Create``, ``Update`` or ``Delete``, the child's kind, the server's words) → what is told, None as by default."""
     taken: Callable[[str, str], Event] | None = None
     """(the child's kind and name) → what is told of a name that somebody else has. With it, the status says what to do."""
-    lacks: Callable[[str], Event | None] | None = None
+    missing_rights: Callable[[str], Event | None] | None = None
     """(the server's words) → what is told, and said in the status, of a right that not every installation grants; None of any other."""
     source: str = ""
     """The component that events name; the controller's name by default."""

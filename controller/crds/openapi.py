@@ -42,7 +42,14 @@ _LEAVES: Definitions = {
     "io.k8s.apimachinery.pkg.api.resource.Quantity": QUANTITY,
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": {"x-kubernetes-int-or-string": True},
 }
-_KEPT = ("type", "format", "required", "default", "x-kubernetes-map-type", "x-kubernetes-list-map-keys")
+_COPIED_KEYS = (
+    "type",
+    "format",
+    "required",
+    "default",
+    "x-kubernetes-map-type",
+    "x-kubernetes-list-map-keys",
+)
 _PREFIX = "#/components/schemas/"
 
 
@@ -62,7 +69,7 @@ def slim(schema: Schema) -> Schema:
     """A published schema without what ours never show; references stay, as ``{"$ref": name}``."""
     if (target := _target(schema)) is not None:
         return {"$ref": target}
-    result = {key: schema[key] for key in _KEPT if key in schema}
+    result = {key: schema[key] for key in _COPIED_KEYS if key in schema}
     if schema.get("x-kubernetes-list-type") in {"map", "set"}:  # "atomic" is what a list is anyway
         result["x-kubernetes-list-type"] = schema["x-kubernetes-list-type"]
     for key in ("items", "additionalProperties"):

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from api.children import Owned
 from api.meta import Resource
 from controller.domain import Child, Counts, Event, EventMessages, Plan, Problem, Role, Snapshot, Verdict
-from controller.kind.defaults import EnvVar, J, KindDefaults, Place, Roles
+from controller.kind.defaults import EnvVar, J, KindDefaults, PodSlot, Roles
 from controller.kind.definition import InvalidKind
 from controller.kind.options import KindOptions, Options
 from controller.kind.replica import ReplicaKind
@@ -28,7 +28,7 @@ __all__ = [
     "KindDefaults",
     "KindOptions",
     "Options",
-    "Place",
+    "PodSlot",
     "ReplicaKind",
     "Replicas",
     "Roles",
@@ -73,7 +73,7 @@ class JobKind(Protocol[J]):
         """The resources whose objects are watched for these jobs."""
         ...
 
-    def place(self, job: str, row: Owned) -> Place | None:
+    def slot(self, job: str, row: Owned) -> PodSlot | None:
         """Which place of the job of that name a child fills, None if the job puts no such child there. Labels prove nothing."""
         ...
 
@@ -182,7 +182,7 @@ class Replicas(JobKind[J], Protocol):
         """Whether a gang is warned of another scheduler, too, where no template names that of gangs."""
         ...
 
-    def may_make(self, job: J, role: Role, snapshot: Snapshot, options: Options, /) -> bool:
+    def can_create(self, job: J, role: Role, snapshot: Snapshot, options: Options, /) -> bool:
         """Whether the pods of a role may be made already, as far as the kind knows."""
         ...
 

@@ -11,7 +11,7 @@ from controller.domain import Counts, Role, Verdict
 
 WORKER: Final = "Worker"
 """The role that ends a job without a leader, and that ``/scale`` sets."""
-NOBODY = ""
+NO_LEADER = ""
 """Leads the jobs of a kind whose workers are all alike."""
 
 

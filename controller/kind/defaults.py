@@ -15,7 +15,7 @@ J = TypeVar("J", bound=Job)
 Roles = Mapping[str, Role]
 """The roles of one job by name, in the kind's order."""
 
-Place = tuple[str, int]
+PodSlot = tuple[str, int]
 """The label of a role, and an index."""
 
 EnvVar = tuple[str, str | Mapping[str, Any]]
@@ -60,7 +60,7 @@ class KindDefaults:
     def while_idle(self, job: Any, /) -> Iterable[Child]:
         return ()
 
-    def may_make(self, job: Any, role: Role, snapshot: Snapshot, options: Options, /) -> bool:
+    def can_create(self, job: Any, role: Role, snapshot: Snapshot, options: Options, /) -> bool:
         return True
 
     def later(self, job: Any, snapshot: Snapshot, options: Options, /) -> Collection[str]:

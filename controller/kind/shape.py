@@ -22,7 +22,7 @@ from controller.domain import (
     Verdict,
 )
 from controller.kind.completion_rules import WORKER, led_by
-from controller.kind.defaults import DEFAULT_TTL_EVENT_REASONS, EnvVar, J, KindDefaults, Place, Roles
+from controller.kind.defaults import DEFAULT_TTL_EVENT_REASONS, EnvVar, J, KindDefaults, PodSlot, Roles
 from controller.kind.definition import UNSET, replica_problems, require, unknown_roles
 from controller.kind.options import KindOptions, Options
 
@@ -165,13 +165,13 @@ class Shape(KindDefaults, Generic[J]):
     def name(self, job: J, role: Role, index: int) -> str:
         return child_name(job.metadata.name, role.label, index)
 
-    def place(self, job: str, row: Owned) -> Place | None:
+    def slot(self, job: str, row: Owned) -> PodSlot | None:
         """By name. Labels may be missing, as somebody may have removed them, but not say otherwise."""
         if row.role and row.index >= 0 and row.name == child_name(job, row.role, row.index):
             return row.role, row.index  # nearly all of them, and five times as fast
         role, _, number = row.name.removeprefix(f"{job}-").rpartition("-")
         if not number.isascii() or not number.isdigit():
             return None
-        place = role, int(number)
-        labeled = row.role or role, place[1] if row.index == NO_INDEX else row.index
-        return place if labeled == place and row.name == child_name(job, *place) else None
+        slot = role, int(number)
+        labeled = row.role or role, slot[1] if row.index == NO_INDEX else row.index
+        return slot if labeled == slot and row.name == child_name(job, *slot) else None

@@ -313,8 +313,8 @@ class Client:
 
     async def _once(self, call: Call, level: PriorityLevel, group: str) -> bytes:
         time = asyncio.get_running_loop().time
-        asked = time()
-        async with self.limiter.pass_(level, group):
+        waiting_since = time()
+        async with self.limiter.turn(level, group):
             if self._is_limited:
-                self._observer.limited(call.method, time() - asked)
+                self._observer.limited(call.method, time() - waiting_since)
             return await self._transport.send(call, None if call.method == "GET" else self._permit)

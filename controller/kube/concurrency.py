@@ -17,7 +17,7 @@ from controller.kube.fair_queue import FairQueue
 from controller.kube.token_bucket import TokenBucket
 
 WIDEST = 32
-PATIENCE_SECONDS = 10.0
+EVENT_PROMOTION_SECONDS = 10.0
 """How long an event lets others go first; then it waits like the creation of a child, so that it comes at last."""
 
 
@@ -52,9 +52,9 @@ class ConcurrencyLimiter:
         """Calls by the name of the priority level that they wait in."""
         return {level.name.lower(): count for level, count in self._waiting.items()}
 
-    def pass_(self, level: PriorityLevel, group: str) -> "_Pass":
+    def turn(self, level: PriorityLevel, group: str) -> "_Turn":
         """Waits for its turn on entering. The error that leaves the block tells how the server bears the width."""
-        return _Pass(self, level, group)
+        return _Turn(self, level, group)
 
     async def enter(self, level: PriorityLevel, group: str) -> int:
         """Wait for the turn. The round, which ``leave`` wants back."""
@@ -74,8 +74,10 @@ class ConcurrencyLimiter:
         turn = loop.create_future()
         self._lines.push(turn, level=level, group=group)
         self._waiting[level] += 1
-        patience = (
-            loop.call_later(PATIENCE_SECONDS, self._promote, turn) if level is PriorityLevel.EVENT else None
+        promotion = (
+            loop.call_later(EVENT_PROMOTION_SECONDS, self._promote, turn)
+            if level is PriorityLevel.EVENT
+            else None
         )
         try:
             await turn
@@ -87,8 +89,8 @@ class ConcurrencyLimiter:
             raise
         finally:
             self._waiting[level] -= 1
-            if patience:
-                patience.cancel()
+            if promotion:
+                promotion.cancel()
 
     def _promote(self, turn: "asyncio.Future[None]") -> None:
         if turn in self._lines:
@@ -135,7 +137,7 @@ class ConcurrencyLimiter:
                 self._good = 0
 
 
-class _Pass:
+class _Turn:
     """A class, as each request pays for it: a generator's context manager takes twice as long."""
 
     __slots__ = ("_group", "_level", "_limiter", "_round")

@@ -125,8 +125,8 @@ def enlisted(scheduler: str, job: str, body: dict[str, Any]) -> dict[str, Any]:
 
 def is_elsewhere(scheduler: str, role: Role) -> bool:
     """Whether the template asks for another scheduler, which knows nothing of the group."""
-    asked = (role.template.get("spec") or {}).get("schedulerName")
-    return bool(asked) and asked != scheduler
+    requested = (role.template.get("spec") or {}).get("schedulerName")
+    return bool(requested) and requested != scheduler
 
 
 def is_named(scheduler: str, roles: Roles) -> bool:

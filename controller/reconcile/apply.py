@@ -30,7 +30,7 @@ from controller.runtime.backoff import LONGEST_SECONDS
 from controller.runtime.recorder import Subject
 from controller.runtime.store import Change, Store
 
-MOST_PER_PASS = 1000
+MOST_PER_RECONCILE = 1000
 """Creates of one pass, which is 500 pods with their Services; a larger job takes several passes, so that others get their turn.
 
 Source: kube-controller-manager, MaxPodCreateDeletePerSync.
@@ -119,7 +119,7 @@ class Applier:
         """
         memory = parent.memory
         memory.is_child_outdated = False
-        create = [child for child in create if not self._uncached.is_kept(parent, child)]
+        create = [child for child in create if not self._uncached.is_up_to_date(parent, child)]
         wait = memory.write_backoff.remaining_seconds(parent.generation)
         if wait and (create or delete):
             return wait
@@ -180,7 +180,7 @@ class Applier:
         each = [child for child in rest if self._is_each(child)]
         whole = [child for child in rest if not self._is_each(child)]
         free = [child for child in each if not self._holder(parent, child)]
-        fitting = free[:MOST_PER_PASS]
+        fitting = free[:MOST_PER_RECONCILE]
         failures = list[Exception]()
         begun_all = False
         try:
@@ -248,7 +248,7 @@ class Applier:
         waiting, failures = deque(items), list[Exception]()
         time = asyncio.get_running_loop().time
 
-        async def one_lane() -> None:
+        async def run_worker() -> None:
             while waiting and not failures and time() < until:
                 item = waiting.popleft()
                 try:
@@ -256,7 +256,7 @@ class Applier:
                 except Exception as error:  # noqa: BLE001 - raised below, once the other lanes are done
                     failures.append(error)
 
-        await asyncio.gather(*(one_lane() for _ in range(min(self._width, len(items)))))
+        await asyncio.gather(*(run_worker() for _ in range(min(self._width, len(items)))))
         if failures:
             raise _gravest(failures)
         return not waiting
@@ -278,7 +278,7 @@ class Applier:
         elif child.write_mode is WriteMode.CREATE and child.resource in self._caches:
             await self._create_watched(parent, child)
         else:
-            await self._uncached.keep(parent, child)
+            await self._uncached.ensure(parent, child)
 
     async def _check_name(self, parent: Parent, child: Child) -> None:
         """Find out before anything is made that somebody else has a name that is needed later. Most often the cache knows."""

@@ -218,11 +218,13 @@ def _parse_spec(whole: dict[str, Any], model: type[Job]) -> tuple[Job, tuple[Pro
     try:
         return model.model_validate(whole), ()
     except ValidationError as error:
-        places = [detail["loc"] for detail in error.errors()]
+        locations = [detail["loc"] for detail in error.errors()]
         problems = tuple(_problem(detail["loc"], detail["msg"]) for detail in error.errors())
         # Whose job it is and whether it is suspended still counts, if that much can be read.
-        readable = isinstance(whole["spec"], dict) and all(place[1:2] != ("runPolicy",) for place in places)
-        wrong = {place[1] for place in places if len(place) > 1}
+        readable = isinstance(whole["spec"], dict) and all(
+            location[1:2] != ("runPolicy",) for location in locations
+        )
+        wrong = {location[1] for location in locations if len(location) > 1}
         spec = (
             {"runPolicy": whole["spec"].get("runPolicy"), **_words(whole["spec"], wrong)} if readable else {}
         )

@@ -15,7 +15,7 @@ import msgspec
 
 from api.batch import BatchJob
 from api.children import Owned, Pod, PodGroup, Service
-from api.nodes import Place
+from api.nodes import NodeDomain
 from controller.domain import Key, Snapshot
 from controller.kind import JobKind
 from controller.runtime.store import Store
@@ -36,7 +36,7 @@ class Sources:
     services: Store[Service] | None = None
     groups: Store[PodGroup] | None = None
     batch_jobs: Store[BatchJob] | None = None
-    nodes: Store[Place] | None = None
+    nodes: Store[NodeDomain] | None = None
     answered: Container[str] = ()
 
     def of(self, uid: str, namespace: str) -> Iterator[Owned]:
@@ -51,14 +51,16 @@ def observe(sources: Sources, kind: JobKind[Any], job: Key, uid: str) -> Snapsho
     group = sources.groups.get(job.namespace, job.name) if sources.groups is not None else None
     batch = sources.batch_jobs.indexed(uid) if sources.batch_jobs is not None else ()
     own = tuple(batch_job for batch_job in batch if batch_job.namespace == job.namespace)
-    pods = in_place(kind, job, sources.pods.indexed(uid))
+    pods = rows_in_slots(kind, job, sources.pods.indexed(uid))
     return Snapshot(
         pods=pods,
-        services=in_place(kind, job, sources.services.indexed(uid) if sources.services is not None else ()),
+        services=rows_in_slots(
+            kind, job, sources.services.indexed(uid) if sources.services is not None else ()
+        ),
         group=group if group and group.owner_uid == uid else None,
         batch_jobs=own,
         answered=frozenset(pod.uid for pod in pods if pod.uid in sources.answered),
-        places=_places(sources.nodes, pods) if sources.nodes is not None else {},
+        node_domains=_node_domains(sources.nodes, pods) if sources.nodes is not None else {},
         batch_pods=tuple(
             pod
             for batch_job in own
@@ -68,18 +70,18 @@ def observe(sources: Sources, kind: JobKind[Any], job: Key, uid: str) -> Snapsho
     )
 
 
-def _places(nodes: Store[Place], pods: Iterable[Pod]) -> dict[str, str]:
+def _node_domains(nodes: Store[NodeDomain], pods: Iterable[Pod]) -> dict[str, str]:
     rows = (nodes.get("", name) for name in {pod.node for pod in pods})
-    return {row.name: row.place for row in rows if row is not None}
+    return {row.name: row.domain for row in rows if row is not None}
 
 
-def in_place(kind: JobKind[Any], job: Key, rows: Iterable[C]) -> tuple[C, ...]:
-    """The rows that fill a place of the job, with that place as their role and index."""
+def rows_in_slots(kind: JobKind[Any], job: Key, rows: Iterable[C]) -> tuple[C, ...]:
+    """Return the rows that fill a slot of the job, with the role and index of that slot."""
     found: list[C] = []
     for row in rows:
-        place = kind.place(job.name, row) if row.namespace == job.namespace else None
-        if place == (row.role, row.index):
+        slot = kind.slot(job.name, row) if row.namespace == job.namespace else None
+        if slot == (row.role, row.index):
             found.append(row)
-        elif place is not None:
-            found.append(msgspec.structs.replace(row, role=place[0], index=place[1]))
+        elif slot is not None:
+            found.append(msgspec.structs.replace(row, role=slot[0], index=slot[1]))
     return tuple(found)

@@ -96,7 +96,7 @@ class _Roles:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _Observation:
     """The roles' pods, judged one by one."""
 
     counts: Mapping[str, Counts]
@@ -148,16 +148,16 @@ class _Planner:
             if builder.status.start_time is None and not snapshot.pods:
                 return builder.plan(create=self._job_children())
         builder.started()
-        seen = self._observe_roles()
-        verdict = kind.completion_rule(job, roles, seen.counts)
+        observed = self._observe_roles()
+        verdict = kind.completion_rule(job, roles, observed.counts)
         self._record_missed_running()
-        if _record_end(job, seen, verdict, builder):
+        if _record_end(job, observed, verdict, builder):
             return builder.plan()
         if problems:
             return builder.plan(requeue_after_seconds=_deadline_in(job, builder))
-        return self._keep_running(seen, verdict)
+        return self._keep_running(observed, verdict)
 
-    def _observe_roles(self) -> _Seen:
+    def _observe_roles(self) -> _Observation:
         counted: dict[str, Counts] = {}
         replace: dict[str, tuple[Pod, ...]] = {}
         permanent = ""
@@ -178,7 +178,7 @@ class _Planner:
             if count.failed + count.vanished > _failed(self.builder, name)
         )
         self.builder.count_roles(self.roles, counts)
-        return _Seen(counts, lost, replace, permanent)
+        return _Observation(counts, lost, replace, permanent)
 
     def _record_missed_running(self) -> None:
         """A job whose pods have run and ended before anybody looked was Running, too: since when, its pods say.
@@ -207,27 +207,27 @@ class _Planner:
                 self.builder.running(running, since=moment)
                 return
 
-    def _keep_running(self, seen: _Seen, verdict: Verdict) -> Plan:
+    def _keep_running(self, observed: _Observation, verdict: Verdict) -> Plan:
         """Replace what is lost, make what is missing, delete what is too much, and say which of it is going on."""
         name = self.job.metadata.name
         replaced = {
             role: f"job {name} is restarting because {role} replica(s) failed."
-            for role, pods in seen.replace.items()
+            for role, pods in observed.replace.items()
             if pods
         }
-        for role in seen.lost:
+        for role in observed.lost:
             if role in replaced:
                 self.builder.record_restart(replaced[role])
-        if verdict.restarting and seen.lost and verdict.restarting not in replaced.values():
+        if verdict.restarting and observed.lost and verdict.restarting not in replaced.values():
             self.builder.record_restart(verdict.restarting)
-        losing = any(count.failed for count in seen.counts.values())
-        failed = [pod for pods in seen.replace.values() for pod in pods]
+        losing = any(count.failed for count in observed.counts.values())
+        failed = [pod for pods in observed.replace.values() for pod in pods]
         held = replacement.described(self.snapshot.failures, failed, self.builder.now)
         if verdict.restarting and (losing or not verdict.running):
             self.builder.restarting(next(iter(replaced.values()), verdict.restarting), held)
         elif verdict.running:
             self.builder.running(verdict.running)
-        deletions, waiting = self._pods_to_replace(seen)
+        deletions, waiting = self._pods_to_replace(observed)
         if not self.snapshot.is_blocked:
             self.builder.unblocked()
         if (
@@ -242,7 +242,7 @@ class _Planner:
         makeable = {
             name
             for name, role in self.roles.items()
-            if self.kind.may_make(self.job, role, self.snapshot, self.options)
+            if self.kind.can_create(self.job, role, self.snapshot, self.options)
         }
         whole = self._job_children()
         return self.builder.plan(
@@ -254,7 +254,7 @@ class _Planner:
             again=len(makeable) < len(self.roles),
         )
 
-    def _pods_to_replace(self, seen: _Seen) -> tuple[tuple[Deletion, ...], bool]:
+    def _pods_to_replace(self, observed: _Observation) -> tuple[tuple[Deletion, ...], bool]:
         """The failed pods to delete now, and whether others must wait until the status knows of them.
 
         A replica that fails again and again keeps its failed pod until its pause is over. A failure is stored before its pod goes: then it is
@@ -262,7 +262,7 @@ class _Planner:
         """
         deletions: list[Deletion] = []
         waiting = False
-        for role, pods in seen.replace.items():
+        for role, pods in observed.replace.items():
             before = ((self.job.status and self.job.status.replica_statuses) or {}).get(
                 role
             ) or ReplicaStatus()
@@ -275,7 +275,7 @@ class _Planner:
                 ready = [pod for pod in pods if pod.uid in counted]
             else:
                 ready = list(pods)
-            if role in seen.lost:
+            if role in observed.lost:
                 self.builder.counted += [Count.RESTARTED] * (len(pods) - known)
                 ready = []
             deletions += [
@@ -404,15 +404,15 @@ def _failed(builder: StatusBuilder, role: str) -> int:
     return (before.failed or 0) if before else 0
 
 
-def _record_end(job: Job, seen: _Seen, verdict: Verdict, builder: StatusBuilder) -> bool:
+def _record_end(job: Job, observed: _Observation, verdict: Verdict, builder: StatusBuilder) -> bool:
     """Whether the job is over. One verdict for the whole pass: success comes before failure.
 
     Differs: the original walks the roles in random order and may come to both. See docs/decisions/0004-cleanup.md.
     """
     if verdict.succeeded:
         builder.succeeded(verdict.succeeded)
-    elif seen.permanent:
-        text = f'job "{job.metadata.name}" is failing because "{seen.permanent}" replica(s) failed.'
+    elif observed.permanent:
+        text = f'job "{job.metadata.name}" is failing because "{observed.permanent}" replica(s) failed.'
         builder.failed(text, Severity.WARNING)
     elif verdict.failed:
         builder.failed(verdict.failed, suffix=verdict.reason)

@@ -16,7 +16,7 @@ import aiohttp
 from api import conditions
 from api.batch import BATCH_JOBS
 from api.meta import PODS, SERVICES, Resource
-from api.nodes import Place
+from api.nodes import NodeDomain
 from controller.domain import Event, Key, Plan, Probe, Problem, Severity, Snapshot, WriteMode
 from controller.kind import JobKind, Options
 from controller.kind.idle import IdleReason, has_run
@@ -70,7 +70,7 @@ class Reconciler:
         memories: JobMemories,
         *,
         width: int = 32,
-        nodes: Store[Place] | None = None,
+        nodes: Store[NodeDomain] | None = None,
         answered: Container[str] = (),
         probe: Callable[[Key, Probe], None] = lambda key, probe: None,
         now: Callable[[], datetime] = lambda: clock.now(),
@@ -134,15 +134,15 @@ class Reconciler:
         if not conditions.is_finished(job.status):
             warnings = self._kind.warnings(job, self._sources.of(row.uid, row.namespace))
             self._events.record(loaded.parent(), warnings)
-        seen = observe(self._sources, loaded.kind, Key(row.namespace, row.name), row.uid)
+        snapshot = observe(self._sources, loaded.kind, Key(row.namespace, row.name), row.uid)
         if job.spec.policy.suspend:
             memory.failures = {}
         else:
             memory.failures = replacement.observed(
-                memory.failures, seen.pods, self._now(), is_first=loaded.is_first
+                memory.failures, snapshot.pods, self._now(), is_first=loaded.is_first
             )
         memory.is_new = memory.is_new or job.status is None or not job.status.conditions
-        return replace(seen, is_blocked=memory.is_blocked, failures=memory.failures)
+        return replace(snapshot, is_blocked=memory.is_blocked, failures=memory.failures)
 
     def _decide(self, loaded: LoadedJob, snapshot: Snapshot) -> _Decision:
         """Plan for the job as it is, with a suspension that ended unnoticed and a status that waits to be written."""
@@ -251,8 +251,8 @@ def _blockers(kind: JobKind[Any], error: object) -> list[tuple[Event | None, str
     event_messages = kind.event_messages
     if (
         isinstance(error, errors.Forbidden)
-        and event_messages.lacks
-        and (event := event_messages.lacks(error.message))
+        and event_messages.missing_rights
+        and (event := event_messages.missing_rights(error.message))
     ):
         return [(event, event.message)]
     if isinstance(error, (errors.Forbidden, errors.Invalid)):

@@ -51,7 +51,7 @@ class UncachedChildren:
         self._writer = writer
         self._caches = caches or {}
 
-    def is_kept(self, parent: Parent, child: Child) -> bool:
+    def is_up_to_date(self, parent: Parent, child: Child) -> bool:
         """Whether a child is as it is wanted, as far as is known; never of those that decisions read."""
         job, only_if_there = parent.subject, child.write_mode is WriteMode.UPDATE_IF_PRESENT
         last = parent.memory.uncached_children.get(_key(child))
@@ -66,26 +66,28 @@ class UncachedChildren:
     def restores(self, parent: Parent, children: Iterable[Child]) -> bool:
         """Whether any of those children was made, and is gone by now or was changed by somebody."""
         job, of_job = parent.subject, parent.memory.uncached_children
-        kept = ((child, of_job.get(_key(child))) for child in children if child.write_mode is WriteMode.APPLY)
-        return any(last and last.uid and not self._is_as_left(job, child, last) for child, last in kept)
+        known = (
+            (child, of_job.get(_key(child))) for child in children if child.write_mode is WriteMode.APPLY
+        )
+        return any(last and last.uid and not self._is_as_left(job, child, last) for child, last in known)
 
     def next_check_in(self, parent: Parent, children: Iterable[Child]) -> float:
         """Seconds until the first of those children has to be looked at though nothing has been heard of it; infinite if none has."""
         of_job = parent.memory.uncached_children
-        kept = ((child, of_job.get(_key(child))) for child in children)
+        known = ((child, of_job.get(_key(child))) for child in children)
         due = [
             self._next_check_in(parent, child, last)
-            for child, last in kept
+            for child, last in known
             if last and last.uid and child.write_mode is WriteMode.APPLY
         ]
         return min(due, default=NEVER)
 
-    async def keep(self, parent: Parent, child: Child) -> None:
+    async def ensure(self, parent: Parent, child: Child) -> None:
         """Make such a child, or make it equal to what is wanted, once for each version of it."""
-        if self.is_kept(parent, child):
+        if self.is_up_to_date(parent, child):
             return
-        kept, key, version = parent.memory.uncached_children, _key(child), _version(parent, child)
-        last = kept.get(key)
+        known, key, version = parent.memory.uncached_children, _key(child), _version(parent, child)
+        last = known.get(key)
         is_unheard_of = last is None and parent.memory.is_new
         is_same = last is not None and last.version == version
         answer = b""
@@ -96,9 +98,9 @@ class UncachedChildren:
                 answer = await self._writer.create(parent, child)
             except errors.AlreadyExists:
                 if child.write_mode is WriteMode.CREATE_IF_ABSENT:
-                    kept[key] = UncachedChild(version, "anybody's")
+                    known[key] = UncachedChild(version, "anybody's")
                     return
-        kept[key] = self._left(parent, child, answer or await self._look(parent, child), last)
+        known[key] = self._left(parent, child, answer or await self._read_or_create(parent, child), last)
 
     def _left(self, parent: Parent, child: Child, answer: bytes, last: UncachedChild | None) -> UncachedChild:
         """How the child is left that the server has answered with."""
@@ -144,7 +146,7 @@ class UncachedChildren:
         except another:
             return b""
 
-    async def _look(self, parent: Parent, child: Child) -> bytes:
+    async def _read_or_create(self, parent: Parent, child: Child) -> bytes:
         """Make what is missing, and write what differs if the object is the job's own. The object as it was found or made.
 
         Nothing for what is kept only if it is there, and is not; who may not even look has not made it.
@@ -175,9 +177,9 @@ class UncachedChildren:
 
     async def delete(self, parent: Parent, deletion: Deletion) -> None:
         """Delete what the job has of that name, once in each generation of the job."""
-        kept, key = parent.memory.uncached_children, _key(deletion)
+        known, key = parent.memory.uncached_children, _key(deletion)
         removed = UncachedChild(str(parent.generation))
-        if kept.get(key) == removed:
+        if known.get(key) == removed:
             return
         try:
             answer = await self._writer.get(parent, deletion)
@@ -185,7 +187,7 @@ class UncachedChildren:
             answer = b""
         if answer and controller_of(answer).get("uid") == parent.subject.uid:
             await self._writer.delete(parent, deletion, _uid(answer))
-        kept[key] = removed
+        known[key] = removed
 
     async def revoke(self, parent: Parent) -> None:
         """Take the rules out of the Roles of that job that have any: by UID, since their owner may be gone already.

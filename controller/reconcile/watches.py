@@ -17,7 +17,7 @@ from api.children import (
 )
 from api.labels import JOB_NAME
 from api.meta import CONFIG_MAPS, PODS, SERVICES, Resource
-from api.nodes import NODES, Place, place_from_json
+from api.nodes import NODES, NodeDomain, node_domain_from_json
 from controller.kube.client import METADATA_ONLY, METADATA_ONLY_LIST, Client
 from controller.reconcile import triggers
 from controller.reconcile.apply import Cache
@@ -86,12 +86,12 @@ def pod_groups(client: Client, namespace: str, queues: triggers.Queues, resource
     return groups, Cache(groups.store, pod_group_from_json, _by_name)
 
 
-def nodes(client: Client, label: str) -> Informer[Place]:
+def nodes(client: Client, label: str) -> Informer[NodeDomain]:
     """Where the nodes are; that it changes is no news to a job, whose pods are where they are."""
-    return Informer[Place](
+    return Informer[NodeDomain](
         client,
         NODES,
-        partial(place_from_json, label),
+        partial(node_domain_from_json, label),
         lambda before, after: None,
         accept=_metadata_only,
     )

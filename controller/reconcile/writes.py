@@ -85,7 +85,7 @@ class Writer:
         parent: Parent,
         child: Child,
         change: Mapping[str, Any],
-        untold: tuple[type[errors.ApiError], ...] = (errors.NotFound,),
+        unrecorded: tuple[type[errors.ApiError], ...] = (errors.NotFound,),
     ) -> bytes:
         """Apply a merge patch. With a UID in it, only to that very object (else Conflict or Invalid).
 
@@ -98,7 +98,7 @@ class Writer:
                 child.resource, namespace, child.name, body, subresource=child.subresource
             )
         except errors.ApiError as error:
-            if not isinstance(error, untold):
+            if not isinstance(error, unrecorded):
                 self._events.record_failure(parent, "Update", child.resource, error.message)
             raise
 

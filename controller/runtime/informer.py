@@ -127,7 +127,7 @@ class Informer(Generic[R]):
         self.on_change = on_change
         self._streams = True
         """Whether the server may be asked to begin a watch with everything that is there."""
-        self._in_place = False
+        self._has_position = False
         """Whether a watch may go on from the store's horizon."""
         self._vain = 0
         """How often the watch has failed since it last came on."""
@@ -144,14 +144,14 @@ class Informer(Generic[R]):
     @property
     def is_following(self) -> bool:
         """Whether the store is filled and a watch keeps it up to date, or goes on from where it broke."""
-        return self._in_place and self._unanswered_since is None
+        return self._has_position and self._unanswered_since is None
 
     def silent_seconds(self) -> float:
         """For how long no list and no line has come; counted from the start of ``run``, 0 before."""
         now = asyncio.get_running_loop().time()
         return now - (now if self._last_heard is None else self._last_heard)
 
-    def forget_place(self) -> None:
+    def discard_position(self) -> None:
         """Have the next ``run`` ask for everything anew; ``synced`` tells when it is there. Not while one is under way."""
         self._unsync()
         if not self.unserved.is_set():
@@ -174,7 +174,7 @@ class Informer(Generic[R]):
     def ask_anew(self, reason: str) -> None:
         """Ask for everything anew, as soon as all changes are reported; the store holds what it held until that is there."""
         self._log.info("asking for everything", reason=reason)
-        self._in_place = False
+        self._has_position = False
         if self._attempt is not None and self._attempt.when() is None and not self._is_reporting:
             self._attempt.reschedule(0)
 
@@ -187,17 +187,17 @@ class Informer(Generic[R]):
             shortest_pause, began = 0.0, time()
             self._is_answered = False
             if self._unanswered_since is not None and began - self._unanswered_since >= AWAY_SECONDS:
-                self._in_place = False
+                self._has_position = False
             attempt = self._attempt = asyncio.timeout(None)
             try:
                 async with attempt:
-                    if not self._in_place:
+                    if not self._has_position:
                         await self._fill()
                     await self._watch({"resourceVersion": str(self.store.last_synced_resource_version)})
                 continue
             except (_Lost, errors.Gone) as error:
                 self._log.info("place of the watch lost, asking for everything", error=str(error))
-                self._in_place = False
+                self._has_position = False
                 ending = Ending.LOST
             except errors.ApiError as error:
                 if error.code not in _NO_ANSWER:
@@ -215,7 +215,7 @@ class Informer(Generic[R]):
             self.endings[ending] += 1
             if not self._is_answered and self._unanswered_since is None:
                 self._unanswered_since = began
-            self._in_place = self._in_place and self._vain < TRIES
+            self._has_position = self._has_position and self._vain < TRIES
             if not self.synced.is_set() and self.silent_seconds() >= SILENT_SECONDS:
                 self._set_unserved()
             # A place that is lost now and then is no failure, but a server that forgets each time is not asked each time.
@@ -231,7 +231,7 @@ class Informer(Generic[R]):
         try:
             await self._watch(WHOLE)
         except _UNFIT as error:
-            if self._in_place:
+            if self._has_position:
                 raise
             await self._list()
             # Only now: a server that refused both may be fit for the better way once it refuses neither.
@@ -266,12 +266,12 @@ class Informer(Generic[R]):
         async with self.source.watch(begin, self._heard) as events:
             self._answered()
             try:
-                if not self._in_place:
+                if not self._has_position:
                     await self._take_begin(events)
                 while (event := await events.next()) is not None:
                     self._take(event)
             except TimeoutError as error:
-                if not self._in_place:
+                if not self._has_position:
                     raise _NotWhole("silence before the last of it") from error
                 raise _Lost("silence, without a single bookmark") from error
         self.endings[Ending.DONE] += 1
@@ -307,7 +307,7 @@ class Informer(Generic[R]):
             )
         # In one go, so that no reader meets half of it: 10,000 rows take about 5 ms. To tell of them takes longer, and may.
         changes = self.store.replace(rows, resource_version)
-        self._in_place, self._vain = True, 0
+        self._has_position, self._vain = True, 0
         self._is_reporting = True
         try:
             for count, change in enumerate(changes, 1):
@@ -319,7 +319,7 @@ class Informer(Generic[R]):
         self._served()
         self.synced.set()
         self.settled.set()
-        if not self._in_place:
+        if not self._has_position:
             raise _Lost("everything was asked for while it was reported")
 
     def _take(self, event: Event) -> None:
@@ -385,7 +385,7 @@ class Informer(Generic[R]):
             self.unserved.clear()
 
     def _unsync(self) -> None:
-        self._in_place = False
+        self._has_position = False
         self.synced.clear()
 
     def _answered(self) -> None:

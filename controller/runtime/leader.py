@@ -44,7 +44,7 @@ class Observer(Protocol):
     def slow_path(self, name: str) -> None: ...
 
 
-class Unwatched:
+class NullObserver:
     """An observer that does not look."""
 
     def leading(self, name: str, is_leading: bool) -> None: ...
@@ -77,13 +77,15 @@ class Election:
         self._timing = timing
         self._time = time
         self._chance = chance
-        self._observer = observer or Unwatched()
-        self._news = asyncio.Event()
+        self._observer = observer or NullObserver()
+        self._lease_changed = asyncio.Event()
         self._has_failed = False
         self._identity = identity
         self._log = log.bind(identity=identity)
         means = Means(client, timing, time, chance)
-        self._locks = [Lock(means, Claim(*lease, identity, timing.lease), self._news.set) for lease in leases]
+        self._locks = [
+            Lock(means, Claim(*lease, identity, timing.lease), self._lease_changed.set) for lease in leases
+        ]
         for lock in self._locks:
             self._observer.leading(lock.name, False)
 
@@ -166,8 +168,8 @@ class Election:
             due = min(started + self._timing.retry, waiting.due_at())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(due - self._time(), SHORTEST_PAUSE_SECONDS)):
-                await self._news.wait()
-        self._news.clear()
+                await self._lease_changed.wait()
+        self._lease_changed.clear()
 
     def _settle(self) -> None:
         """See whether this candidate leads by now, or does not any more."""

@@ -96,13 +96,13 @@ class Claim:
     def released(self, lease: Lease, now: datetime) -> bytes:
         """That Lease, nobody's."""
         at = _wire(now)
-        nobody = {
+        unheld = {
             "holderIdentity": "",
             "leaseDurationSeconds": RELEASED_SECONDS,
             "acquireTime": at,
             "renewTime": at,
         }
-        return orjson.dumps({**lease.body, "spec": {**(lease.body.get("spec") or {}), **nobody}})
+        return orjson.dumps({**lease.body, "spec": {**(lease.body.get("spec") or {}), **unheld}})
 
     def _spec(self, now: datetime) -> dict[str, Any]:
         return {

@@ -23,7 +23,7 @@ FLUSH_SECONDS = 2.5
 """How long the last events may take to be sent then; the next replica waits for the Lease meanwhile."""
 UNSERVED_SECONDS = 15.0
 """A replica that could work on nothing for so long ends, and with it its part in the election. CRDs are replaced in less."""
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 """How often that is looked at."""
 
 log = structlog.get_logger()
@@ -175,7 +175,7 @@ class ControllerProcess:
         time = asyncio.get_running_loop().time
         last = time()
         while time() - last < UNSERVED_SECONDS:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
             if not (
                 any(informer.unserved.is_set() for informer in self._needed)
                 or all(controller.is_unserved for controller in self._controllers)
@@ -202,7 +202,7 @@ class ControllerProcess:
         """Have the caches hold at least what is true now."""
         await _end(self._watching)
         for informer in self._informers:
-            informer.forget_place()
+            informer.discard_position()
         self._watching = [group.create_task(informer.run()) for informer in self._informers]
         await asyncio.gather(
             *(informer.synced.wait() for informer in self._needed),

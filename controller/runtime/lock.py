@@ -46,9 +46,9 @@ class Means:
 
 
 class Lock:
-    """``on_news`` is called when the Lease changes or goes that another candidate holds."""
+    """``on_loss`` is called when the Lease changes or goes that another candidate holds."""
 
-    def __init__(self, means: Means, claim: Claim, on_news: Callable[[], None]) -> None:
+    def __init__(self, means: Means, claim: Claim, on_loss: Callable[[], None]) -> None:
         self.name = claim.name
         self.held_until = NEVER
         """Own time."""
@@ -57,11 +57,11 @@ class Lock:
         self._timing = means.timing
         self._time = means.time
         self._chance = means.chance
-        self._on_news = on_news
+        self._on_loss = on_loss
         self._lease: Lease | None = None
         self._changed_at = NEVER
         """Own time when the Lease was last seen to have changed."""
-        self._next_look = NEVER
+        self._next_read = NEVER
         """Own time when it is read if nothing is heard of it before."""
         self._is_known = False
         """Whether ``_lease`` is what the server has, as far as anybody can tell: no call of ours is unanswered."""
@@ -88,7 +88,7 @@ class Lock:
 
     def due_at(self) -> float:
         """Own time when there is something to do for a candidate that waits for it."""
-        return min(self._free_at(), self._next_look)
+        return min(self._free_at(), self._next_read)
 
     async def attempt(self) -> bool:
         """Renew the Lease, or take it if it is free, or see how it stands; whether a renewal had to begin with reading it.
@@ -96,18 +96,18 @@ class Lock:
         Raises:
             ApiError, aiohttp.ClientError, TimeoutError, ValueError: it is unknown whether it is held; what is known is kept.
         """
-        if self._is_known and not self._may_hold() and self._time() < self._next_look:
+        if self._is_known and not self._can_hold() and self._time() < self._next_read:
             return False
         renews = self.is_held()
-        if self._is_known and self._may_hold():
+        if self._is_known and self._can_hold():
             try:
                 await self._hold()
             except errors.ApiError:
                 pass  # changed meanwhile, or gone
             else:
                 return False
-        await self._look()
-        if self._may_hold():
+        await self._read()
+        if self._can_hold():
             await self._hold()
         return renews
 
@@ -122,7 +122,7 @@ class Lock:
             return
         while True:
             if not self._is_known:
-                await self._look()
+                await self._read()
             if self._lease is None or self._is_gone or not self._is_ours():
                 return
             try:
@@ -143,17 +143,17 @@ class Lock:
         else:
             body = self._claim.held(self._lease, clock.now())
             answer = await self._client.update(LEASES, self._claim.namespace, self.name, body)
-        self._see(lease_from_json(answer))
+        self._record(lease_from_json(answer))
         self.held_until = sent + self._timing.deadline
 
-    async def _look(self) -> None:
+    async def _read(self) -> None:
         """Read it."""
         try:
             answer = await self._client.get(LEASES, self._claim.namespace, self.name)
         except errors.NotFound:
-            self._see(None)
+            self._record(None)
         else:
-            self._see(lease_from_json(answer))
+            self._record(lease_from_json(answer))
 
     def _on_change(self, before: Lease | None, after: Lease | None) -> None:
         """The watch tells of it."""
@@ -165,13 +165,13 @@ class Lock:
             known is not None and after.uid == known.uid and after.resource_version <= known.resource_version
         ):
             return
-        self._see(after)
+        self._record(after)
         if not self._is_ours() or self._is_gone:
-            self._on_news()
+            self._on_loss()
 
-    def _see(self, lease: Lease | None) -> None:
+    def _record(self, lease: Lease | None) -> None:
         self._is_known, self._is_gone = True, lease is None
-        self._next_look = self._time() + self._timing.retry * (1.2 + self._chance())
+        self._next_read = self._time() + self._timing.retry * (1.2 + self._chance())
         # A Lease that was deleted counts as what it was last: its holder may not have heard of it yet.
         if lease is not None and lease != self._lease:
             if self._lease is None or lease.holder != self._lease.holder:
@@ -183,7 +183,7 @@ class Lock:
     def _is_ours(self) -> bool:
         return self._lease is not None and self._lease.holder == self._claim.identity
 
-    def _may_hold(self) -> bool:
+    def _can_hold(self) -> bool:
         return self._is_ours() or self._time() >= self._free_at()
 
     def _free_at(self) -> float:

@@ -39,7 +39,7 @@ class ProbeTarget:
 
 class _Sign(Enum):
     GREETING = auto()
-    REFUSAL = auto()
+    REFUSED = auto()
     SILENCE = auto()
 
 
@@ -47,67 +47,67 @@ class TCPProber:
     """Asks while ``run`` runs. ``answered`` holds whom it need not ask any more: they have answered, or will not."""
 
     def __init__(self) -> None:
-        self._asked = BoundedDict[str, None](REMEMBERED)
+        self._finished = BoundedDict[str, None](REMEMBERED)
         self._under_way: set[str] = set()
         self._waiting: asyncio.Queue[tuple[ProbeTarget, Callable[[], None]]] = asyncio.Queue()
         self._free = asyncio.Semaphore(WIDTH)
 
     @property
     def answered(self) -> Container[str]:
-        return self._asked
+        return self._finished
 
-    def probe(self, door: ProbeTarget, then: Callable[[], None]) -> None:
+    def probe(self, target: ProbeTarget, then: Callable[[], None]) -> None:
         """Ask, unless that is being done; ``then`` is called when it is over."""
-        if door.name not in self._under_way and door.name not in self._asked:
-            self._under_way.add(door.name)
-            self._waiting.put_nowait((door, then))
+        if target.name not in self._under_way and target.name not in self._finished:
+            self._under_way.add(target.name)
+            self._waiting.put_nowait((target, then))
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             while True:
-                door, then = await self._waiting.get()
+                target, then = await self._waiting.get()
                 await self._free.acquire()
-                group.create_task(self._one(door, then))
+                group.create_task(self._probe(target, then))
 
-    async def _one(self, door: ProbeTarget, then: Callable[[], None]) -> None:
+    async def _probe(self, target: ProbeTarget, then: Callable[[], None]) -> None:
         try:
-            answers = await until_answered(door)
+            answers = await until_answered(target)
         finally:
             self._free.release()
-            self._under_way.discard(door.name)
+            self._under_way.discard(target.name)
         if not answers:
-            log.info("no greeting, readiness has to do", address=door.address, ports=door.ports)
-        self._asked[door.name] = None
+            log.info("no greeting, readiness has to do", address=target.address, ports=target.ports)
+        self._finished[target.name] = None
         then()
 
 
-async def until_answered(door: ProbeTarget) -> bool:
+async def until_answered(target: ProbeTarget) -> bool:
     """Whether somebody has greeted at one of the ports in time."""
     loop = asyncio.get_running_loop()
     until, vain = loop.time() + LONGEST_SECONDS, 0
     while loop.time() < until:
-        signs = await asyncio.gather(*(_sign(door, port) for port in door.ports))
+        signs = await asyncio.gather(*(_sign(target, port) for port in target.ports))
         if _Sign.GREETING in signs:
             return True
-        vain += _Sign.REFUSAL not in signs
+        vain += _Sign.REFUSED not in signs
         if vain == VAIN_TRIES:
             return False
         await asyncio.sleep(PAUSE_SECONDS)
     return False
 
 
-async def _sign(door: ProbeTarget, port: int) -> _Sign:
+async def _sign(target: ProbeTarget, port: int) -> _Sign:
     try:
         async with asyncio.timeout(TRY_SECONDS):
-            reader, writer = await asyncio.open_connection(door.address, port)
+            reader, writer = await asyncio.open_connection(target.address, port)
             try:
-                said = await reader.readexactly(len(door.greeting))
+                said = await reader.readexactly(len(target.greeting))
             finally:
                 writer.close()
                 with contextlib.suppress(OSError):
                     await writer.wait_closed()
     except (ConnectionError, asyncio.IncompleteReadError):
-        return _Sign.REFUSAL
+        return _Sign.REFUSED
     except (OSError, TimeoutError):
         return _Sign.SILENCE
-    return _Sign.GREETING if said == door.greeting else _Sign.REFUSAL
+    return _Sign.GREETING if said == target.greeting else _Sign.REFUSED

@@ -40,7 +40,7 @@ REMEMBERED = 8192
 """Events that can still be counted up; about 4 MiB."""
 WAITING = 100_000
 """Events that may wait to be sent; beyond it the oldest of the namespace with most of them is dropped, and counted."""
-PATIENCE_SECONDS = 1.0
+LATE_SECONDS = 1.0
 """How long an event that is not pressing waits beyond its turn. Who follows a job takes it for at rest after little more."""
 IN_TURN_PER_SECOND = 400
 """Events that an idle server takes one after the other: by their number, those that wait know when their turn should come."""
@@ -214,7 +214,7 @@ class Recorder:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._senders):
-                group.create_task(self._run_one())
+                group.create_task(self._run_worker())
 
     async def flushed(self) -> None:
         """Wait until everything recorded so far is sent or given up; meanwhile nothing waits for its turn."""
@@ -271,7 +271,7 @@ class Recorder:
         self._idle.clear()
         self._wake.set()
 
-    async def _run_one(self) -> None:
+    async def _run_worker(self) -> None:
         while True:
             await self._send_what_waits()
             self._wake.clear()
@@ -297,9 +297,9 @@ class Recorder:
     def _is_overdue(self) -> bool:
         """Whether the first of those that wait has waited beyond its turn."""
         waited_seconds = asyncio.get_running_loop().time() - self._children.peek_oldest().since
-        return waited_seconds >= PATIENCE_SECONDS + len(self._children) / IN_TURN_PER_SECOND
+        return waited_seconds >= LATE_SECONDS + len(self._children) / IN_TURN_PER_SECOND
 
-    async def _send(self, series: _Series, takes_place: bool) -> None:
+    async def _send(self, series: _Series, takes_slot: bool) -> None:
         """One try. What has to be retried pauses outside, so that it holds up nothing else."""
         series.is_sending, series.is_due = True, False
         self._busy += 1
@@ -307,7 +307,7 @@ class Recorder:
         try:
             pauses = not await self._try(series)
         finally:
-            if takes_place:
+            if takes_slot:
                 self._is_taken = False
                 self._wake.set()
             if pauses:
@@ -359,7 +359,7 @@ class Recorder:
 
     async def _patch(self, series: _Series) -> bool:
         """Raise the count; False if there is no such event: it has expired on the server, or was never made."""
-        change: dict[str, Any] = {"count": series.count, "lastTimestamp": _wire(series.at)}
+        change: dict[str, Any] = {"count": series.count, "lastTimestamp": _timestamp(series.at)}
         if series.is_combined:
             change["message"] = series.message
         with contextlib.suppress(NotFound):
@@ -372,7 +372,7 @@ class Recorder:
 
 
 def _body(series: _Series) -> dict[str, Any]:
-    subject, at = series.subject, _wire(series.at)
+    subject, at = series.subject, _timestamp(series.at)
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -396,5 +396,5 @@ def _body(series: _Series) -> dict[str, Any]:
     }
 
 
-def _wire(at: datetime) -> str:
+def _timestamp(at: datetime) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")

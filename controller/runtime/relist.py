@@ -30,7 +30,7 @@ one relist fails meanwhile.
 """
 RETRY_SECONDS = 20.0
 """After a relist that failed, doubled with each that follows, until they are as rare as others."""
-LOOK_SECONDS = (20.0, 40.0)
+CHECK_SECONDS = (20.0, 40.0)
 """How often rows are read that the watch does not report."""
 PAGE_PAUSE_SECONDS = 0.05
 """Between pages, so that the list is no burst for either side: 100,000 objects take half a minute."""
@@ -98,7 +98,7 @@ class Relist(Generic[R]):
         due, retry_seconds = time() + self._between(PERIOD_SECONDS), RETRY_SECONDS
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._between(LOOK_SECONDS)):
+                async with asyncio.timeout(self._between(CHECK_SECONDS)):
                     await self._informer.doubted.wait()
             self._informer.doubted.clear()
             await self.read_unselected()

@@ -50,7 +50,7 @@ class ServerClock:
         # The header names the begin of its second; on average half of it was over. So was half of the round trip.
         self._zeros.append(written + 0.5 - (clock.uptime() - took_seconds / 2))
         self._zero = median(self._zeros)
-        self._tell()
+        self._log_difference()
 
     def offset_seconds(self) -> float:
         """How far the server's clock is ahead of the local one; 0 as long as nothing is known."""
@@ -68,7 +68,7 @@ class ServerClock:
         self._last = now
         return now
 
-    def _tell(self) -> None:
+    def _log_difference(self) -> None:
         offset = self.offset_seconds()
         if not self._has_warned and abs(offset) >= WARNS_SECONDS:
             self._has_warned = True

@@ -20,7 +20,7 @@ from controller.runtime.queue import Closed, Queue
 K = TypeVar("K", bound=Hashable)
 Ts = TypeVarTuple("Ts")
 
-LONGEST_PASS_SECONDS = 600.0
+LONGEST_RECONCILE_SECONDS = 600.0
 """A pass that takes longer hangs: each of its calls ends by itself well before. It is cut off, counted and tried again.
 
 Writes that are cut off may have been done. The next pass meets them as it meets those whose answer was lost.
@@ -65,7 +65,7 @@ class Observer(Protocol):
     def timed_out(self) -> None: ...
 
 
-class Unwatched:
+class NullObserver:
     """An observer that does not look."""
 
     def started(self, waited: float) -> None: ...
@@ -86,12 +86,12 @@ class Workers(Generic[K]):
         count: int,
         name: str,
         observer: Observer | None = None,
-        longest_seconds: float = LONGEST_PASS_SECONDS,
+        longest_seconds: float = LONGEST_RECONCILE_SECONDS,
     ) -> None:
         self._queue = queue
         self._work = work
         self._count = count
-        self._observer = observer or Unwatched()
+        self._observer = observer or NullObserver()
         self._longest_seconds = longest_seconds
         self._log = log.bind(controller=name)
 
@@ -99,25 +99,25 @@ class Workers(Generic[K]):
         """Until cancelled or until the queue is closed and every pass under way is over."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._count):
-                group.create_task(self._run_one())
+                group.create_task(self._run_worker())
 
-    async def _run_one(self) -> None:
+    async def _run_worker(self) -> None:
         while True:
             try:
                 key, waited = await self._queue.get()
             except Closed:
                 return
             structlog.contextvars.clear_contextvars()  # what the last pass has bound to its lines of the log
-            self._tell(self._observer.started, waited)
+            self._notify(self._observer.started, waited)
             started = asyncio.get_running_loop().time()
             result = Result.ERROR
             try:
-                result = await self._pass(key)
+                result = await self._reconcile(key)
             finally:
-                self._tell(self._observer.ended, result, asyncio.get_running_loop().time() - started)
+                self._notify(self._observer.ended, result, asyncio.get_running_loop().time() - started)
                 self._queue.done(key)
 
-    async def _pass(self, key: K) -> Result:
+    async def _reconcile(self, key: K) -> Result:
         """One pass, whatever comes of it: only a cancellation of the worker itself gets through."""
         limit = asyncio.timeout(self._longest_seconds)
         try:
@@ -125,7 +125,7 @@ class Workers(Generic[K]):
                 outcome = await self._work(key)
             return self._settle(key, outcome)
         except NotLeading:
-            self._log.debug("pass not allowed to write", key=str(key))
+            self._log.debug("reconcile may not write", key=str(key))
             return self._settle(key, ReconcileResult(NOT_LEADING_SECONDS))
         except Terminal as error:
             return self._settle(key, ReconcileResult(failure=error))
@@ -148,9 +148,9 @@ class Workers(Generic[K]):
         if outcome.failure is None:
             return Result.SUCCESS if due is None else Result.REQUEUE_AFTER
         text = str(outcome.failure) or repr(outcome.failure)
-        self._log.warning("pass failed", key=str(key), error=text, pause_seconds=due)
+        self._log.warning("reconcile failed", key=str(key), error=text, pause_seconds=due)
         if isinstance(outcome.failure, Terminal):
-            self._tell(self._observer.failed_for_good)
+            self._notify(self._observer.failed_for_good)
         return Result.ERROR
 
     def _failed(self, key: K, error: BaseException, *, is_late: bool) -> None:
@@ -158,17 +158,17 @@ class Workers(Generic[K]):
         pause = self._queue.add_failed(key)
         bound = self._log.bind(key=str(key), pause_seconds=pause)
         if is_late:
-            self._tell(self._observer.timed_out)
-            bound.error("pass took too long", longest_seconds=self._longest_seconds)
+            self._notify(self._observer.timed_out)
+            bound.error("reconcile took too long", longest_seconds=self._longest_seconds)
         elif isinstance(error, Conflict):
-            bound.info("pass overtaken, again soon", error=error.message)
+            bound.info("reconcile outdated, requeued", error=error.message)
         elif isinstance(error, ApiError | aiohttp.ClientError | TimeoutError | OSError):
-            bound.warning("pass failed", error=str(error) or repr(error))
+            bound.warning("reconcile failed", error=str(error) or repr(error))
         else:
-            self._tell(self._observer.panicked)
-            bound.error("pass broke", exc_info=error)
+            self._notify(self._observer.panicked)
+            bound.error("reconcile panicked", exc_info=error)
 
-    def _tell(self, what: Callable[[*Ts], None], *args: *Ts) -> None:
+    def _notify(self, what: Callable[[*Ts], None], *args: *Ts) -> None:
         try:
             what(*args)
         except Exception:  # noqa: BLE001 - who only looks on must not stop the work

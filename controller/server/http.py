@@ -101,7 +101,7 @@ def _metrics(registry: CollectorRegistry) -> Callable[[web.Request], Awaitable[w
     return handle
 
 
-class _One(Collector):
+class _SingleFamily(Collector):
     """One family as the encoders take it."""
 
     def __init__(self, family: Metric) -> None:
@@ -116,7 +116,7 @@ async def _exposition(registry: CollectorRegistry, encode: Callable[[Collector],
     """All families, other tasks having their turn after each: with thousands of namespaces it is long work."""
     parts: list[bytes] = []
     for family in registry.collect():
-        parts.append(encode(_One(family)).removesuffix(_END))
+        parts.append(encode(_SingleFamily(family)).removesuffix(_END))
         await asyncio.sleep(0)
     return b"".join(parts) + encode(CollectorRegistry())
 

@@ -17,7 +17,7 @@ from controller.domain import Child, Count, Event, Failure, Key, Plan, Problem, 
 from controller.kind import Options, Replicas
 from controller.kinds.pytorch import PYTORCH
 from controller.policy.replacement import observed
-from controller.reconcile.observe import in_place
+from controller.reconcile.observe import rows_in_slots
 from controller.reconcile.plan import decide
 from controller.reconcile.status import differs
 from rallypoint.local.apiserver.patches.jsonpatch import merge
@@ -99,8 +99,8 @@ class InMemoryCluster:
         key = Key(self.job.metadata.namespace, self.job.metadata.name)
         self._failures = observed(self._failures, self.pods.values(), self.now)
         children = Snapshot(
-            in_place(self.kind, key, self.pods.values()),
-            in_place(self.kind, key, self.services.values()),
+            rows_in_slots(self.kind, key, self.pods.values()),
+            rows_in_slots(self.kind, key, self.services.values()),
             self.group,
             tuple(batch_job_from_json(msgspec.json.encode(job)) for job in self.batch_jobs.values()),
             tuple(self.batch_pods),

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from api.nodes import Place, place_from_json
+from api.nodes import NodeDomain, node_domain_from_json
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ def test_where_a_node_is(labels: dict[str, str] | None, place: str) -> None:
         {"metadata": {"name": "n", "uid": "u", "resourceVersion": "7", "labels": labels}}
     )
 
-    assert place_from_json("rack", raw) == Place("n", "u", 7, place)
+    assert node_domain_from_json("rack", raw) == NodeDomain("n", "u", 7, place)

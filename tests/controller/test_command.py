@@ -423,7 +423,7 @@ async def test_no_secret_gets_into_log_metrics_or_events(tmp_path: Path) -> None
             pod = (await client.get(PODS, "default", "train-master-0")).decode()
 
     assert CANARY in pod
-    assert "pass failed" in log
+    assert "reconcile failed" in log
     assert CANARY not in log + metrics + events
 
 

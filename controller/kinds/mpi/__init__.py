@@ -23,7 +23,7 @@ from api.children import Owned
 from api.meta import CONFIG_MAPS, PODS, SERVICES
 from api.mpijob import RESOURCE, Flavor, MPIJob
 from controller.domain import Event
-from controller.kind import JobKind, KindDefaults, Options, Place
+from controller.kind import JobKind, KindDefaults, Options, PodSlot
 from controller.kinds.mpi.options import MPIOptions
 from controller.kinds.mpi.v1 import V1
 from controller.kinds.mpi.v1alpha2 import V1ALPHA2
@@ -59,7 +59,7 @@ class MPIKind(KindDefaults):
     def node_label(self, options: Options) -> str:
         return options.of(MPIOptions).topology_label
 
-    def place(self, job: str, row: Owned) -> Place | None:
+    def slot(self, job: str, row: Owned) -> PodSlot | None:
         return None
 
     @override

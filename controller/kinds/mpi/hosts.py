@@ -99,13 +99,13 @@ def advertised_workers(
     return [pod for pod in ready if any(_since(pod, now) <= end for end in ends)]
 
 
-def worker_order(pods: Sequence[Pod], desired: int, places: Mapping[str, str]) -> list[int]:
+def worker_order(pods: Sequence[Pod], desired: int, node_domains: Mapping[str, str]) -> list[int]:
     """Return the indices of all workers in the order of the hostfile: grouped by topology domain, the domain of worker 0 first.
 
     The order is by index alone while a worker has no node or a node has no topology label.
     """
-    where = {pod.index: places.get(pod.node, "") for pod in pods if pod.node}
-    if not places or any(index not in where for index in range(desired)):
+    where = {pod.index: node_domains.get(pod.node, "") for pod in pods if pod.node}
+    if not node_domains or any(index not in where for index in range(desired)):
         return list(range(desired))
     first: dict[str, int] = {}
     for index in range(desired):

@@ -16,7 +16,7 @@ from api.children import Owned
 from api.job import ConditionType
 from api.mpijob import MPIJob
 from controller.domain import Child, Plan, Problem, Severity, Snapshot
-from controller.kind import Options, Place
+from controller.kind import Options, PodSlot
 from controller.kinds.mpi.launcher_flavor_spec import LauncherFlavorSpec
 from controller.kinds.mpi.launcher_sync import LauncherSync
 from controller.kinds.mpi.names import WORKER, worker_index
@@ -36,7 +36,7 @@ class LauncherFlavor(LauncherFlavorSpec):
     def while_idle(self, job: MPIJob) -> Iterable[Child]:
         return self.idle_support_objects(job)
 
-    def place(self, job: str, row: Owned) -> Place | None:
+    def slot(self, job: str, row: Owned) -> PodSlot | None:
         index = worker_index(job, row.name)
         return None if index is None else (WORKER.lower(), index)
 

@@ -8,7 +8,7 @@ from api.children import Owned
 from api.meta import CONFIG_MAPS, PODS, Resource
 from api.mpijob import MPIJob
 from controller.domain import Child, Counts, EventMessages, Problem, Role, Snapshot, Verdict
-from controller.kind import KindDefaults, Options, Place, Roles
+from controller.kind import KindDefaults, Options, PodSlot, Roles
 from controller.kind.definition import name_problems, require
 
 
@@ -23,9 +23,9 @@ class LauncherPodFlavor(KindDefaults):
     problems: Callable[[MPIJob, Options], Sequence[Problem]]
     wanted: Callable[[MPIJob, Roles, Options], Iterator[tuple[Role, int, Child]]]
     completion_rule: Callable[[MPIJob, Roles, Mapping[str, Counts]], Verdict]
-    place: Callable[[str, Owned], Place | None]
+    slot: Callable[[str, Owned], PodSlot | None]
     normal: Callable[[MPIJob], MPIJob]  # pyright: ignore[reportIncompatibleMethodOverride] - a function for a method
-    may_make: Callable[[MPIJob, Role, Snapshot, Options], bool]  # pyright: ignore[reportIncompatibleMethodOverride] - a function for a method
+    can_create: Callable[[MPIJob, Role, Snapshot, Options], bool]  # pyright: ignore[reportIncompatibleMethodOverride] - a function for a method
     later: Callable[[MPIJob, Snapshot, Options], Collection[str]]  # pyright: ignore[reportIncompatibleMethodOverride] - a function for a method
     extras: Callable[[MPIJob, Snapshot, datetime, Options], Iterable[Child]]  # pyright: ignore[reportIncompatibleMethodOverride] - a function for a method
     due_in: Callable[[MPIJob, Snapshot, datetime, Options], float | None]  # pyright: ignore[reportIncompatibleMethodOverride] - a function for a method

@@ -29,7 +29,7 @@ from controller.domain import (
     WriteMode,
     name_check,
 )
-from controller.kind import Options, Place, Roles
+from controller.kind import Options, PodSlot, Roles
 from controller.kinds.mpi import hosts, kubexec, rbac, v1spec
 from controller.kinds.mpi.launcher_pod_flavor import LauncherPodFlavor
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, slots, worker_index, worker_name
@@ -56,7 +56,7 @@ def normal(job: MPIJob) -> MPIJob:
     return job.model_copy(update={"spec": spec})
 
 
-def place(job: str, row: Owned) -> Place | None:
+def slot(job: str, row: Owned) -> PodSlot | None:
     """Match by name alone: the index label of a launcher may come from the user."""
     if row.name == f"{job}-launcher":
         return LAUNCHER.lower(), 0
@@ -76,7 +76,7 @@ def wanted(job: MPIJob, roles: Roles, options: Options) -> Iterator[tuple[Role, 
     yield roles[LAUNCHER], 0, Child(PODS, name, partial(launcher_body, job, roles, options))
 
 
-def may_make(job: MPIJob, role: Role, snapshot: Snapshot, options: Options) -> bool:
+def can_create(job: MPIJob, role: Role, snapshot: Snapshot, options: Options) -> bool:
     """Return whether pods of the role can be created. The launcher needs all workers to exist, or to be ready if it waits for them."""
     if role.name == WORKER:
         return True
@@ -98,7 +98,7 @@ def extras(job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> 
     roles = v1spec.roles(job)
     launcher, desired, own = roles[LAUNCHER], v1spec.workers(roles), _workers(job, snapshot)
     yield rbac.account(OWNER, job, launcher)
-    order = tuple(hosts.worker_order(own, desired, snapshot.places))
+    order = tuple(hosts.worker_order(own, desired, snapshot.node_domains))
     advertised = {pod.index for pod in hosts.advertised_workers(own, desired, now, hosts.running_since(job))}
     running = tuple(index for index in order if index in advertised)
     data = partial(v1spec.data, job, launcher, order, running)
@@ -185,14 +185,16 @@ def _workers(job: MPIJob, snapshot: Snapshot) -> list[Pod]:
 V1: Final = LauncherPodFlavor(
     resource=OWNER,
     controller_name=CONTROLLER,
-    event_messages=EventMessages(done=_write_event, taken=_name_conflict, lacks=rbac.missing_rights_event),
+    event_messages=EventMessages(
+        done=_write_event, taken=_name_conflict, missing_rights=rbac.missing_rights_event
+    ),
     roles=v1spec.roles,
     problems=problems,
     wanted=wanted,
     completion_rule=completion_rule,
-    place=place,
+    slot=slot,
     normal=normal,
-    may_make=may_make,
+    can_create=can_create,
     later=later,
     extras=extras,
     due_in=due_in,

@@ -153,7 +153,7 @@ def support_objects(
     workers = sorted((pod for pod in snapshot.pods if pod.index < desired), key=lambda pod: pod.index)
     own = [pod.name for pod in workers]
     yield rbac.own_account(OWNER, job)
-    order = tuple(hosts.worker_order(workers, desired, snapshot.places))
+    order = tuple(hosts.worker_order(workers, desired, snapshot.node_domains))
     version = hash((order, slots(job), distribution(job), job.spec.main_container))
     yield kubexec.config_map(OWNER, job, partial(data, job, order), str(version))
     if job.spec.policy.suspend:
@@ -183,7 +183,9 @@ V1ALPHA2: Final = LauncherFlavor(
     resource=OWNER,
     controller_name=CONTROLLER,
     managed_by=labels.MANAGED_BY_MPI_OPERATOR,
-    event_messages=EventMessages(done=lambda *_: None, taken=_name_conflict, lacks=rbac.missing_rights_event),
+    event_messages=EventMessages(
+        done=lambda *_: None, taken=_name_conflict, missing_rights=rbac.missing_rights_event
+    ),
     roles=roles,
     problems=v1spec.problems,
     support_objects=support_objects,

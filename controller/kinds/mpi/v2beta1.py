@@ -167,7 +167,7 @@ def config(job: MPIJob, roles: Roles, snapshot: Snapshot, now: datetime, options
     advertised = {
         pod.index for pod in hosts.advertised_workers(running, desired, now, hosts.running_since(job))
     }
-    order = hosts.worker_order(running, desired, snapshot.places)
+    order = hosts.worker_order(running, desired, snapshot.node_domains)
     return host_lists(job, options, order, [index for index in order if index in advertised])
 
 

@@ -27,9 +27,9 @@ def env(job: TFJob, roles: Roles, role: Role, index: int, options: Options) -> l
     """``TF_CONFIG``, which a job of a single pod does without."""
     if sum(role.replicas for role in roles.values()) == 1:
         return []
-    told = config.sparse if job.spec.enable_dynamic_worker else config.full
+    render = config.sparse if job.spec.enable_dynamic_worker else config.full
     port = partial(role_port, TENSORFLOW)
-    return [("TF_CONFIG", told(job, roles, role, index, options.cluster_domain, port))]
+    return [("TF_CONFIG", render(job, roles, role, index, options.cluster_domain, port))]
 
 
 def completion_rule(job: TFJob, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:

@@ -15,11 +15,11 @@ CODES = (
     *("500", "502", "503", "504", NO_ANSWER),
 )
 """The answers that series start with; any other code begins its series when it comes."""
-LANES = ("event", "child", "status", "first")
+PRIORITY_LEVELS = ("event", "child", "status", "first")
 FILLS = ("watch", "list")
 ENDINGS = ("done", "lost", "refused", "broken")
 
-PASS_BUCKETS = (
+RECONCILE_BUCKETS = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
     *(1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60),
 )
@@ -80,7 +80,7 @@ RECONCILE_SECONDS = Family(
     "histogram",
     "Duration of a reconcile",
     (_CONTROLLER,),
-    PASS_BUCKETS,
+    RECONCILE_BUCKETS,
 )
 MOST_WORKERS = Family(
     "controller_runtime_max_concurrent_reconciles",
@@ -218,15 +218,17 @@ EVENTS_LIMITED = Family(
     "counter",
     "Events about pods and failed API calls above the limit of their job: 25, and one more every 5 minutes",
 )
-GATE_WIDTH = Family(
-    "rallypoint_gate_width", "gauge", "Maximum number of concurrent requests; reduced after 429 and 503"
+LIMITER_WIDTH = Family(
+    "rallypoint_request_limiter_width",
+    "gauge",
+    "Maximum number of concurrent requests; reduced after 429 and 503",
 )
-GATE_IN_FLIGHT = Family("rallypoint_gate_in_flight", "gauge", "Running requests")
-GATE_WAITING = Family(
-    "rallypoint_gate_waiting",
+LIMITER_IN_FLIGHT = Family("rallypoint_request_limiter_in_flight", "gauge", "Running requests")
+LIMITER_WAITING = Family(
+    "rallypoint_request_limiter_waiting",
     "gauge",
     "Waiting requests, by purpose",
-    (Label("lane", LANES, "later ones have priority"),),
+    (Label("level", PRIORITY_LEVELS, "later ones have priority"),),
 )
 BUILD = Family(
     "rallypoint_build_info",
@@ -329,9 +331,9 @@ GROUPS = (
             CLOCK_OFFSET,
             EVENTS_DROPPED,
             EVENTS_LIMITED,
-            GATE_WIDTH,
-            GATE_IN_FLIGHT,
-            GATE_WAITING,
+            LIMITER_WIDTH,
+            LIMITER_IN_FLIGHT,
+            LIMITER_WAITING,
             BUILD,
         ),
     ),

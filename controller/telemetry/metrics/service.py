@@ -18,8 +18,8 @@ from prometheus_client import (
 from controller.telemetry.lag import Lag
 from controller.telemetry.metrics import families
 from controller.telemetry.metrics.mpi import OPERATOR, Launchers, MpiOperator
-from controller.telemetry.metrics.passes import Passes, PassFamilies
 from controller.telemetry.metrics.readings import Readings
+from controller.telemetry.metrics.reconciles import Passes, ReconcileFamilies
 from controller.telemetry.metrics.requests import RequestFamilies, Requests
 
 _without_created_series: Callable[[], None] = disable_created_metrics
@@ -31,7 +31,7 @@ _READ = (
     *(families.WATCH_SILENCE, families.WATCH_FILLS, families.WATCH_ENDINGS),
     *(families.WATCH_REPAIRS, families.SERVED),
     families.CLOCK_OFFSET,
-    *(families.GATE_WIDTH, families.GATE_IN_FLIGHT, families.GATE_WAITING),
+    *(families.LIMITER_WIDTH, families.LIMITER_IN_FLIGHT, families.LIMITER_WAITING),
 )
 
 
@@ -104,7 +104,7 @@ class Metrics:
             "failed": families.JOBS_FAILED.counter(registry),
             "restarted": families.JOBS_RESTARTED.counter(registry),
         }
-        self._passes = PassFamilies(registry)
+        self._passes = ReconcileFamilies(registry)
         self._requests = RequestFamilies(registry)
         self._mpi_operator = MpiOperator(registry)
         self._election = Election(registry, self._mpi_operator)
@@ -159,10 +159,10 @@ class Metrics:
 
     def limiter(self, limiter: ConcurrencyLimiter) -> None:
         read = self._readings.add
-        read(families.GATE_WIDTH, (), lambda: limiter.width)
-        read(families.GATE_IN_FLIGHT, (), lambda: limiter.in_flight)
-        for level in families.LANES:
-            read(families.GATE_WAITING, (level,), partial(_waiting, limiter, level))
+        read(families.LIMITER_WIDTH, (), lambda: limiter.width)
+        read(families.LIMITER_IN_FLIGHT, (), lambda: limiter.in_flight)
+        for level in families.PRIORITY_LEVELS:
+            read(families.LIMITER_WAITING, (level,), partial(_waiting, limiter, level))
 
     def requests(self, host: str) -> Requests:
         """An observer of the clients of one API server."""

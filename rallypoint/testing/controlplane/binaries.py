@@ -49,8 +49,8 @@ def cache_directory(environ: Mapping[str, str] = os.environ, version: str = KUBE
 def find(name: str, environ: Mapping[str, str] = os.environ) -> Path | None:
     """Return the path of the program if it exists."""
     assets = environ.get("KUBEBUILDER_ASSETS")
-    places = [Path(assets)] if assets else []
-    for place in [*places, cache_directory(environ)]:
+    node_domains = [Path(assets)] if assets else []
+    for place in [*node_domains, cache_directory(environ)]:
         if _is_program(place / name):
             return (place / name).resolve()
     return None

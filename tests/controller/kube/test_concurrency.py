@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.kube import errors
-from controller.kube.concurrency import PATIENCE_SECONDS, ConcurrencyLimiter, PriorityLevel
+from controller.kube.concurrency import EVENT_PROMOTION_SECONDS, ConcurrencyLimiter, PriorityLevel
 from controller.kube.token_bucket import TokenBucket
 
 TOO_MANY = errors.from_status(429, "TooManyRequests", "later")
@@ -37,7 +37,7 @@ class Calls:
         error: Exception | None = None,
     ) -> None:
         with contextlib.suppress(*[type(error)] if error else []):
-            async with self.limiter.pass_(level, group):
+            async with self.limiter.turn(level, group):
                 self.passed.append(name)
                 self.most = max(self.most, self.limiter.in_flight)
                 await asyncio.sleep(1)
@@ -89,7 +89,7 @@ async def test_an_event_waits_like_a_child_in_the_end() -> None:
     await asyncio.gather(*coming)
 
     at = calls.passed.index("event")
-    assert calls.passed[at - 1] == f"child {PATIENCE_SECONDS - 1:.0f}"
+    assert calls.passed[at - 1] == f"child {EVENT_PROMOTION_SECONDS - 1:.0f}"
 
 
 async def test_waiting_calls_are_counted_by_priority_level() -> None:
@@ -165,7 +165,7 @@ async def test_no_call_starts_while_the_width_is_exceeded() -> None:
     calls, started = Calls(limiter := ConcurrencyLimiter(4)), now()
 
     async def long() -> None:
-        async with limiter.pass_(PriorityLevel.CHILD, "ns"):
+        async with limiter.turn(PriorityLevel.CHILD, "ns"):
             await asyncio.sleep(10)
 
     await asyncio.gather(long(), long(), calls(error=TOO_MANY), calls(), calls("last"))
@@ -179,7 +179,7 @@ async def test_the_rate_limiter_serves_the_highest_priority_level_first() -> Non
     passed: list[tuple[str, float]] = []
 
     async def call(name: str, level: PriorityLevel) -> None:
-        async with limiter.pass_(level, "ns"):
+        async with limiter.turn(level, "ns"):
             passed.append((name, now() - started))
 
     await asyncio.gather(
@@ -213,10 +213,10 @@ async def test_a_wait_may_be_canceled_at_the_moment_of_its_turn(before: bool) ->
     order: list[str] = []
 
     async def call(name: str) -> None:
-        async with limiter.pass_(PriorityLevel.CHILD, "ns"):
+        async with limiter.turn(PriorityLevel.CHILD, "ns"):
             order.append(name)
 
-    async with limiter.pass_(PriorityLevel.CHILD, "ns"):
+    async with limiter.turn(PriorityLevel.CHILD, "ns"):
         second, third = (asyncio.create_task(call(name)) for name in ("second", "third"))
         await asyncio.sleep(0)
         if before:

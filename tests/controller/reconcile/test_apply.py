@@ -18,7 +18,7 @@ from controller.domain import Child, Deletion, WriteMode
 from controller.kube import errors
 from controller.kube.client import Client
 from controller.reconcile.apply import (
-    MOST_PER_PASS,
+    MOST_PER_RECONCILE,
     TIME_BUDGET_SECONDS,
     Applier,
     Cache,
@@ -162,11 +162,11 @@ async def test_creates_are_sent_in_order_and_in_parallel_up_to_the_width() -> No
 
 async def test_a_large_job_takes_several_reconciles() -> None:
     async with applying() as it:
-        children = [it.service(f"service-{number}") for number in range(MOST_PER_PASS + 2)]
+        children = [it.service(f"service-{number}") for number in range(MOST_PER_RECONCILE + 2)]
 
         assert await it.create(*children) == 0
-        assert len(await it.on.names(SERVICES)) == MOST_PER_PASS
-        assert await it.create(*children[MOST_PER_PASS:]) is None
+        assert len(await it.on.names(SERVICES)) == MOST_PER_RECONCILE
+        assert await it.create(*children[MOST_PER_RECONCILE:]) is None
 
 
 async def test_a_slow_server_ends_a_reconcile_before_its_last_create() -> None:

@@ -17,7 +17,7 @@ async def test_log_lines_of_a_reconcile_name_the_job() -> None:
             await on.settle(10)
             uid = (await on.job("broken"))["metadata"]["uid"]
 
-    failed = [line for line in logs if line["event"] == "pass failed"]
+    failed = [line for line in logs if line["event"] == "reconcile failed"]
     assert failed
     for line in failed:
         wanted = {
@@ -28,6 +28,6 @@ async def test_log_lines_of_a_reconcile_name_the_job() -> None:
             "uid": uid,
         }
         assert {field: line[field] for field in wanted} == wanted
-    others = [line for line in logs if line["event"] != "pass failed" and "controller" not in line]
+    others = [line for line in logs if line["event"] != "reconcile failed" and "controller" not in line]
     assert others
     assert not [line for line in others if "uid" in line], "lines outside of a reconcile name no job"

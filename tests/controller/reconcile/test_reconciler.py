@@ -394,7 +394,7 @@ async def test_a_job_whose_children_are_rejected_fails_names_the_field_and_leave
             assert "Pod train-worker-0: spec.schedulerName: too long" in failed["message"]
             assert await on.names(PODS) == ["other-master-0", "other-worker-0"]
             assert await on.events("PyTorchJobFailedValidation") == [failed["message"]]
-    assert [line["error"] for line in logs if line["event"] == "pass failed"] == [
+    assert [line["error"] for line in logs if line["event"] == "reconcile failed"] == [
         "Pod train-worker-0: spec.schedulerName: too long"
     ]
 
@@ -739,7 +739,7 @@ async def test_a_job_whose_annotations_cannot_be_written_is_left_alone(
             await on.settle(600)
 
     assert forbidden.met == 1
-    assert [line["error"] for line in lines if line["event"] == "pass failed"] == [
+    assert [line["error"] for line in lines if line["event"] == "reconcile failed"] == [
         "annotations cannot be written: may not"
     ]
 
@@ -988,7 +988,7 @@ async def test_an_unreadable_job_names_the_field_and_is_left_alone_until_it_chan
                 await on.change(RESOURCE, "train", {"status": {"startTime": None}}, "status")
                 await train(on)
                 assert await on.conditions() == SUCCEEDED
-    assert "pass broke" not in [line["event"] for line in logs]
+    assert "reconcile panicked" not in [line["event"] for line in logs]
 
 
 @pytest.mark.parametrize("holding", ["Running", "Suspended", "Restarting", "Succeeded"])
@@ -1067,4 +1067,4 @@ async def test_a_job_with_a_start_time_that_python_cannot_parse_continues(start:
                 await on.change(RESOURCE, "train", {"status": {"startTime": start}}, "status")
                 await train(on)
                 assert await on.conditions() == SUCCEEDED
-    assert "pass broke" not in [line["event"] for line in logs]
+    assert "reconcile panicked" not in [line["event"] for line in logs]

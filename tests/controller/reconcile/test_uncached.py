@@ -50,7 +50,7 @@ class ChildFixture:
         }
         return Child(CONFIG_MAPS, "lists", lambda: body, **{"write_mode": WriteMode.APPLY, **fields})
 
-    async def keep(
+    async def ensure(
         self,
         child: Child,
         generation: int = 1,
@@ -63,7 +63,7 @@ class ChildFixture:
         parent = self.parent(generation, event_messages=event_messages)
         self.memory.is_new = self.memory.is_new or is_new
         try:
-            await self.uncached.keep(parent, child)
+            await self.uncached.ensure(parent, child)
         finally:
             verbs = [call.verb for call in self.on.calls]
         return verbs
@@ -84,48 +84,48 @@ async def child_fixture(*rules: Rule) -> AsyncIterator[ChildFixture]:
 
 async def test_the_first_reconcile_creates_it_without_a_read() -> None:
     async with child_fixture() as it:
-        assert await it.keep(it.lists(), is_new=True) == ["create"]
-        assert await it.keep(it.lists()) == []
+        assert await it.ensure(it.lists(), is_new=True) == ["create"]
+        assert await it.ensure(it.lists()) == []
         assert await it.text() == "a"
 
 
 async def test_after_a_restart_it_is_read_first() -> None:
     async with child_fixture() as it:
-        assert await it.keep(it.lists()) == ["get", "create"]
+        assert await it.ensure(it.lists()) == ["get", "create"]
         it.restart()
-        assert await it.keep(it.lists()) == ["get"]
+        assert await it.ensure(it.lists()) == ["get"]
 
 
 async def test_another_version_is_written_without_a_read() -> None:
     async with child_fixture() as it:
-        await it.keep(it.lists("a", version="1"), is_new=True)
-        assert await it.keep(it.lists("b", version="2"), generation=2) == ["patch"]
-        assert await it.keep(it.lists("b", version="2"), generation=3) == []
+        await it.ensure(it.lists("a", version="1"), is_new=True)
+        assert await it.ensure(it.lists("b", version="2"), generation=2) == ["patch"]
+        assert await it.ensure(it.lists("b", version="2"), generation=3) == []
         assert await it.text() == "b"
 
 
 async def test_without_a_version_it_is_read_in_each_generation() -> None:
     async with child_fixture() as it:
-        await it.keep(it.lists("a"), is_new=True)
-        assert await it.keep(it.lists("a"), generation=2) == ["get"]
-        assert await it.keep(it.lists("b"), generation=3) == ["get", "patch"]
+        await it.ensure(it.lists("a"), is_new=True)
+        assert await it.ensure(it.lists("a"), generation=2) == ["get"]
+        assert await it.ensure(it.lists("b"), generation=3) == ["get", "patch"]
         assert await it.text() == "b"
 
 
 async def test_a_child_that_was_deleted_meanwhile_is_created_again() -> None:
     async with child_fixture() as it:
-        await it.keep(it.lists(version="1"), is_new=True)
+        await it.ensure(it.lists(version="1"), is_new=True)
         await it.on.delete(CONFIG_MAPS, "lists")
-        assert await it.keep(it.lists("b", version="2")) == ["patch", "get", "create"]
+        assert await it.ensure(it.lists("b", version="2")) == ["patch", "get", "create"]
 
 
 async def test_a_child_that_has_another_owner_meanwhile_is_left_alone() -> None:
     async with child_fixture() as it:
-        await it.keep(it.lists(version="1"), is_new=True)
+        await it.ensure(it.lists(version="1"), is_new=True)
         await it.on.delete(CONFIG_MAPS, "lists")
         await it.create_foreign()
         with pytest.raises(Occupied):
-            await it.keep(it.lists("b", version="2"))
+            await it.ensure(it.lists("b", version="2"))
         assert await it.text() == "theirs"
 
 
@@ -134,7 +134,7 @@ async def test_a_name_conflict_is_an_error(is_new: bool) -> None:
     async with child_fixture() as it:
         await it.create_foreign()
         with pytest.raises(Occupied) as caught:
-            await it.keep(it.lists(), is_new=is_new)
+            await it.ensure(it.lists(), is_new=is_new)
 
         assert not isinstance(caught.value, Remains)
         assert caught.value.is_foreign
@@ -147,7 +147,7 @@ async def test_a_kind_without_a_message_for_it_records_a_failure() -> None:
     async with child_fixture() as it:
         await it.create_foreign()
         with pytest.raises(Occupied):
-            await it.keep(it.lists(), event_messages=EventMessages())
+            await it.ensure(it.lists(), event_messages=EventMessages())
         await it.recorder.flushed()
 
         assert [event["reason"] for event in await it.on.items(EVENTS)] == ["FailedCreateConfigMap"]
@@ -157,7 +157,7 @@ async def test_remains_of_an_earlier_job_are_waited_for() -> None:
     async with child_fixture() as it:
         await it.create_foreign(OLD, finalizers=["example.com/slow"])
         with pytest.raises(Remains):
-            await it.keep(it.lists())
+            await it.ensure(it.lists())
 
 
 async def test_create_if_absent_accepts_a_child_of_any_owner() -> None:
@@ -165,8 +165,8 @@ async def test_create_if_absent_accepts_a_child_of_any_owner() -> None:
         await it.create_foreign()
         child = it.lists(write_mode=WriteMode.CREATE_IF_ABSENT)
 
-        assert await it.keep(child) == ["create"]
-        assert await it.keep(child) == []
+        assert await it.ensure(child) == ["create"]
+        assert await it.ensure(child) == []
         assert await it.text() == "theirs"
 
 
@@ -177,30 +177,30 @@ async def test_create_if_absent_accepts_a_child_of_any_owner() -> None:
 async def test_update_if_present_updates_only_an_existing_child_of_the_job(owned: bool, text: str) -> None:
     async with child_fixture() as it:
         child = it.lists(write_mode=WriteMode.UPDATE_IF_PRESENT)
-        assert await it.keep(child, is_new=True) == []
-        assert await it.keep(child) == []
+        assert await it.ensure(child, is_new=True) == []
+        assert await it.ensure(child) == []
         it.restart()
-        assert await it.keep(child) == ["get"]
+        assert await it.ensure(child) == ["get"]
         assert await it.on.names(CONFIG_MAPS) == []
 
         it.restart()
         await it.create_foreign([{**OURS, "uid": it.uid}] if owned else None)
-        assert await it.keep(child) == (["get", "patch"] if owned else ["get"])
+        assert await it.ensure(child) == (["get", "patch"] if owned else ["get"])
         assert await it.text() == text
 
 
 async def test_a_flawed_child_is_reported_and_left_alone() -> None:
     async with child_fixture() as it:
-        await it.keep(it.lists("bad"))
+        await it.ensure(it.lists("bad"))
         child = it.lists("good", flaw=lambda there: "mend it" if there["data"]["hosts"] == "bad" else "")
         with pytest.raises(Occupied) as caught:
-            await it.keep(child, generation=2)
+            await it.ensure(child, generation=2)
         assert (caught.value.message, caught.value.is_foreign) == ("mend it", False)
         assert await it.text() == "bad"
 
         await it.on.delete(CONFIG_MAPS, "lists")
-        assert await it.keep(child, generation=2) == ["get", "create"]
-        assert await it.keep(child, generation=3) == ["get"], "a child without a flaw is left as it is"
+        assert await it.ensure(child, generation=2) == ["get", "create"]
+        assert await it.ensure(child, generation=3) == ["get"], "a child without a flaw is left as it is"
 
 
 @pytest.mark.parametrize("owned", [True, False])
@@ -217,9 +217,9 @@ async def test_deleting_by_name_deletes_only_children_of_the_job(owned: bool) ->
 
 async def test_a_deleted_child_can_be_created_again() -> None:
     async with child_fixture() as it:
-        await it.keep(it.lists(version="1"), is_new=True)
+        await it.ensure(it.lists(version="1"), is_new=True)
         await it.uncached.delete(it.parent(2), DELETION)
-        assert await it.keep(it.lists(version="1"), generation=3) == ["get", "create"]
+        assert await it.ensure(it.lists(version="1"), generation=3) == ["get", "create"]
         assert await it.on.names(CONFIG_MAPS) == ["lists"]
 
 
@@ -228,5 +228,5 @@ async def test_a_child_that_cannot_be_read_was_not_created() -> None:
     async with child_fixture(Rule(Refuse(403, "Forbidden", "no"), verb="get", plural="configmaps")) as it:
         child = it.lists(write_mode=WriteMode.UPDATE_IF_PRESENT)
 
-        assert await it.keep(child) == ["get"]
-        assert await it.keep(child) == []
+        assert await it.ensure(child) == ["get"]
+        assert await it.ensure(child) == []

@@ -16,7 +16,7 @@ from api.labels import JOB_NAME
 from api.meta import PODS
 from controller.kube.client import METADATA_ONLY_LIST, Client
 from controller.runtime.informer import Informer
-from controller.runtime.relist import LOOK_SECONDS, MOST_READS, PERIOD_SECONDS, Relist
+from controller.runtime.relist import CHECK_SECONDS, MOST_READS, PERIOD_SECONDS, Relist
 from rallypoint.testing.faults import Delay, Drop, Refuse, Rule, Say
 from rallypoint.testing.harness import NAMESPACE, Harness, start_harness
 from rallypoint.testing.scripted import ReceivedRequest, ScriptedServer, answer_json, answer_lines
@@ -173,13 +173,13 @@ async def test_a_pod_without_its_label_is_read_by_name() -> None:
         assert to.names == set()
         to.informer.store.put_unselected(pod_from_json(await to.client.get(PODS, NAMESPACE, "a")))
         await to.on.set_phase("Succeeded", "a", code=0)
-        await asyncio.sleep(LOOK_SECONDS[1] + 1)
+        await asyncio.sleep(CHECK_SECONDS[1] + 1)
         assert to.changes[-1] == ("Pending", "Succeeded")
 
         await asyncio.sleep(LONGEST_SECONDS)
         assert to.names == {"a"}, "no relist takes it away"
         await to.on.delete(PODS, "a", grace_period_seconds=0)
-        await asyncio.sleep(LOOK_SECONDS[1] + 1)
+        await asyncio.sleep(CHECK_SECONDS[1] + 1)
         assert to.names == set()
 
 

@@ -216,7 +216,7 @@ async def test_a_failing_observer_stops_nothing() -> None:
     assert [result for result, _ in observer.ended_with] == ["error", "success"]
     events = [line["event"] for line in logs]
     assert events.count("observer broke") == 5
-    assert events.count("pass broke") == 1
+    assert events.count("reconcile panicked") == 1
 
 
 async def test_context_variables_of_a_reconcile_do_not_leak_into_the_next() -> None:

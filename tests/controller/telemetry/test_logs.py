@@ -39,12 +39,14 @@ def only(stream: io.StringIO) -> dict[str, Any]:
 
 def test_a_line_is_one_json_object() -> None:
     stream = configured()
-    structlog.get_logger().bind(controller="c").warning("pass failed", key="a/b", error="no\n\x1b[31mred")
+    structlog.get_logger().bind(controller="c").warning(
+        "reconcile failed", key="a/b", error="no\n\x1b[31mred"
+    )
 
     fields = only(stream)
     assert fields.pop("ts").endswith("Z")
     assert fields == {
-        "msg": "pass failed",
+        "msg": "reconcile failed",
         "level": "warning",
         "controller": "c",
         "key": "a/b",
@@ -119,7 +121,7 @@ def test_an_exception_is_logged_with_its_traceback_in_one_field() -> None:
     try:
         raise KeyError("defect")
     except KeyError:
-        structlog.get_logger().exception("pass broke")
+        structlog.get_logger().exception("reconcile panicked")
 
     text = only(stream)["exception"]
     assert "test_an_exception_is_logged_with_its_traceback" in text
@@ -131,7 +133,7 @@ def test_the_end_of_a_long_traceback_is_kept() -> None:
     try:
         raise KeyError("x" * 20_000 + "the end")
     except KeyError:
-        structlog.get_logger().exception("pass broke")
+        structlog.get_logger().exception("reconcile panicked")
 
     text = only(stream)["exception"]
     assert text.startswith("…")
@@ -193,18 +195,21 @@ SECRETS = ("opensesame", "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrIn0.c2ln", "b3BlbjpzZ
 @pytest.mark.parametrize("log_format", ["json", "console"])
 def test_no_credential_is_logged(log_format: str, text: str) -> None:
     stream = configured(log_format)
-    structlog.get_logger().warning("pass failed", error=text)
+    structlog.get_logger().warning("reconcile failed", error=text)
     try:
         raise OSError(text)
     except OSError:
-        structlog.get_logger().exception("pass broke", nested={"headers": [text]})
+        structlog.get_logger().exception("reconcile panicked", nested={"headers": [text]})
 
     written = stream.getvalue()
     assert not [secret for secret in SECRETS if secret in written]
     assert ("kept" in text) == ("kept" in written)
     assert ("token" in text) == ("token" in written)
     if log_format == "json":
-        assert [json.loads(line)["msg"] for line in written.splitlines()] == ["pass failed", "pass broke"]
+        assert [json.loads(line)["msg"] for line in written.splitlines()] == [
+            "reconcile failed",
+            "reconcile panicked",
+        ]
 
 
 def test_the_headers_of_an_aiohttp_error_are_not_logged() -> None:
@@ -232,7 +237,7 @@ def test_a_log_that_cannot_be_written_stops_nothing(stream: io.StringIO) -> None
         stream.close()
     configured(stream=stream)
 
-    structlog.get_logger().warning("pass failed")
+    structlog.get_logger().warning("reconcile failed")
     logging.getLogger("some.library").warning("something")
 
     assert logging.root.handlers, "what libraries say went the same way"
@@ -244,7 +249,7 @@ def test_lines_for_people() -> None:
     try:
         raise KeyError("defect")
     except KeyError:
-        structlog.get_logger().exception("pass broke")
+        structlog.get_logger().exception("reconcile panicked")
 
     text = stream.getvalue()
     assert "caches filled" in text

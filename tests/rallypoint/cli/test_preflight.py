@@ -23,7 +23,7 @@ def job(flavor: str, manager: str | None) -> dict[str, Any]:
     return {"kind": "MPIJob", "metadata": metadata, "spec": {"flavor": flavor, "runPolicy": policy}}
 
 
-TWICE, NOBODY = "second launcher", "would have no operator"
+TWICE, NO_LEADER = "second launcher", "would have no operator"
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ TWICE, NOBODY = "second launcher", "would have no operator"
     [
         pytest.param(TRAINING, "v1", US, "", id="its own job"),
         pytest.param(TRAINING, "v1", None, "", id="its own job without a word"),
-        pytest.param(TRAINING, "v1", MPI_OPERATOR, NOBODY, id="its own job that names mpi-operator"),
+        pytest.param(TRAINING, "v1", MPI_OPERATOR, NO_LEADER, id="its own job that names mpi-operator"),
         pytest.param(TRAINING, "v2beta1", MPI_OPERATOR, "", id="one of mpi-operator"),
         pytest.param(TRAINING, "v2beta1", US, TWICE, id="a wrong manager"),
         pytest.param(TRAINING, "v2beta1", None, TWICE, id="no manager"),
@@ -40,7 +40,9 @@ TWICE, NOBODY = "second launcher", "would have no operator"
         pytest.param(TRAINING, "v1alpha2", None, TWICE, id="no manager in v1alpha2"),
         pytest.param(MPI, "v2beta1", MPI_OPERATOR, "", id="mpi-operator and its own"),
         pytest.param(MPI, "v2beta1", None, "", id="mpi-operator and its own without a word"),
-        pytest.param(MPI, "v2beta1", US, NOBODY, id="mpi-operator and its own that names training-operator"),
+        pytest.param(
+            MPI, "v2beta1", US, NO_LEADER, id="mpi-operator and its own that names training-operator"
+        ),
         pytest.param(MPI, "v1", US, "", id="mpi-operator and one of training-operator"),
         pytest.param(MPI, "v1", MULTIKUEUE, "", id="mpi-operator and one of MultiKueue"),
         pytest.param(MPI, "v1", MPI_OPERATOR, TWICE, id="mpi-operator and a wrong manager"),

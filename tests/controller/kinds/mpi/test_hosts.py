@@ -86,9 +86,9 @@ def test_a_slow_start_removes_no_advertised_worker() -> None:
 def test_neighbors(nodes: str, order: list[int]) -> None:
     """``-`` is a worker without a node, ``.`` a node without the label."""
     pods = [pod(index=index, node="" if name == "-" else f"node-{index}") for index, name in enumerate(nodes)]
-    places = {f"node-{index}": name for index, name in enumerate(nodes) if name not in "-."}
+    node_domains = {f"node-{index}": name for index, name in enumerate(nodes) if name not in "-."}
 
-    assert worker_order(pods, 4, places) == order
+    assert worker_order(pods, 4, node_domains) == order
 
 
 def test_without_topology_labels_hosts_are_ordered_by_index() -> None:

@@ -363,5 +363,5 @@ def test_a_scheduling_policy_is_read_from_the_spec_too() -> None:
 def test_names_give_the_slot_of_a_pod(name: str, slot: tuple[str, int] | None) -> None:
     row = Pod("hpc", name, "uid", 1, role="launcher", index=7)
 
-    assert V2BETA1.place("pi", row) == slot
+    assert V2BETA1.slot("pi", row) == slot
     assert BATCH_JOBS in V2BETA1.children

@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from controller.runtime.informer import Ending, Fill
 from controller.runtime.queue import Queue
 from controller.telemetry.metrics import Metrics
-from controller.telemetry.metrics.families import GROUPS, LANES
+from controller.telemetry.metrics.families import GROUPS, PRIORITY_LEVELS
 
 NAME = "pytorchjob-controller"
 LEASE = "1ca428e5.training-operator.kubeflow.org"
@@ -200,9 +200,12 @@ def test_dropped_and_limited_events_are_counted(
 def test_the_concurrency_limiter_has_its_gauges(metrics: Metrics, registry: CollectorRegistry) -> None:
     metrics.limiter(NarrowedLimiter())
 
-    assert registry.get_sample_value("rallypoint_gate_width") == 16
-    assert registry.get_sample_value("rallypoint_gate_in_flight") == 16
-    waiting = [registry.get_sample_value("rallypoint_gate_waiting", {"lane": lane}) for lane in LANES]
+    assert registry.get_sample_value("rallypoint_request_limiter_width") == 16
+    assert registry.get_sample_value("rallypoint_request_limiter_in_flight") == 16
+    waiting = [
+        registry.get_sample_value("rallypoint_request_limiter_waiting", {"level": level})
+        for level in PRIORITY_LEVELS
+    ]
     assert waiting == [40, 3, 0, 0]
 
 

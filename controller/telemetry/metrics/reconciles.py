@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry
 from controller.telemetry.metrics import families
 
 
-class PassFamilies:
+class ReconcileFamilies:
     """The families of all controllers together."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -24,7 +24,7 @@ class PassFamilies:
 class Passes:
     """The series of one controller: an observer of its workers. Times are in seconds."""
 
-    def __init__(self, all_: PassFamilies, controller: str, workers: int) -> None:
+    def __init__(self, all_: ReconcileFamilies, controller: str, workers: int) -> None:
         self._results = {result: all_.results.labels(controller, result) for result in families.RESULTS}
         self._errors = all_.errors.labels(controller)
         self._terminal = all_.terminal.labels(controller)
