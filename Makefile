@@ -50,8 +50,12 @@ LINT = "lint: $(BIN)/ruff check" \
 
 .PHONY: test coverage test-python test-oldest demo examples lint fmt crds deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover
 
+# The whole system under faults runs by itself: beside other tests it does other things in each run, because its requests take real time.
+WHOLE_SYSTEM = tests/controller/test_whole_system.py
+
 test:
-	$(STEPS) "make test" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) $(LINT) "tests: $(PYTEST)"
+	$(STEPS) "make test" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) $(LINT) \
+		"tests: $(PYTEST) --ignore=$(WHOLE_SYSTEM)" "whole system: $(BIN)/pytest $(WHOLE_SYSTEM)"
 
 coverage:
 	$(STEPS) "make coverage" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) "tests: $(PYTEST) --cov"

@@ -197,7 +197,8 @@ class World(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.loop = looptime.new_event_loop(start=0, noop_cycles=8)
+        # So many idle turns of the loop before its time jumps: a request over a real socket may need some under load.
+        self.loop = looptime.new_event_loop(start=0, noop_cycles=32)
         self.closing = contextlib.AsyncExitStack()
         self.changes = Timed()
         self.logs: list[Any] = []

@@ -65,7 +65,17 @@ def test_a_target_makes_its_environment_first(target: str) -> None:
 def test_the_tests_come_last_and_run_whatever_the_checks_say() -> None:
     checks = [step.name for step in steps("test") if not step.needed]
 
-    assert checks == ["mpi", "browser", "lint", "format", "types", "layers", "types, second opinion", "tests"]
+    assert checks == [
+        "mpi",
+        "browser",
+        "lint",
+        "format",
+        "types",
+        "layers",
+        "types, second opinion",
+        "tests",
+        "whole system",
+    ]
 
 
 @pytest.mark.parametrize("target", ["test", "test-python"])

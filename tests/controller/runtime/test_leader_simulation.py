@@ -58,7 +58,11 @@ class Process:
         self.election = Election(
             self.clients[0].as_client(), [("kubeflow", "lock")], name, time=self.loop.time
         )
-        self._tasks = [self.loop.create_task(self._stands()), self.loop.create_task(self._writes(name))]
+        self._stopping = asyncio.Event()
+        self._tasks = [
+            self.loop.create_task(self._stands(self._stopping)),
+            self.loop.create_task(self._writes(name, self._stopping)),
+        ]
 
     def kill(self) -> None:
         for task in self._tasks:
@@ -66,28 +70,40 @@ class Process:
         self._tasks = []
 
     def stop(self) -> None:
-        tasks, election = self._tasks, self.election
-        self.kill()
+        """Finish the write in progress while the election goes on, then leave it and release the Lease, as the controller does."""
+        (standing, writing), election = self._tasks, self.election
+        self._tasks = []
+        self._stopping.set()
 
         async def ends() -> None:
-            await asyncio.wait(tasks)
+            await asyncio.wait([writing])
+            standing.cancel()
+            await asyncio.wait([standing])
             await election.release()
 
         self._last = self.loop.create_task(ends())
 
-    async def _stands(self) -> None:
+    async def _stands(self, stopping: asyncio.Event) -> None:
         with contextlib.suppress(BaseExceptionGroup):
             await self.election.run()
-        self.kill()
-        self.loop.call_later(AGAIN_SECONDS, self.start)
+        if not stopping.is_set():
+            self.kill()
+            self.loop.call_later(AGAIN_SECONDS, self.start)
 
-    async def _writes(self, name: str) -> None:
-        await self.election.won.wait()
-        while (seconds := self.election.permit()) > 0:
+    async def _writes(self, name: str, stopping: asyncio.Event) -> None:
+        events = [asyncio.ensure_future(event.wait()) for event in (self.election.won, stopping)]
+        try:
+            await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for event in events:
+                event.cancel()
+        while not stopping.is_set() and (seconds := self.election.permit()) > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self.clients[1].call(lambda: self._write(name))
-            await asyncio.sleep(0.3)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    await stopping.wait()
 
     def _write(self, name: str) -> bytes:
         """At the server, when it arrives there."""

@@ -295,7 +295,7 @@ async def test_why_of_all_that_are_not_finished(here: LocalCluster, run: Run) ->
     [
         pytest.param(
             ["pod/p"],
-            "error: Pod is not a kind of job; the kinds are PyTorchJob, TFJob, XGBoostJob, PaddleJob, JAXJob, MPIJob",
+            "error: Pod is not a kind of job; the kinds are PyTorchJob, TFJob, XGBoostJob, PaddleJob, JAXJob, MPIJob, MXJob",
             id="no job",
         ),
         pytest.param(
