@@ -37,8 +37,8 @@ class PerKey(Generic[K]):
         self._longest_seconds = longest_seconds
         self._failures: dict[K, int] = {}
 
-    def failed(self, key: K) -> float:
-        """Note one more failure; the seconds to wait for it."""
+    def record_failure(self, key: K) -> float:
+        """Record one more failure and return the seconds to wait after it."""
         count = self._failures.get(key, 0)
         self._failures[key] = count + 1
         return exponential_seconds(count, self._first_seconds, self._longest_seconds)
@@ -68,8 +68,8 @@ class Reconnect:
         """Whether the last failure is long past, or there was none."""
         return self._time() - self._last > self.CALM_SECONDS
 
-    def pause_seconds(self) -> float:
-        """The next pause; asking counts as a failure."""
+    def record_failure(self) -> float:
+        """Record one more failure and return the seconds to wait after it."""
         if self.is_calm:
             self._next_seconds = self.FIRST_SECONDS
         pause = self._next_seconds

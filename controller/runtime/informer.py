@@ -220,7 +220,7 @@ class Informer(Generic[R]):
                 self._set_unserved()
             # A place that is lost now and then is no failure, but a server that forgets each time is not asked each time.
             at_once = ending is Ending.LOST and reconnect.is_calm
-            pause = max(reconnect.pause_seconds(), shortest_pause)
+            pause = max(reconnect.record_failure(), shortest_pause)
             await asyncio.sleep(0 if at_once else pause)
 
     async def _fill(self) -> None:

@@ -168,7 +168,7 @@ class ControllerProcess:
                 listed.issuperset(controller.informers) for controller in self._controllers
             ):
                 return
-            await asyncio.sleep(reconnect.pause_seconds())
+            await asyncio.sleep(reconnect.record_failure())
 
     async def _nothing_to_do(self) -> None:
         """Return when there has been nothing to work on for ``UNSERVED_SECONDS``."""

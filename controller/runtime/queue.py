@@ -125,7 +125,7 @@ class Queue(Generic[K]):
 
         What was asked for while the key was worked on has to wait as well, unless it was urgent.
         """
-        seconds = self._backoff.failed(key)
+        seconds = self._backoff.record_failure(key)
         self.retries += 1
         if self._closed or key in self._urgent:
             return seconds

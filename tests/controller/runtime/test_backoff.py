@@ -8,7 +8,7 @@ from controller.runtime.backoff import PerKey, Reconnect
 def test_pauses_of_a_key_double_up_to_the_longest() -> None:
     backoff = PerKey[str]()
 
-    pauses = [backoff.failed("a") for _ in range(20)]
+    pauses = [backoff.record_failure("a") for _ in range(20)]
 
     assert pauses[:4] == [0.005, 0.01, 0.02, 0.04]
     assert pauses[14:] == [81.92, 120, 120, 120, 120, 120]
@@ -16,26 +16,26 @@ def test_pauses_of_a_key_double_up_to_the_longest() -> None:
 
 def test_failures_are_counted_per_key() -> None:
     backoff = PerKey[str]()
-    backoff.failed("a")
-    backoff.failed("a")
+    backoff.record_failure("a")
+    backoff.record_failure("a")
 
-    assert backoff.failed("b") == 0.005
+    assert backoff.record_failure("b") == 0.005
     assert (backoff.failures("a"), backoff.failures("b")) == (2, 1)
 
 
 def test_a_success_ends_the_series() -> None:
     backoff = PerKey[str]()
-    backoff.failed("a")
+    backoff.record_failure("a")
     backoff.forget("a")
     backoff.forget("never failed")
 
-    assert (backoff.failures("a"), backoff.failed("a")) == (0, 0.005)
+    assert (backoff.failures("a"), backoff.record_failure("a")) == (0, 0.005)
 
 
 def test_many_failures_cause_no_overflow() -> None:
     backoff = PerKey[str]()
 
-    assert [backoff.failed("a") for _ in range(3000)][-1] == 120
+    assert [backoff.record_failure("a") for _ in range(3000)][-1] == 120
 
 
 class Time:
@@ -48,14 +48,14 @@ class Time:
 def test_each_broken_stream_doubles_the_pause() -> None:
     reconnect = Reconnect(Time(), chance=lambda: 0.0)
 
-    assert [reconnect.pause_seconds() for _ in range(8)] == [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30]
+    assert [reconnect.record_failure() for _ in range(8)] == [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30]
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.5, 0.999])
 def test_jitter_spreads_the_pauses(chance: float) -> None:
     reconnect = Reconnect(Time(), chance=lambda: chance)
 
-    assert reconnect.pause_seconds() == pytest.approx(0.8 * (1 + chance))
+    assert reconnect.record_failure() == pytest.approx(0.8 * (1 + chance))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_calm_ends_the_series(calm_seconds: float, calm: bool, expected: float) 
     time = Time()
     reconnect = Reconnect(time, chance=lambda: 0.0)
     assert reconnect.is_calm
-    reconnect.pause_seconds()
+    reconnect.record_failure()
     time.now += calm_seconds
 
-    assert (reconnect.is_calm, reconnect.pause_seconds()) == (calm, expected)
+    assert (reconnect.is_calm, reconnect.record_failure()) == (calm, expected)
