@@ -140,7 +140,11 @@ def read_status(pod: Mapping[str, Any]) -> PodStatus:
     Raises:
         msgspec.ValidationError: a field has the wrong type.
     """
-    return msgspec.convert(_without_nulls(pod.get("status") or {}), PodStatus)
+    status = pod.get("status") or {}
+    try:
+        return msgspec.convert(status, PodStatus)
+    except msgspec.ValidationError:  # an API server writes no nulls; without them the copy is not needed
+        return msgspec.convert(_without_nulls(status), PodStatus)
 
 
 def container_problems(status: PodStatus) -> list[ContainerProblem]:

@@ -25,6 +25,11 @@ class IdleReason(StrEnum):
         """The same of a job that has run before."""
         return f"{self.value}AfterResume"
 
+    @property
+    def suffixes(self) -> tuple[str, str]:
+        """Both forms, whether the job has run before or not."""
+        return self.value, self.after_resume
+
 
 SUSPENDED: Final = "Suspended"
 """What follows the kind in the reason of a job that was suspended."""
@@ -56,5 +61,5 @@ def has_run(kind: str, status: JobStatus | None) -> bool:
 def is_blocked(kind: str, status: JobStatus | None) -> bool:
     """Return whether the last that the status says is that somebody has to act before the job can go on."""
     running = conditions.find((status or JobStatus()).conditions or (), ConditionType.RUNNING)
-    suffixes = (IdleReason.BLOCKED, IdleReason.BLOCKED.after_resume, _OLD_BLOCKED)
+    suffixes = (*IdleReason.BLOCKED.suffixes, _OLD_BLOCKED)
     return running is not None and running.reason in {f"{kind}{suffix}" for suffix in suffixes}

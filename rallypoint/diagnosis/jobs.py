@@ -35,10 +35,6 @@ _OWN_MANAGERS = (MANAGED_BY_US, MANAGED_BY_MPI_OPERATOR)
 """Values of ``managedBy`` that mean this operator. The versions of MPIJob have different ones."""
 _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _EVICTED = "Evicted"
-_BLOCKED, _WAITING_FOR_PODS = (
-    (reason.value, reason.after_resume) for reason in (IdleReason.BLOCKED, IdleReason.WAITING_FOR_PODS)
-)
-"""Suffixes of the reasons of the condition Running: the API server refuses something, or the job waits for its own pods."""
 _CREATION_REASONS = ("FailedCreate", "MissingPermissions", "ErrResourceExists")
 """Prefixes of event reasons that report a failed creation."""
 _EVICTION_REASONS = ("Preempted", "TaintManagerEviction", "Evicted")
@@ -250,7 +246,10 @@ def _creation_failures(snapshot: JobSnapshot) -> Iterator[Cause]:
     """Yield the operator's message about pods that the API server refuses."""
     missing, running = _missing(snapshot), condition(snapshot.job, ConditionType.RUNNING)
     messages = [reason_and_message(event) for event in _creation_warnings(snapshot)]
-    if str(running.get("reason", "")).endswith(_BLOCKED) and running.get("status") != "True":
+    if (
+        str(running.get("reason", "")).endswith(IdleReason.BLOCKED.suffixes)
+        and running.get("status") != "True"
+    ):
         messages.insert(0, str(running.get("message") or running["reason"]))
     if messages and missing:
         yield Cause((), f"{missing}: {messages[0]}")
@@ -261,7 +260,10 @@ def _creation_failures(snapshot: JobSnapshot) -> Iterator[Cause]:
 def missing_pod_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     """Yield the missing pods if there is no other cause. A launcher may wait for workers that do not answer."""
     running = condition(snapshot.job, ConditionType.RUNNING)
-    if str(running.get("reason", "")).endswith(_WAITING_FOR_PODS) and running.get("status") != "True":
+    if (
+        str(running.get("reason", "")).endswith(IdleReason.WAITING_FOR_PODS.suffixes)
+        and running.get("status") != "True"
+    ):
         yield Cause(
             (),
             str(running.get("message") or running["reason"]),

@@ -11,8 +11,6 @@ from api.times import parse_time
 
 Object: TypeAlias = Mapping[str, Any]
 
-CRASH_LOOP = "CrashLoopBackOff"
-"""The waiting reason of a container that ends repeatedly."""
 FINISHED = (ConditionType.SUCCEEDED, ConditionType.FAILED)
 
 

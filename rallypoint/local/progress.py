@@ -45,11 +45,19 @@ class Replica:
     """The UIDs of all pods with the name, in order."""
     gone: bool = False
     earlier_restarts: int = 0
+    _status: PodStatus = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.update(self.pod)
+
+    def update(self, pod: Manifest) -> None:
+        """Take a newer version of the pod, or its replacement. Its status is read once, however often it is shown."""
+        self.pod, self._status = pod, read_status(pod)
 
     @property
     def phase(self) -> str:
         """Return the pod's phase, or Deleted if it was deleted before it ended, for example by ``cleanPodPolicy``."""
-        phase = str((self.pod.get("status") or {}).get("phase") or "Pending")
+        phase = self._status.phase or "Pending"
         return "Deleted" if self.gone and phase not in ENDED else phase
 
     @property
@@ -59,7 +67,12 @@ class Replica:
     @property
     def restarts(self) -> int:
         """Return the number of container restarts and pod replacements."""
-        return self.earlier_restarts + _restarts(self.pod) + len(self.uids) - 1
+        return self.earlier_restarts + self.restarts_in_place + len(self.uids) - 1
+
+    @property
+    def restarts_in_place(self) -> int:
+        """Containers of this pod that were started again."""
+        return sum(container.restart_count for container in _containers(self._status))
 
     @property
     def detail(self) -> str:
@@ -72,10 +85,6 @@ class Replica:
         condition = unscheduled(status)
         scheduling = f"{condition.reason}: {condition.message}" if condition else ""
         return next(filter(None, (scheduling, *map(_waiting, problems), *failures)), "")
-
-    @property
-    def _status(self) -> PodStatus:
-        return read_status(self.pod)
 
     @property
     def exit_code(self) -> int | None:
@@ -225,12 +234,12 @@ class Progress:
 
     def _replace(self, replica: Replica, row: Row) -> None:
         if row.uid != replica.uids[-1]:
-            replica.earlier_restarts += _restarts(replica.pod)
+            replica.earlier_restarts += replica.restarts_in_place
             replica.uids.append(row.uid)
         elif replica.phase not in ENDED and replica.pod["metadata"].get("deletionTimestamp"):
             return
         replica.gone = False
-        replica.pod = row.manifest
+        replica.update(row.manifest)
 
     def job_of(self, pod: Manifest) -> Job | None:
         """Return the submitted job that controls a pod, directly or through a batch Job."""
@@ -269,10 +278,6 @@ def _times(restarts: int) -> str:
 def _index(short: str) -> int:
     tail = short.rpartition("-")[2]
     return int(tail) if tail.isdigit() else -1
-
-
-def _restarts(pod: Manifest) -> int:
-    return sum(container.restart_count for container in _containers(read_status(pod)))
 
 
 def _containers(status: PodStatus) -> list[ContainerStatus]:
