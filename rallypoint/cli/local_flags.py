@@ -25,7 +25,7 @@ from rallypoint.local import private
 from rallypoint.local.apiserver.apimachinery import names
 from rallypoint.local.cluster import LocalCluster, NodeConfig, ServerConfig, local_cluster
 from rallypoint.local.node.containers.images import BadImage, Image, Images, named
-from rallypoint.local.node.devices.gpus import NoSuchGpu
+from rallypoint.local.node.gpus import NoSuchGpu
 from rallypoint.local.node.network.addresses import NoAddresses
 from rallypoint.local.node.sandbox.client import NoNamespaces
 from rallypoint.local.node.sandbox.selection import IsolationMode

@@ -16,7 +16,7 @@ from controller.runtime import clock
 from rallypoint.local.apiserver.server import ApiServer
 from rallypoint.local.batch.jobs import Jobs
 from rallypoint.local.node.containers.images import NO_IMAGES, Images
-from rallypoint.local.node.devices.gpus import CUDA, list_gpus, nvml, usable
+from rallypoint.local.node.gpus import CUDA, list_gpus, nvml, usable
 from rallypoint.local.node.machine import Machine, this_machine
 from rallypoint.local.node.network.addresses import PRIVATE, Addresses
 from rallypoint.local.node.node import Node

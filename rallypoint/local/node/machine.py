@@ -13,7 +13,7 @@ import psutil
 
 from api import quantity
 from api.times import format_time
-from rallypoint.local.node.devices.gpus import RESOURCE
+from rallypoint.local.node.gpus import RESOURCE
 from rallypoint.local.node.resources import Amounts
 
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -21,19 +20,18 @@ from controller.kube.errors import AlreadyExists
 from controller.runtime import clock
 from controller.runtime.informer import Informer
 from rallypoint.local.manifest import Manifest, Row, containers, decode
-from rallypoint.local.node.admission import Rejection, rejection
 from rallypoint.local.node.containers.images import NO_IMAGES, Images
 from rallypoint.local.node.containers.launch import user_environment
 from rallypoint.local.node.containers.process import Process, Streams
 from rallypoint.local.node.containers.program import CannotStart
-from rallypoint.local.node.devices.manager import DeviceManager
 from rallypoint.local.node.event_recorder import EventRecorder
+from rallypoint.local.node.gpus import DeviceManager
 from rallypoint.local.node.machine import Machine, node
-from rallypoint.local.node.pods.local_runtime import LocalPodRuntime
-from rallypoint.local.node.pods.start_backoff import StartBackoff
+from rallypoint.local.node.pods.runtime import PodRuntime
 from rallypoint.local.node.pods.worker import PodWorker
 from rallypoint.local.node.remote.exec_server import ExecServer
 from rallypoint.local.node.remote.tools import Tools
+from rallypoint.local.node.resources import Rejection, rejection
 from rallypoint.local.node.sandbox.isolation import Isolation
 from rallypoint.local.node.scheduler.fit import is_active
 from rallypoint.local.node.scheduler.scheduler import NODES, Scheduler
@@ -45,6 +43,11 @@ from rallypoint.local.storage.storage import Storage
 
 STOP_GRACE_SECONDS = 5.0
 """The grace period of processes when the node stops."""
+
+FREE_STARTS = 2
+LONGEST_SECONDS = 30.0
+RESET_SECONDS = 60.0
+"""A name without a start for this long has no back-off."""
 
 
 class Node:
@@ -69,22 +72,36 @@ class Node:
         self.name = name
         self.logs = Logs(folder / "logs")
         self.isolation = isolation
-        self._images = images
-        self.network = self.isolation.network
-        self._client = client
+        self.network = isolation.network
         self.machine = machine
-        self._gpus = DeviceManager(machine.gpus, hides=machine.hides_gpus)
-        self._real_ssh = real_ssh
+        self._client = client
         self._now = now
-        self._kubelet = EventRecorder(client, "kubelet", name, now)
+        self._gpus = DeviceManager(machine.gpus, hides=machine.hides_gpus)
+        self._events = EventRecorder(client, "kubelet", name, now)
         self._storage = Storage(
             client, claims or isolation.folder / ".claims", changed=lambda: self._scheduler.wake(), now=now
+        )
+        self._tools = Tools(isolation.folder / ".remote", real_ssh=real_ssh)
+        self._runtime = PodRuntime(
+            client,
+            name=name,
+            isolation=isolation,
+            images=images,
+            tools=self._tools,
+            storage=self._storage,
+            access=access,
+            logs=self.logs,
+            events=self._events,
+            allocatable=machine.capacity,
+            gpus=self._gpus,
+            user_env=user_environment(os.environ, sys.executable, is_root=os.geteuid() == 0),
+            now=now,
         )
         self._scheduler = Scheduler(
             client,
             name,
             self.network.pods,
-            self._report,
+            self._runtime.report,
             volume_conflict=self._storage.volume_conflict,
             gang_scheduler=gang_scheduler,
             now=now,
@@ -92,18 +109,14 @@ class Node:
         self._running: dict[str, tuple[PodWorker, asyncio.Task[None]]] = {}
         self._accepted: set[str] = set()
         self._start_backoff = StartBackoff()
-        self._access = access
         self._tasks: asyncio.TaskGroup | None = None
-        self._runtime: LocalPodRuntime | None = None
         self._stopping = False
         self.ready = asyncio.Event()
         """Set once the node is registered and watches."""
 
     async def run(self) -> None:
         """Run pods until cancelled. When this returns, no process of any pod is left."""
-        tools = Tools(self.isolation.folder / ".remote", real_ssh=self._real_ssh)
-        remote = ExecServer(tools.folder, self.network, partial(self.enter, verbatim=True))
-        self._runtime = self._make_runtime(tools)
+        remote = ExecServer(self._tools.folder, self.network, partial(self.enter, verbatim=True))
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             await self._register()
@@ -117,7 +130,7 @@ class Node:
             tasks.create_task(pods.run())
             tasks.create_task(remote.run())
             tasks.create_task(self._scheduler.run())
-            tasks.create_task(self._kubelet.run())
+            tasks.create_task(self._events.run())
             self.ready.set()
 
     async def stop(self, grace_seconds: float = STOP_GRACE_SECONDS, *, silently: bool = False) -> None:
@@ -127,7 +140,7 @@ class Node:
         """
         self._stopping = True
         self._scheduler.stop()
-        if silently and self._runtime is not None:
+        if silently:
             self._runtime.stop_reporting()
         deadline = self._now() + timedelta(seconds=grace_seconds)
         running = list(self._running.values())
@@ -144,14 +157,14 @@ class Node:
         *,
         verbatim: bool = False,
     ) -> Process:
-        """Start a command in a container of a pod; ``verbatim`` as in ``LocalPodRuntime.enter``.
+        """Start a command in a container of a pod; ``verbatim`` as in ``PodRuntime.enter``.
 
         Raises:
             NotRunning: the container does not run.
             CannotStart: the command cannot start.
         """
         task, _ = self._running.get(_uid(pod), (None, None))
-        if task is None or not task.runs(container) or self._runtime is None:
+        if task is None or not task.runs(container):
             raise NotRunning
         spec = next(spec for spec in containers(pod) if spec["name"] == container)
         try:
@@ -172,8 +185,7 @@ class Node:
             self._gone(before.manifest)
         if after is not None:
             self.network.put_pod(after.manifest)
-            if self._runtime is not None:
-                self._runtime.handle_pod(after.manifest)
+            self._runtime.handle_pod(after.manifest)
             self._present(after.manifest)
         self._scheduler.wake()
 
@@ -203,11 +215,10 @@ class Node:
                 grace = timedelta(seconds=meta.get("deletionGracePeriodSeconds") or 0)
                 self._running[uid][0].delete(self._now() + grace)
             else:
-                self._tasks.create_task(self._finish_deletion(pod))
+                self._tasks.create_task(self._runtime.finish_deletion(pod))
         elif uid in self._running:
             self._running[uid][0].update(pod)
         elif uid not in self._accepted and is_active(pod) and not self._stopping:
-            assert self._runtime is not None
             refused = None if self._scheduler.has_bound(pod) else self._rejection(pod)
             self._accepted.add(uid)
             if refused is not None:
@@ -229,23 +240,19 @@ class Node:
             self._scheduler.wake()
         latest = self.network.pods.get(key)
         if latest is not None and _uid(latest) == meta["uid"] and latest["metadata"].get("deletionTimestamp"):
-            await self._finish_deletion(pod)
+            await self._runtime.finish_deletion(pod)
 
     def _rejection(self, pod: Manifest) -> Rejection | None:
         others = [
-            container
-            for container in self.network.pods.values()
-            if _uid(container) in self._accepted and is_active(container)
+            other
+            for other in self.network.pods.values()
+            if _uid(other) in self._accepted and is_active(other)
         ]
         return rejection(pod, others, self.machine.capacity)
 
     async def _reject(self, pod: Manifest, refused: Rejection) -> None:
-        self._kubelet.record(pod, refused.reason, refused.message, warning=True)
-        await self._report(pod, refused.status)
-
-    async def _report(self, pod: Manifest, status: dict[str, Any]) -> None:
-        assert self._runtime is not None
-        await self._runtime.report(pod, status)
+        self._events.record(pod, refused.reason, refused.message, warning=True)
+        await self._runtime.report(pod, refused.status)
 
     async def _register(self) -> None:
         manifest = node(self.name, self.isolation.node_address, self.machine, self._now())
@@ -257,28 +264,26 @@ class Node:
         status_alone = orjson.dumps({"status": manifest["status"]})
         await self._client.patch(NODES, "", self.name, status_alone, subresource="status")
 
-    def _make_runtime(self, tools: Tools) -> LocalPodRuntime:
-        return LocalPodRuntime(
-            self._client,
-            name=self.name,
-            folder=self.isolation.folder,
-            isolation=self.isolation,
-            images=self._images,
-            tools=tools,
-            storage=self._storage,
-            access=self._access,
-            logs=self.logs,
-            events=self._kubelet,
-            allocatable=self.machine.capacity,
-            gpus=self._gpus,
-            person=user_environment(os.environ, sys.executable, is_root=os.geteuid() == 0),
-            now=self._now,
-        )
-
-    async def _finish_deletion(self, pod: Manifest) -> None:
-        assert self._runtime is not None
-        await self._runtime.finish_deletion(pod)
-
 
 def _uid(pod: Manifest) -> str:
     return str(pod["metadata"]["uid"])
+
+
+class StartBackoff:
+    """The back-off between pods of the same name.
+
+    In a cluster a new pod takes seconds to start, which slows down an operator that replaces failed pods. A local
+    process starts in milliseconds, and a job that fails at once would fill the disk with logs.
+    """
+
+    def __init__(self) -> None:
+        self._starts: dict[tuple[str, str], tuple[int, datetime]] = {}
+
+    def next_delay_seconds(self, namespace: str, name: str, now: datetime) -> float:
+        """Record a start of this name and return its delay in seconds."""
+        count, last = self._starts.get((namespace, name), (0, now))
+        if now - last > timedelta(seconds=RESET_SECONDS):
+            count = 0
+        pause = 0.0 if count < FREE_STARTS else min(2.0 ** (count - FREE_STARTS), LONGEST_SECONDS)
+        self._starts[namespace, name] = count + 1, now + timedelta(seconds=pause)
+        return pause

@@ -23,10 +23,8 @@ from rallypoint.local import private
 from rallypoint.local.apiserver.resources.persistentvolumes import CLAIM_FINALIZER, VOLUME_FINALIZER
 from rallypoint.local.manifest import Manifest, Row, decode
 from rallypoint.local.node.event_recorder import EventRecorder
-from rallypoint.local.node.volumes.host_path import host_path
 from rallypoint.local.node.volumes.references import Unresolved
-from rallypoint.local.node.volumes.removal import remove_tree
-from rallypoint.local.node.volumes.setup import Volume
+from rallypoint.local.node.volumes.setup import Volume, host_path, remove_tree
 from rallypoint.local.storage import binding, using
 from rallypoint.local.storage.using import CLAIMS, Key
 

@@ -1,22 +1,24 @@
-"""The variables of a container, by the kubelet's rules. Pure.
+"""The variables of a container by the kubelet's rules, ``$(NAME)`` references, and the variables of Services. Pure.
 
 ``Sources`` has the data of ConfigMaps and Secrets; ``references`` lists the needed ones. ``launch`` adds the user's own
 environment.
 
-Source: Kubernetes, pkg/kubelet/kubelet_pods.go, makeEnvironmentVariables.
+Source: Kubernetes, pkg/kubelet/kubelet_pods.go (makeEnvironmentVariables, getServiceEnvVarMap),
+pkg/kubelet/envvars/envvars.go, third_party/forked/golang/expansion/expand.go.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from rallypoint.local.node.containers.expansion import expand
 from rallypoint.local.node.volumes.downward_api import Placement, field, resource
 from rallypoint.local.node.volumes.references import KINDS, Reference, Unresolved
 
 _NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+_REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _NO_LINKS: Mapping[str, str] = {}
+HEADLESS = "None"
 
 Sources: TypeAlias = Mapping[Reference, Mapping[str, str] | None]
 """The data of each reference; None if the object does not exist."""
@@ -27,8 +29,8 @@ class Variable:
     name: str
     value: str
     written: bool = True
-    """Whether the value is text from the manifest or from an object that it names. The isolation rewrites names only in such text, not in
-    fields of the pod such as its name, address and resources."""
+    """Whether the value is text from the manifest or from an object that it names. The isolation rewrites names only
+    in such text, not in fields of the pod such as its name, address and resources."""
 
 
 def references(container: Mapping[str, Any]) -> Iterator[Reference]:
@@ -141,3 +143,60 @@ def _data(
     if data is None and not chosen.get("optional"):
         raise Unresolved(f'{short} "{chosen.get("name", "")}" not found')
     return data
+
+
+def expand(text: str, variables: Mapping[str, str], *, strict: bool = False) -> str:
+    """Replace each ``$(NAME)`` once and each ``$$`` by ``$``. Every other ``$`` and unknown names stay as they are.
+
+    Raises:
+        KeyError: a name is unknown and ``strict`` is set.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name is None:
+            return "$"
+        return variables[name] if strict else variables.get(name, match.group(0))
+
+    return _REFERENCE.sub(value, text)
+
+
+def service_links(pod: Mapping[str, Any], services: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the variables of the Services in the pod's namespace; none if ``enableServiceLinks`` is false."""
+    if pod["spec"].get("enableServiceLinks") is False:
+        return {}
+    namespace = pod["metadata"]["namespace"]
+    own = (service for service in services if service["metadata"]["namespace"] == namespace)
+    return {name: value for service in own for name, value in service_variables(service).items()}
+
+
+def service_variables(service: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables of one Service; none if it has no cluster IP."""
+    spec = service["spec"]
+    address, ports = spec.get("clusterIP") or HEADLESS, spec.get("ports") or ()
+    if address == HEADLESS or not ports:
+        return {}
+    stem = _name(service["metadata"]["name"])
+    found = {f"{stem}_SERVICE_HOST": str(address), f"{stem}_SERVICE_PORT": str(ports[0]["port"])}
+    for port in ports:
+        if port.get("name"):
+            found[f"{stem}_SERVICE_PORT_{_name(port['name'])}"] = str(port["port"])
+    for port in reversed(ports):
+        found |= _link(stem, address, port)
+    return found
+
+
+def _link(stem: str, address: str, port: Mapping[str, Any]) -> dict[str, str]:
+    protocol, number = str(port.get("protocol") or "TCP"), port["port"]
+    url, prefix = f"{protocol.lower()}://{address}:{number}", f"{stem}_PORT_{number}_{protocol.upper()}"
+    return {
+        f"{stem}_PORT": url,
+        prefix: url,
+        f"{prefix}_PROTO": protocol.lower(),
+        f"{prefix}_PORT": str(number),
+        f"{prefix}_ADDR": address,
+    }
+
+
+def _name(word: str) -> str:
+    return word.upper().replace("-", "_")

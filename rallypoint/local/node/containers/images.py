@@ -1,4 +1,4 @@
-"""What stands for images: folders as their file systems, and what their config gives to a container. Read once, before anything runs."""
+"""Local replacements of images: a folder as the root file system, and the image's config. Read once at the start."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,11 +35,11 @@ class Image:
 
     @classmethod
     def read(cls, path: Path) -> "Image":
-        """Read what ``path`` says of an image: its config (a file), or its root file system (a folder).
+        """Read the image's config from a file, or its root file system from a folder.
 
-        A folder may have its config in the file beside it, ``FOLDER.json``. Such a file holds the config alone, as ``docker image
-        inspect --format '{{json .Config}}'`` prints it, or a whole image configuration with a member ``config``, as ``skopeo
-        inspect --config`` prints it.
+        A folder may have its config beside it in ``FOLDER.json``. Such a file contains the config alone, as ``docker image
+        inspect --format '{{json .Config}}'`` prints it, or a whole image configuration with a member ``config``, as
+        ``skopeo inspect --config`` prints it.
 
         Raises:
             BadImage: the path does not exist, or the config cannot be read.
@@ -53,34 +53,34 @@ class Image:
 
     @property
     def working_dir(self) -> str:
-        """The working directory by the config; empty if it names none."""
+        """The working directory of the config; empty if it names none."""
         return self.config.working_dir if self.config is not None else ""
 
-    def environment(self, user: int, person: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables that a process of ``user`` starts with.
+    def environment(self, user: int, user_env: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of a process with UID ``user``.
 
-        The variables of ``person`` are among them only if the image has no root file system of its own.
+        It includes ``user_env``, the user's own variables, only if the image has no root file system.
         """
         env = self.config.env if self.config is not None else None
         own = dict(entry.split("=", 1) for entry in env or ())
         if self.folder is None:
-            return {**person, **own}
+            return {**user_env, **own}
         return {"PATH": CONTAINER_PATH, "HOME": _home(self.folder, user), **own}
 
 
 class Images:
-    """The images that are known by name."""
+    """Images by name."""
 
     def __init__(self, images: Mapping[str, Image]) -> None:
         self._given = images
         self._images = {named(name): image for name, image in images.items()}
 
     def get(self, name: str) -> Image | None:
-        """Return what stands for an image, None if nothing does."""
+        """Return the replacement of an image; None if there is none."""
         return self._images.get(named(name)) if self._images else None
 
     def roots(self) -> list[tuple[str, Path]]:
-        """Return the names and folders of the images with a root file system of their own."""
+        """Return the names and folders of the images that have a root file system."""
         return [(name, image.folder) for name, image in self._given.items() if image.folder is not None]
 
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rallypoint.local.manifest import Manifest, containers
-from rallypoint.local.node.containers.environment import Variable
-from rallypoint.local.node.containers.expansion import expand
+from rallypoint.local.node.containers.environment import Variable, expand
 from rallypoint.local.node.containers.images import Image, command_line
 from rallypoint.local.node.containers.process import Launch
-from rallypoint.local.node.devices.gpus import CUDA
-from rallypoint.local.node.devices.gpus import variables as gpu_variables
+from rallypoint.local.node.gpus import CUDA
+from rallypoint.local.node.gpus import variables as gpu_variables
 from rallypoint.local.node.remote.tools import is_delivery
 from rallypoint.local.node.sandbox.isolation import Isolation
 from rallypoint.local.node.volumes.setup import Mount

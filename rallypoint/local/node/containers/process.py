@@ -1,7 +1,4 @@
-"""Starts processes in their own process groups, signals and reaps them, and forwards their output.
-
-A ``Launch`` describes a process: its command, environment and working directory.
-"""
+"""Starts processes in their own process groups, signals and reaps them, and forwards their output."""
 
 import asyncio
 import contextlib
@@ -19,7 +16,6 @@ from typing_extensions import override
 
 from rallypoint.local.node.containers import guard
 from rallypoint.local.node.containers.program import find_program, not_executed
-from rallypoint.local.node.streams.pipes import Pipe
 from rallypoint.local.node.volumes.setup import Mount
 
 DRAIN_SECONDS = 2.0
@@ -100,30 +96,16 @@ class GuardClient:
             self._child.stdin.write(line.encode())
 
 
-class _Exit(asyncio.SubprocessProtocol):
-    """Sets an event when the process ends."""
-
-    def __init__(self) -> None:
-        self.exited = asyncio.Event()
-
-    @override
-    def process_exited(self) -> None:
-        self.exited.set()
-
-
 class ProcessGroup:
     """A process and its group. The group ends with its first process, as a container does.
 
     With ``is_exec`` the rest of the group stays: it belongs to the container.
     """
 
-    def __init__(
-        self, transport: asyncio.SubprocessTransport, end: _Exit, watch: GuardClient, *, is_exec: bool
-    ) -> None:
-        self.pid = transport.get_pid()
+    def __init__(self, child: Child, watch: GuardClient, *, is_exec: bool) -> None:
+        self.pid = child.pid
+        self._child = child
         self._is_exec = is_exec
-        self._transport = transport
-        self._end = end
         self._guard = watch
 
     @classmethod
@@ -138,8 +120,7 @@ class ProcessGroup:
         program = find_program(launch.argv[0], launch.folder, launch.env.get("PATH", os.defpath))
         argv = [program, *launch.argv[1:]]
         try:
-            transport, end = await asyncio.get_running_loop().subprocess_exec(
-                _Exit,
+            child = await asyncio.create_subprocess_exec(
                 *(_with_terminal(argv) if streams.terminal else argv),
                 stdin=streams.stdin,
                 stdout=streams.stdout,
@@ -150,20 +131,18 @@ class ProcessGroup:
             )
         except OSError as error:
             raise not_executed(launch.argv[0], error) from error
-        watch.began(transport.get_pid())
-        return cls(transport, end, watch, is_exec=is_exec)
+        watch.began(child.pid)
+        return cls(child, watch, is_exec=is_exec)
 
     async def wait(self) -> int:
         """Return the exit code. If canceled, kill the group first."""
         try:
-            await self._end.exited.wait()
+            code = await self._child.wait()
         finally:
-            if not (self._is_exec and self._end.exited.is_set()):
+            if not (self._is_exec and self._child.returncode is not None):
                 guard.kill_group(self.pid)
-            await self._end.exited.wait()
-            self._transport.close()
+            await self._child.wait()
             self._guard.ended(self.pid)
-        code = self._transport.get_returncode() or 0
         return code if code >= 0 else 128 - code
 
     def send(self, number: signal.Signals) -> None:
@@ -231,3 +210,23 @@ class CapturedProcess:
 
     def send(self, number: signal.Signals) -> None:
         self._process.send(number)
+
+
+class Pipe:
+    """A descriptor for ``connect_read_pipe`` and ``connect_write_pipe``. The transport owns it from then on.
+
+    uvloop closes the given object and then the descriptor. A file object would close the descriptor twice, when another
+    thread may already reuse its number.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._is_ours = not type(asyncio.get_running_loop()).__module__.startswith("uvloop")
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def close(self) -> None:
+        if self._is_ours:
+            self._is_ours = False
+            os.close(self._descriptor)

@@ -1,4 +1,4 @@
-"""Where the program of a container is: found as ``execvp`` finds it, refused in a container runtime's words.
+"""Finds the program of a container as ``execvp`` does. The errors have the texts of a container runtime.
 
 Standard library only: the sandbox daemon imports it and searches inside the container's mount namespace.
 """
@@ -9,22 +9,22 @@ from pathlib import Path
 
 
 class CannotStart(Exception):
-    """The process does not begin. The text is what a container runtime says."""
+    """The process cannot start. The text is a container runtime's."""
 
 
 NO_FOLDER = "chdir to cwd"
 
 
 def is_about_folder(error: CannotStart) -> bool:
-    """Whether it is the working directory that is missing."""
+    """Return whether the working directory is missing."""
     return str(error).startswith(NO_FOLDER)
 
 
 def find_program(name: str, folder: str, search: str) -> str:
-    """The absolute path of ``name``; ``folder`` is the working directory, ``search`` the container's PATH.
+    """Return the path of ``name``; ``folder`` is the working directory, ``search`` the container's PATH.
 
     Raises:
-        CannotStart: it or the working directory does not exist.
+        CannotStart: the program does not exist or is not executable, or the working directory does not exist.
     """
     if not Path(folder).is_dir():
         raise CannotStart(f'{NO_FOLDER} ("{folder}"): no such file or directory')
@@ -42,5 +42,5 @@ def find_program(name: str, folder: str, search: str) -> str:
 
 
 def not_executed(name: str, error: OSError) -> CannotStart:
-    """What is said when the kernel refuses a program that was found."""
+    """Return the error for a program that the kernel does not execute."""
     return CannotStart(f'exec: "{name}": {(error.strerror or str(error)).lower()}')

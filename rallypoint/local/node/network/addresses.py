@@ -42,20 +42,20 @@ class Addresses:
         Raises:
             NoAddresses: no subnet is available.
         """
-        problem: OSError | None = None
+        last_error: OSError | None = None
         for network in random.sample(NETWORKS, len(NETWORKS)):
             held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             try:
                 held.bind((f"127.{network}.0.1", CLAIM_PORT))
             except OSError as error:
                 held.close()
-                problem = error
+                last_error = error
             else:
                 return cls(f"127.{network}", held)
         raise NoAddresses(
-            "no address in 127.0.0.0/8 beside 127.0.0.1 can be used; on macOS add aliases first, one for each pod "
-            "and one for the node, for example: sudo ifconfig lo0 alias 127.16.0.1"
-        ) from problem
+            "127.0.0.1 is the only usable address in 127.0.0.0/8; on macOS add aliases first, one for each pod and one "
+            "for the node, for example: sudo ifconfig lo0 alias 127.16.0.1"
+        ) from last_error
 
     @property
     def node(self) -> str:
@@ -86,7 +86,7 @@ class Addresses:
         if index < LAST:
             return f"{self._network}.{index // 254}.{index % 254 + 1}"
         if not self._released:
-            raise NoAddresses("all addresses of this node are given away")
+            raise NoAddresses("all addresses of this node are in use")
         oldest = next(iter(self._released))
         del self._released[oldest]
         return self._given.pop(oldest)

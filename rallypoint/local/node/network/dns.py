@@ -33,9 +33,9 @@ class PodNetwork:
         self._pods: dict[Key, Manifest] = {}
         self._services: dict[Key, Manifest] = {}
         self._pods_by_label: dict[tuple[str, str, str], dict[Key, None]] = defaultdict(dict)
-        """(namespace, label, value) → the pods that have it."""
+        """(namespace, label, value) → the pods with this label."""
         self._pods_by_hostname: dict[Key, dict[Key, None]] = defaultdict(dict)
-        """(namespace, name of its own) → the pods that go by it."""
+        """(namespace, hostname record) → the pods with this record."""
         self._listeners: list[Callable[[], None]] = []
 
     @property
@@ -89,9 +89,9 @@ class PodNetwork:
         return self._hostname_addresses((owner, name))
 
     def find(self, caller: Manifest, word: str) -> Manifest | None:
-        """The pod that ``word`` (a pod's own name, a name or an address in the network) means to ``caller``.
+        """Return the pod that ``word`` means to ``caller``: a pod's name, or a name or an address in the network.
 
-        Also one that its name does not resolve to any more, or not yet.
+        Also finds a pod whose name does not resolve yet or any more.
         """
         namespace = caller["metadata"]["namespace"]
         if (namespace, word) in self._pods:
@@ -121,10 +121,10 @@ class PodNetwork:
         return service is not None and _selects(service, pod) and _is_published(service, pod)
 
     def address_of(self, pod: Manifest, word: str) -> str | None:
-        """The address to write for ``word`` in the manifest of ``pod``; None when it names nothing in the network.
+        """Return the address that replaces ``word`` in the manifest of ``pod``; None if it is no name in the network.
 
         A sibling (``<job>-worker-1`` in a pod of ``<job>``) has an address before it exists, because processes that
-        begin together name each other.
+        start together name each other.
         """
         if "-" not in word and "." not in word and (pod["metadata"]["namespace"], word) not in self._services:
             return None
@@ -139,9 +139,9 @@ class PodNetwork:
         return next((self._addresses.of(*key) for key in self._pods_by_hostname.get((owner, name), ())), None)
 
     def is_sibling(self, pod: Manifest, word: str) -> bool:
-        """Whether ``word`` names a pod of the same job, there or yet to come, or is the address kept for one."""
-        given = self._addresses.owner_of(word)
-        return self._is_sibling(pod, *(given or self._split(pod["metadata"]["namespace"], word)))
+        """Return whether ``word`` is the name or the address of a pod of the same job, even if it does not exist yet."""
+        owner = self._addresses.owner_of(word)
+        return self._is_sibling(pod, *(owner or self._split(pod["metadata"]["namespace"], word)))
 
     def _address_for(self, pod: Manifest) -> str:
         return self._addresses.of(pod["metadata"]["namespace"], pod["metadata"]["name"])
@@ -150,7 +150,7 @@ class PodNetwork:
         return name_rewrite.split(word, namespace, {owner for owner, _ in (*self._services, *self._pods)})
 
     def _is_sibling(self, pod: Manifest, namespace: str, name: str) -> bool:
-        """Also with the job's name for a subdomain, as workers of MPI jobs have it."""
+        """Return whether the name is one of the job's pods, also with the job's name as subdomain, as MPI workers have."""
         meta = pod["metadata"]
         if namespace != meta["namespace"]:
             return False
@@ -189,10 +189,10 @@ def _remove(index: dict[_IndexKey, dict[Key, None]], index_key: _IndexKey, key: 
 
 
 def _hostname_record(pod: Manifest) -> str:
-    """What the pod itself goes by in its namespace, empty for most: ``hostname.subdomain``.
+    """Return the pod's own DNS record in its namespace, ``hostname.subdomain``; empty for most pods.
 
-    Pods of MPI jobs of 2020 go by their host names, which their init container wrote into each other's /etc/hosts.
-    Source: mpi-operator 0.3.0, cmd/kubectl-delivery/app/server.go.
+    Pods of old MPI jobs have their host name as record, because their init container writes it into /etc/hosts of the
+    others. Source: mpi-operator 0.3.0, cmd/kubectl-delivery/app/server.go.
     """
     spec, meta = pod["spec"], pod["metadata"]
     if spec.get("subdomain"):
@@ -202,7 +202,7 @@ def _hostname_record(pod: Manifest) -> str:
 
 
 def search_domains(pod: Manifest) -> list[str]:
-    """The domains that the pod's resolver tries beside those of every pod."""
+    """Return the search domains of the pod's ``dnsConfig``."""
     return [str(domain) for domain in (pod["spec"].get("dnsConfig") or {}).get("searches") or ()]
 
 
@@ -221,7 +221,7 @@ def _selects(service: Manifest, pod: Manifest) -> bool:
 
 
 def _is_published(service: Manifest, pod: Manifest) -> bool:
-    """Whether a pod that a Service selects is found by its name."""
+    """Return whether a Service's name resolves to this pod, which it selects."""
     status = pod.get("status") or {}
     if not _address(pod) or status.get("phase") in ("Succeeded", "Failed"):
         return False

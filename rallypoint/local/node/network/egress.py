@@ -1,7 +1,7 @@
-"""Egress for pods with a network of their own: an HTTP proxy on their bridge.
+"""Egress for pods with their own network: an HTTP proxy on the bridge.
 
-It listens on the bridge and connects from the machine's network, so no link, route or rule of the machine changes.
-Programs find it by the usual variables. It forwards to the user's own proxy if one is set.
+It listens on the bridge and connects from the machine's network, so no link, route or firewall rule of the machine
+changes. Programs find it by the usual variables. It forwards to the user's own proxy if one is set.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Egress:
 
     @classmethod
     async def open(cls, listener: socket.socket, address: str, user_env: Mapping[str, str]) -> Self:
-        """Serve at ``address``, on a socket of the pods' network; ``user_env`` is the person's environment."""
+        """Serve at ``address`` on a socket of the pod network. ``user_env`` is the user's environment."""
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((address, PORT))
         upstream = next((user_env[name] for name in VARIABLES if user_env.get(name)), "")
@@ -37,10 +37,10 @@ class Egress:
         return cls(server, address, user_env)
 
     def variables(self, env: Mapping[str, str], network: str) -> dict[str, str]:
-        """``env`` with the proxy in it, but for what the manifest itself sets; ``network`` is not gone out for."""
-        own = f"http://{self._address}:{PORT}"
-        near = f"localhost,127.0.0.1,{network},.svc,.cluster.local"
-        ours = dict.fromkeys(VARIABLES, own) | dict.fromkeys(NO_PROXY, near)
+        """Return ``env`` with the variables of the proxy, unless the manifest sets them. ``network`` needs no proxy."""
+        proxy = f"http://{self._address}:{PORT}"
+        no_proxy = f"localhost,127.0.0.1,{network},.svc,.cluster.local"
+        ours = dict.fromkeys(VARIABLES, proxy) | dict.fromkeys(NO_PROXY, no_proxy)
         return dict(env) | {
             name: value for name, value in ours.items() if env.get(name) in (None, self._user_env.get(name))
         }
@@ -74,7 +74,9 @@ async def _serve(upstream: str, reader: asyncio.StreamReader, writer: asyncio.St
 async def _connect(
     upstream: str, head: bytes
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes, bytes]:
-    """A connection to where a request's head points, what goes to it first, and what its sender is told first.
+    """Connect to the destination of a request.
+
+    Return the connection, the bytes to send to the destination first, and the bytes to answer the client first.
 
     Raises:
         OSError: the destination is unreachable.

@@ -34,13 +34,12 @@ class Hosts:
     """The files of one node's pods."""
 
     def __init__(self, network: PodNetwork, fixed: str = "") -> None:
-        """``fixed`` is in all files."""
+        """``fixed`` is part of all files."""
         self._network = network
         self._fixed = fixed
         self._files: dict[str, _File] = {}
         self._names: dict[tuple[str, tuple[str, ...]], str] = {}
-        """What the network says to a namespace with its searched domains; made anew when it is asked for after a
-        change."""
+        """The lines of all records by (namespace, search domains); cleared after each change of the network."""
         self._next: asyncio.TimerHandle | None = None
         self._pause_seconds = PAUSE_SECONDS
         network.listen(self._changed)
@@ -95,7 +94,10 @@ class Hosts:
 def records_text(
     records: Mapping[tuple[str, str], list[str]], namespace: str, domains: Sequence[str] = ()
 ) -> str:
-    """Lines for (namespace, name) → addresses; the short name only of what is in the same namespace or searched for."""
+    """Return the lines for (namespace, name) → addresses.
+
+    Short names are only those that the pod's namespace and search domains complete.
+    """
     lines: list[str] = []
     for (owner, name), addresses in records.items():
         full = f"{name}.{owner}.svc.{CLUSTER_DOMAIN}"
@@ -108,7 +110,7 @@ def records_text(
 
 
 def _own_names(pod: Manifest) -> str:
-    """What the pod calls itself.
+    """Return the names of the pod's own address.
 
     Source: Kubernetes, pkg/kubelet/kubelet_pods.go, managedHostsFileContent.
     """

@@ -1,8 +1,8 @@
-"""Names of the pod network in text, replaced by addresses. Pure.
+"""Replaces names of the pod network in texts by addresses, and mount paths by real paths. Pure.
 
-Without a resolver of its own a process cannot look up ``job-master-0``, so the loopback isolation writes the address
-where the manifest has the name. Only whole names count: ``job-master-0`` inside ``job-master-01``, ``my-job-master-0``
-or the path ``/ckpt/job-master-0`` is another word.
+Without namespaces, a process cannot resolve ``job-master-0``, so the loopback isolation replaces the name in the
+manifest by the address. Only whole names match: ``job-master-01``, ``my-job-master-0`` and the path
+``/ckpt/job-master-0`` do not contain the name ``job-master-0``.
 """
 
 import re
@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterable, Mapping
 CLUSTER_DOMAIN = "cluster.local"
 
 _WORD = re.compile(
-    r"(?<![A-Za-z0-9_.\-])(?<!(?<!/)/)"  # A word begins here; a single slash before it makes it part of a path.
+    r"(?<![A-Za-z0-9_.\-])(?<!(?<!/)/)"  # The start of a word that no single slash precedes: then it is part of a path.
     r"(?P<name>[a-z0-9](?:[a-z0-9.\-]*[a-z0-9])?)"
     r"(?![A-Za-z0-9_\-])"
     r"(?::(?P<port>[0-9]{1,5})(?![0-9]))?"
 )
 
 Find = Callable[[str, int | None], tuple[str, int | None] | None]
-"""(name, port or None) to (address, port); None for a word that is no name."""
+"""(name, port or None) → (address, port); None for a word that is no name."""
 
 
 def replace(text: str, find: Find) -> str:
-    """``text`` with each word that ``find`` knows, and the port after it, replaced by the answer."""
+    """Replace each word that ``find`` knows, and the port after it."""
 
     def found(match: re.Match[str]) -> str:
         port = match.group("port")
@@ -36,7 +36,7 @@ def replace(text: str, find: Find) -> str:
 
 
 def split(word: str, namespace: str, namespaces: Iterable[str]) -> tuple[str, str]:
-    """The (namespace, name) that ``word`` means in a pod of ``namespace``: the resolver's search path, backwards.
+    """Return the (namespace, name) that ``word`` means in a pod of ``namespace``: the inverse of the DNS search path.
 
     ``name``, ``name.ns``, ``name.ns.svc`` and ``name.ns.svc.cluster.local`` are the same; the name of a pod with a
     subdomain (``launcher.job``) keeps its dot.
@@ -52,10 +52,7 @@ def split(word: str, namespace: str, namespaces: Iterable[str]) -> tuple[str, st
 
 
 def replace_paths(text: str, moved: Mapping[str, str]) -> str:
-    """``text`` with each mount path replaced by where its files are.
-
-    ``/data`` inside ``/database`` or ``/x/data`` is another path.
-    """
+    """Replace each mount path by the path of its files. ``/data`` does not match in ``/database`` and ``/x/data``."""
     if not moved:
         return text
     targets = {path.rstrip("/"): target for path, target in moved.items()}

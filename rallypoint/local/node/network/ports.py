@@ -1,27 +1,22 @@
 """Allocates ports to pods that share the machine's network.
 
 torch's store, TensorFlow's servers and others listen on all addresses, so a port serves one pod of the machine. The
-first pod with a port keeps it; manifests of later pods, of any job and any rallypoint, get a substitute port.
+first pod with a port gets it. In the manifests of later pods, of any job and any local cluster, a substitute replaces it.
 """
 
 import socket
-from typing import Protocol
 
 CLAIM_ADDRESS = "127.15.255.254"
-"""A claim is a UDP socket on this address: visible to every node of the machine, freed by the kernel."""
+"""A claim is a UDP socket on this address: every node of the machine sees it, and the kernel frees it at exit."""
 SUBSTITUTES = range(20000, 32000)
 """Substitute ports, below the kernel's ephemeral ports."""
-
-
-class Closable(Protocol):
-    def close(self) -> None: ...
 
 
 class Ports:
     """The ports of one node's pods: (job, address of the pod, port in the manifest) → port on the machine."""
 
     def __init__(self) -> None:
-        self._given: dict[tuple[str, str, int], tuple[int, Closable]] = {}
+        self._given: dict[tuple[str, str, int], tuple[int, socket.socket]] = {}
 
     def of(self, job: str, address: str, port: int) -> int:
         """Return the port of a pod, claimed at the first call; the original port if no substitute is free."""
@@ -51,7 +46,7 @@ class Ports:
         self._given.clear()
 
 
-def claim(port: int) -> Closable | None:
+def claim(port: int) -> socket.socket | None:
     """Claim ``port``; return None if it is claimed or in use."""
     held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:

@@ -7,15 +7,15 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 from rallypoint.local.manifest import Manifest
-from rallypoint.local.node.containers.process import CapturedProcess, Process, Streams
+from rallypoint.local.node.containers.process import CapturedProcess
 from rallypoint.local.node.containers.program import CannotStart
 from rallypoint.local.node.pods import probe_client
 from rallypoint.local.node.pods.probe_client import ProbeError, Target
 from rallypoint.local.node.pods.probes import Probe
-from rallypoint.local.node.sandbox.isolation import Isolation
+from rallypoint.local.node.pods.runtime import PodRuntime
 from rallypoint.local.node.volumes.references import Unresolved
 
 MAX_OUTPUT_BYTES = 10 * 1024
@@ -37,20 +37,10 @@ class ProbeResult:
     text: str = ""
 
 
-class ExecRuntime(Protocol):
-    """The part of the runtime that handlers use."""
-
-    isolation: Isolation
-
-    async def enter(
-        self, pod: Manifest, container: Manifest, command: Sequence[str], streams: Streams
-    ) -> Process: ...
-
-
 class Handlers:
     """The handlers of one pod."""
 
-    def __init__(self, pod: Manifest, runtime: ExecRuntime) -> None:
+    def __init__(self, pod: Manifest, runtime: PodRuntime) -> None:
         self._pod = pod
         self._runtime = runtime
 

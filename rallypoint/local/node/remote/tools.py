@@ -2,6 +2,10 @@
 
 The tools are scripts with the UID of their pod. A container that would run sshd sleeps, because no client connects to
 it. The init container that delivers kubectl delivers the script.
+
+With ``--real-ssh`` pods run the machine's own ssh and sshd. Images for MPI contain an ssh configuration without known
+hosts and sshd's folder for privilege separation, which this machine may lack, so the pods get both as mounts.
+Source: mpi-operator 0.8, build/base/Dockerfile.
 """
 
 import os
@@ -12,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from rallypoint.local.manifest import Manifest
-from rallypoint.local.node.remote import real_ssh, shim
+from rallypoint.local.node.remote import shim
 from rallypoint.local.node.remote.reach import is_equipped, job_of
 from rallypoint.local.node.volumes.setup import Mount
 
@@ -26,6 +30,14 @@ python={python}
 [ -x "$python" ] || python=python3
 exec "$python" -I -S {shim} {folder} {pod} {tool} "$@"
 """
+
+KEYS = "ssh-auth"
+"""The volume with the job's keys."""
+KEY_FILE = "id_rsa"
+SSH_CONFIG = "/etc/ssh/ssh_config.d/rallypoint.conf"
+PRIVILEGE_SEPARATION = "/run/sshd"
+ORDINARY_PORT = 2222
+"""The port of an sshd in such images if it does not run as root."""
 
 
 class Tools:
@@ -52,14 +64,24 @@ class Tools:
         """Return the mounts of each container of a pod beside its volumes."""
         if not (self._real_ssh and is_equipped(pod)):
             return []
-        return real_ssh.mounts(
-            pod, self.folder / str(pod["metadata"]["uid"]) / "real", is_root=os.geteuid() == 0
-        )
+        own = self.folder / str(pod["metadata"]["uid"]) / "real"
+        (own / "sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
+        (own / "config").write_text(ssh_config(pod, is_root=os.geteuid() == 0))
+        return [
+            Mount("", SSH_CONFIG, own / "config", read_only=True),
+            Mount("", PRIVILEGE_SEPARATION, own / "sshd"),
+        ]
 
     def protect(self, pod: Manifest, volumes: Path) -> None:
-        """Protect the SSH keys. ``volumes`` is the folder with the pod's new volumes."""
-        if self._real_ssh and is_equipped(pod):
-            real_ssh.protect(volumes / real_ssh.KEYS)
+        """Make the SSH keys readable only by their owner, because ssh refuses other modes.
+
+        ``volumes`` is the folder with the pod's new volumes.
+        """
+        keys = volumes / KEYS
+        if self._real_ssh and is_equipped(pod) and keys.is_dir():
+            for file in keys.iterdir():
+                if file.is_file():
+                    file.chmod(0o600)
 
     def release(self, pod: Manifest) -> None:
         shutil.rmtree(self.folder / str(pod["metadata"]["uid"]), ignore_errors=True)
@@ -110,3 +132,22 @@ def is_delivery(container: Manifest) -> bool:
 
 def is_sshd(container: Manifest) -> bool:
     return PurePosixPath((container.get("command") or [""])[0]).name == "sshd"
+
+
+def ssh_config(pod: Manifest, *, is_root: bool) -> str:
+    """Return the configuration of ssh. It names the job's keys, whose mount may be outside of the user's home."""
+    mounts = [
+        mount for container in pod["spec"]["containers"] for mount in container.get("volumeMounts") or ()
+    ]
+    keys = {mount["mountPath"] for mount in mounts if mount["name"] == KEYS}
+    return "\n".join(
+        [
+            "Host *",
+            "  StrictHostKeyChecking no",
+            "  UserKnownHostsFile /dev/null",
+            "  LogLevel ERROR",
+            *(f"  IdentityFile {folder}/{KEY_FILE}" for folder in sorted(keys)),
+            *([] if is_root else [f"  Port {ORDINARY_PORT}"]),
+            "",
+        ]
+    )

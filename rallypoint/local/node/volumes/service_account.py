@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rallypoint.local.manifest import Manifest
-from rallypoint.local.node.containers import service_links
+from rallypoint.local.node.containers.environment import service_variables
 from rallypoint.local.node.volumes.references import Reference
 
 ROOT_CA = Reference("configmap", "kube-root-ca.crt")
@@ -38,7 +38,7 @@ class ApiServerAccess:
             return {}
         ports = [{"name": "https", "port": PORT, "protocol": "TCP"}]
         spec = {"clusterIP": self.address, "ports": ports}
-        return service_links.variables({"metadata": {"name": "kubernetes"}, "spec": spec})
+        return service_variables({"metadata": {"name": "kubernetes"}, "spec": spec})
 
 
 def with_volume(pod: Manifest) -> dict[str, Any]:

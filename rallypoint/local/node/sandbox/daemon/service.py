@@ -21,10 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from rallypoint.local.node.sandbox.daemon import links, system
-from rallypoint.local.node.sandbox.daemon.devices import Devices
-from rallypoint.local.node.sandbox.daemon.overlay import Image
 from rallypoint.local.node.sandbox.daemon.process import ProcessSpec, spawn
-from rallypoint.local.node.sandbox.daemon.view import FilesystemView, Mount
+from rallypoint.local.node.sandbox.daemon.view import Devices, FilesystemView, Image, Mount
 
 MOST_DESCRIPTORS = 8
 MESSAGE_BYTES = 64
@@ -128,7 +126,7 @@ class SandboxService:
             inside = links.open_inside()
             view = FilesystemView(staging)
             for target, options in memory:
-                view.memory(target, options)
+                view.mount_tmpfs(target, options)
             view.mount(Mount(*mount) for mount in mounts)
             mine, *shared = (system.current_namespace(kind) for kind in POD_KINDS)
         self._sandboxes[pod] = Sandbox(mine, tuple(shared), staging)

@@ -1,7 +1,8 @@
-"""The file system of a container: the machine's own, with volumes mounted over it at their paths.
+"""The file system of a container: the machine's own or an image's, with volumes mounted over it at their paths.
 
 A mount point that the machine lacks is created without changing the machine: a tmpfs with bind mounts of the same
-entries replaces the nearest existing folder in this container.
+entries replaces the nearest existing folder in this container. An image folder is the read-only lower layer of an
+overlay; each container has a writable layer of its own.
 """
 
 import contextlib
@@ -12,7 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rallypoint.local.node.sandbox.daemon import system
-from rallypoint.local.node.sandbox.daemon.overlay import Image, mount_overlay
+
+SHARED = ("proc", "dev", "sys")
+"""File systems of the kernel that every container gets from the machine."""
+IDENTITY_MAPPING = "0 0 4294967295"
+"""The UID mapping outside of user namespaces."""
+TERMINATION_LOG = "termination-log"
+"""The file in ``/dev`` over which each container mounts its termination log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +29,13 @@ class Mount:
     read_only: bool = False
     within: str = ""
     """``source`` must resolve to a path inside this folder; empty for no check."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    folder: str
+    own: str
+    """The folder for the writable layer, on a file system that supports an overlay's upper layer."""
 
 
 class FilesystemView:
@@ -47,11 +61,11 @@ class FilesystemView:
             self._replace_with_tmpfs("/")
         for mount in ordered:
             _require_within(mount)
-            if not Path(
-                mount.source
-            ).exists():  # A folder of a volume in memory: only here does one see inside.
+            # A subPath of a volume in memory may be missing: the tmpfs exists only in this mount namespace.
+            if not Path(mount.source).exists():
                 Path(mount.source).mkdir(parents=True)
-        # Opened before anything is mounted over them, and after the root has changed: a detached root cannot be mounted.
+        # Open the sources before a mount hides them, but after ``/`` is replaced: nothing can be mounted from a
+        # detached root.
         sources = [os.open(mount.source, os.O_PATH | os.O_CLOEXEC) for mount in ordered]
         try:
             if image is not None:
@@ -70,10 +84,10 @@ class FilesystemView:
         """Create a missing working directory if it is in a volume or an image."""
         path = Path(os.path.realpath(folder))
         if not path.exists() and self._is_writable(str(_nearest(path))):
-            with contextlib.suppress(OSError):  # Starting the program reports it.
+            with contextlib.suppress(OSError):  # The start of the program reports the missing folder.
                 path.mkdir(parents=True)
 
-    def memory(self, target: str, options: str = "mode=1777") -> None:
+    def mount_tmpfs(self, target: str, options: str) -> None:
         """Mount a tmpfs."""
         path = self._mount_point(target, is_folder=True)
         system.mount("tmpfs", path, "tmpfs", system.NO_SETUID | system.NO_DEVICES, options)
@@ -104,7 +118,7 @@ class FilesystemView:
         return str(path)
 
     def _is_writable(self, folder: str) -> bool:
-        """Whether entries can be created there without changing the machine's file system."""
+        """Return whether entries can be created there without changing the machine's file system."""
         if folder in self._tmpfs_folders:
             return True
         return os.access(folder, os.W_OK) and any(
@@ -119,10 +133,7 @@ class FilesystemView:
             path = self._staging if folder == "/" else folder
             system.mount("tmpfs", path, "tmpfs", 0, f"mode={there.st_mode & 0o7777:o}")
             _set_owner(path, there.st_uid, there.st_gid)
-            with os.scandir(before) as entries:
-                for entry in entries:
-                    with contextlib.suppress(FileNotFoundError):
-                        bind_entry(entry, f"/proc/self/fd/{before}/{entry.name}", f"{path}/{entry.name}")
+            bind_entries(before, path)
         finally:
             os.close(before)
         if folder == "/":
@@ -145,7 +156,7 @@ def _set_owner(path: str, user: int, group: int) -> None:
 def _require_within(mount: Mount) -> None:
     inner = Path(os.path.realpath(mount.source))
     if mount.within and not inner.is_relative_to(os.path.realpath(mount.within)):
-        raise PermissionError(errno.EPERM, "it leads out of its volume", mount.source)
+        raise PermissionError(errno.EPERM, "the path leads out of its volume", mount.source)
 
 
 def _nearest(target: Path) -> Path:
@@ -153,13 +164,68 @@ def _nearest(target: Path) -> Path:
     return next(path for path in (target, *target.parents) if path.exists())
 
 
-def bind_entry(entry: "os.DirEntry[str]", source: str, path: str) -> None:
-    """Bind ``source`` at ``path``; copy it if it is a symbolic link."""
-    if entry.is_symlink():
-        Path(path).symlink_to(Path(source).readlink())
-        return
-    if entry.is_dir():
-        Path(path).mkdir()
-    else:
-        Path(path).touch()
-    system.mount(source, path, flags=system.BIND | system.RECURSIVE)
+def bind_entries(source: int, target: str) -> None:
+    """Bind the entries of the folder with descriptor ``source`` in ``target`` unless they exist; copy symbolic links."""
+    with os.scandir(source) as entries:
+        for entry in entries:
+            path, original = Path(target, entry.name), Path(f"/proc/self/fd/{source}/{entry.name}")
+            if os.path.lexists(path):
+                continue
+            with contextlib.suppress(FileNotFoundError):  # The entry has been removed meanwhile.
+                if entry.is_symlink():
+                    path.symlink_to(original.readlink())
+                    continue
+                if entry.is_dir():
+                    path.mkdir()
+                else:
+                    path.touch()
+                system.mount(str(original), str(path), flags=system.BIND | system.RECURSIVE)
+
+
+def mount_overlay(image: Image, mount_point: str) -> None:
+    """Mount the overlay at ``mount_point``.
+
+    Raises:
+        OSError: the kernel does not allow an overlay, or not there.
+    """
+    parts = {"lowerdir": image.folder, "upperdir": f"{image.own}/upper", "workdir": f"{image.own}/work"}
+    for part in ("upperdir", "workdir"):
+        Path(parts[part]).mkdir(parents=True, exist_ok=True)
+    # Named by descriptor: a path may contain characters with a meaning in mount options.
+    opened = {part: os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for part, path in parts.items()}
+    try:
+        options = [f"{part}=/proc/self/fd/{number}" for part, number in opened.items()]
+        system.mount("overlay", mount_point, "overlay", 0, ",".join([*options, *_in_user_namespace()]))
+    finally:
+        for number in opened.values():
+            os.close(number)
+    for name in SHARED:
+        inner = Path(mount_point, name)
+        inner.mkdir(exist_ok=True)
+        system.mount(f"/{name}", str(inner), flags=system.BIND | system.RECURSIVE)
+
+
+def _in_user_namespace() -> list[str]:
+    """Return the mount option that an overlay needs in a user namespace."""
+    mapped = " ".join(Path("/proc/self/uid_map").read_text().split())
+    return [] if mapped == IDENTITY_MAPPING else ["userxattr"]
+
+
+class Devices:
+    """``/dev`` in the current mount namespace and in those derived from it: a tmpfs with bind mounts of the devices.
+
+    The daemon creates it once, before any pod, because to bind all devices again for each container is slow.
+    """
+
+    def __init__(self, folder: str = "/dev") -> None:
+        self._folder = folder
+        self._host_folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        mode = os.fstat(self._host_folder).st_mode & 0o7777
+        system.mount("tmpfs", folder, "tmpfs", 0, f"mode={mode:o}")
+        self.refresh()
+        if not (file := Path(folder, TERMINATION_LOG)).exists():
+            file.touch()
+
+    def refresh(self) -> None:
+        """Add devices that the machine has created since; some drivers create them at first use."""
+        bind_entries(self._host_folder, self._folder)

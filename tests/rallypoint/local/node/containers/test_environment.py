@@ -1,11 +1,11 @@
-"""A container's variables: the kubelet's rules, case by case."""
+"""A container's variables, ``$(NAME)`` references and the variables of Services: the kubelet's rules, case by case."""
 
 from fractions import Fraction
 from typing import Any
 
 import pytest
 
-from rallypoint.local.node.containers.environment import references, skipped, variables
+from rallypoint.local.node.containers.environment import expand, references, service_links, skipped, variables
 from rallypoint.local.node.volumes.downward_api import Placement
 from rallypoint.local.node.volumes.references import Reference, Unresolved
 
@@ -25,6 +25,10 @@ SOURCES: dict[Reference, dict[str, str] | None] = {
     Reference("secret", "token"): {"key": "s3cret"},
     Reference("configmap", "absent"): None,
 }
+
+VARIABLES = {"A": "one", "B": "two", "EMPTY": "", "NESTED": "$(A)"}
+
+PORTS = [{"port": 80, "name": "http"}, {"port": 53, "name": "dns-udp", "protocol": "UDP"}]
 
 
 def values(*env: dict[str, Any], env_from: list[dict[str, Any]] | None = None) -> dict[str, str]:
@@ -203,3 +207,65 @@ def test_services_can_be_referred_to_and_give_way() -> None:
         "URL": "http://10.0.0.7",
     }
     assert not found["DB_SERVICE_HOST"].written
+
+
+@pytest.mark.parametrize(
+    ("text", "expanded"),
+    [
+        pytest.param("$(A)", "one", id="a name"),
+        pytest.param("$(A)-$(B)", "one-two", id="two names"),
+        pytest.param("x$(EMPTY)y", "xy", id="an empty value"),
+        pytest.param("$(UNKNOWN)", "$(UNKNOWN)", id="an unknown name stays"),
+        pytest.param("$$(A)", "$(A)", id="two dollars escape"),
+        pytest.param("$$$(A)", "$one", id="an escaped dollar before a name"),
+        pytest.param("$$", "$", id="two dollars are one"),
+        pytest.param("$A ${A}", "$A ${A}", id="a shell's own syntax is left to the shell"),
+        pytest.param("$(A", "$(A", id="an open reference stays"),
+        pytest.param("100$", "100$", id="a dollar at the end"),
+        pytest.param("$(NESTED)", "$(A)", id="a value is not expanded again"),
+    ],
+)
+def test_expand(text: str, expanded: str) -> None:
+    assert expand(text, VARIABLES) == expanded
+
+
+def service(
+    name: str = "my-db", namespace: str = "team", address: str = "10.0.0.7", **spec: Any
+) -> dict[str, Any]:
+    meta = {"name": name, "namespace": namespace}
+    return {"metadata": meta, "spec": {"clusterIP": address, "ports": PORTS, **spec}}
+
+
+def links(*services: dict[str, Any], **spec: Any) -> dict[str, str]:
+    return service_links({"metadata": {"namespace": "team"}, "spec": spec}, services)
+
+
+def test_address_and_ports_in_both_forms() -> None:
+    assert links(service()) == {
+        "MY_DB_SERVICE_HOST": "10.0.0.7",
+        "MY_DB_SERVICE_PORT": "80",
+        "MY_DB_SERVICE_PORT_HTTP": "80",
+        "MY_DB_SERVICE_PORT_DNS_UDP": "53",
+        "MY_DB_PORT": "tcp://10.0.0.7:80",
+        "MY_DB_PORT_80_TCP": "tcp://10.0.0.7:80",
+        "MY_DB_PORT_80_TCP_PROTO": "tcp",
+        "MY_DB_PORT_80_TCP_PORT": "80",
+        "MY_DB_PORT_80_TCP_ADDR": "10.0.0.7",
+        "MY_DB_PORT_53_UDP": "udp://10.0.0.7:53",
+        "MY_DB_PORT_53_UDP_PROTO": "udp",
+        "MY_DB_PORT_53_UDP_PORT": "53",
+        "MY_DB_PORT_53_UDP_ADDR": "10.0.0.7",
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "spec"),
+    [
+        pytest.param(service(address="None"), {}, id="a headless one"),
+        pytest.param(service(address=""), {}, id="one without an address"),
+        pytest.param(service(namespace="other"), {}, id="one of another namespace"),
+        pytest.param(service(), {"enableServiceLinks": False}, id="not wanted"),
+    ],
+)
+def test_none(given: dict[str, Any], spec: dict[str, Any]) -> None:
+    assert links(given, **spec) == {}

@@ -12,7 +12,7 @@ from rallypoint.local.node.containers.launch import BaseEnvironment, image_envir
 from rallypoint.local.node.containers.process import CapturedProcess
 from rallypoint.local.node.sandbox.client import NoNamespaces
 from rallypoint.local.node.sandbox.selection import IsolationMode, choose
-from rallypoint.local.node.volumes.updater import CONFIG_MAPS
+from rallypoint.local.node.volumes.manager import CONFIG_MAPS
 from rallypoint.testing.local_harness import LocalHarness, phase, start_local_harness
 from rallypoint.testing.rootfs import build
 

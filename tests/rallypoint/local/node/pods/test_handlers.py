@@ -5,7 +5,7 @@ import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiohttp import web
@@ -90,7 +90,7 @@ async def look(
     means: Means, timeout_seconds: float = 20, ports: Sequence[Any] = (), **spec: Any
 ) -> ProbeResult:
     probe = Probe.of(Kind.READINESS, {"timeoutSeconds": timeout_seconds, **spec})
-    return await Handlers(POD, means).probe({"name": "main", "ports": list(ports)}, probe)
+    return await Handlers(POD, cast("Any", means)).probe({"name": "main", "ports": list(ports)}, probe)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ async def test_who_hangs_up_fails(means: Means) -> None:
 
 
 async def hooked(means: Means, **hook: Any) -> str:
-    return await Handlers(POD, means).hook({"name": "main"}, hook)
+    return await Handlers(POD, cast("Any", means)).hook({"name": "main"}, hook)
 
 
 async def test_hooks(means: Means) -> None:

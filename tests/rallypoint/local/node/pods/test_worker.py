@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -41,8 +41,8 @@ class Pretended:
             self.exit.set_result(128 + number)
 
 
-class LocalPodRuntime:
-    """Surroundings that keep what a pod does."""
+class FakePodRuntime:
+    """Records what the worker of a pod does."""
 
     def __init__(self, folder: Path) -> None:
         self.refused = ""
@@ -113,8 +113,8 @@ class LocalPodRuntime:
 
 
 @pytest.fixture
-def runtime(tmp_path: Path) -> LocalPodRuntime:
-    return LocalPodRuntime(tmp_path)
+def runtime(tmp_path: Path) -> FakePodRuntime:
+    return FakePodRuntime(tmp_path)
 
 
 def pod(policy: str = "Never", **spec: Any) -> dict[str, Any]:
@@ -126,9 +126,9 @@ def pod(policy: str = "Never", **spec: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def running(
-    runtime: LocalPodRuntime, manifest: dict[str, Any]
+    runtime: FakePodRuntime, manifest: dict[str, Any]
 ) -> AsyncGenerator[tuple[PodWorker, asyncio.Task[None]]]:
-    task = PodWorker(manifest, runtime)
+    task = PodWorker(manifest, cast("Any", runtime))
     work = asyncio.create_task(task.run())
     await asyncio.sleep(0.1)
     yield task, work
@@ -138,7 +138,7 @@ async def running(
 
 
 @pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (1, "Failed"), (143, "Failed")])
-async def test_from_start_to_end(runtime: LocalPodRuntime, code: int, phase: str) -> None:
+async def test_from_start_to_end(runtime: FakePodRuntime, code: int, phase: str) -> None:
     async with running(runtime, pod()) as (_, work):
         runtime.processes[0].exit.set_result(code)
         await work
@@ -148,7 +148,7 @@ async def test_from_start_to_end(runtime: LocalPodRuntime, code: int, phase: str
     assert runtime.forgotten
 
 
-async def test_init_containers_run_before_the_others(runtime: LocalPodRuntime) -> None:
+async def test_init_containers_run_before_the_others(runtime: FakePodRuntime) -> None:
     async with running(runtime, pod(initContainers=[{"name": "first", "image": "x"}])) as (_, work):
         assert runtime.started == [("first", 0.0)]
         runtime.processes[0].exit.set_result(0)
@@ -160,7 +160,7 @@ async def test_init_containers_run_before_the_others(runtime: LocalPodRuntime) -
     assert runtime.phases[-1] == "Succeeded"
 
 
-async def test_restarts_are_held_back(runtime: LocalPodRuntime) -> None:
+async def test_restarts_are_held_back(runtime: FakePodRuntime) -> None:
     async with running(runtime, pod("OnFailure")):
         for _ in range(3):
             runtime.processes[-1].exit.set_result(1)
@@ -172,7 +172,7 @@ async def test_restarts_are_held_back(runtime: LocalPodRuntime) -> None:
     assert [reason for reason, _ in runtime.events] == ["BackOff", "BackOff"]
 
 
-async def test_a_program_that_does_not_exist_ends_the_container(runtime: LocalPodRuntime) -> None:
+async def test_a_program_that_does_not_exist_ends_the_container(runtime: FakePodRuntime) -> None:
     runtime.unstartable = 'exec: "nosuch": executable file not found in $PATH'
     async with running(runtime, pod()) as (_, work):
         await work
@@ -182,7 +182,7 @@ async def test_a_program_that_does_not_exist_ends_the_container(runtime: LocalPo
     assert runtime.phases[-1] == "Failed"
 
 
-async def test_a_program_that_does_not_exist_is_held_back_like_a_crash(runtime: LocalPodRuntime) -> None:
+async def test_a_program_that_does_not_exist_is_held_back_like_a_crash(runtime: FakePodRuntime) -> None:
     runtime.unstartable = "no"
     async with running(runtime, pod("OnFailure")):
         await asyncio.sleep(29)
@@ -191,7 +191,7 @@ async def test_a_program_that_does_not_exist_is_held_back_like_a_crash(runtime: 
     assert runtime.state["waiting"]["reason"] == "CrashLoopBackOff"
 
 
-async def test_a_missing_config_map_is_waited_for(runtime: LocalPodRuntime) -> None:
+async def test_a_missing_config_map_is_waited_for(runtime: FakePodRuntime) -> None:
     runtime.missing = 'configmap "c" not found'
     async with running(runtime, pod()) as (_, work):
         assert runtime.state["waiting"] == {"reason": "ContainerCreating", "message": runtime.missing}
@@ -204,7 +204,7 @@ async def test_a_missing_config_map_is_waited_for(runtime: LocalPodRuntime) -> N
     assert runtime.events == [("FailedMount", 'configmap "c" not found')]
 
 
-async def test_a_pod_that_can_never_run_fails_and_says_why(runtime: LocalPodRuntime) -> None:
+async def test_a_pod_that_can_never_run_fails_and_says_why(runtime: FakePodRuntime) -> None:
     runtime.refused = "volume v"
     async with running(runtime, pod()) as (_, work):
         await work
@@ -216,7 +216,7 @@ async def test_a_pod_that_can_never_run_fails_and_says_why(runtime: LocalPodRunt
     assert runtime.started == []
 
 
-async def test_a_fault_of_the_node_is_told_in_the_pod(runtime: LocalPodRuntime) -> None:
+async def test_a_fault_of_the_node_is_told_in_the_pod(runtime: FakePodRuntime) -> None:
     runtime.fault = ValueError("broken")
     async with running(runtime, pod()):
         waiting = runtime.state["waiting"]
@@ -225,7 +225,7 @@ async def test_a_fault_of_the_node_is_told_in_the_pod(runtime: LocalPodRuntime) 
     assert "ValueError('broken')" in waiting["message"]
 
 
-async def test_deletion_asks_first(runtime: LocalPodRuntime) -> None:
+async def test_deletion_asks_first(runtime: FakePodRuntime) -> None:
     async with running(runtime, pod("Always")) as (task, work):
         task.delete(runtime.now() + timedelta(seconds=30))
         await work
@@ -235,7 +235,7 @@ async def test_deletion_asks_first(runtime: LocalPodRuntime) -> None:
     assert runtime.state["terminated"]["exitCode"] == 143
 
 
-async def test_deletion_kills_what_does_not_listen(runtime: LocalPodRuntime) -> None:
+async def test_deletion_kills_what_does_not_listen(runtime: FakePodRuntime) -> None:
     runtime.stubborn = True
     async with running(runtime, pod()) as (task, work):
         began = asyncio.get_running_loop().time()
@@ -247,7 +247,7 @@ async def test_deletion_kills_what_does_not_listen(runtime: LocalPodRuntime) -> 
     assert runtime.state["terminated"]["exitCode"] == 137
 
 
-async def test_a_second_deletion_can_only_shorten_the_grace(runtime: LocalPodRuntime) -> None:
+async def test_a_second_deletion_can_only_shorten_the_grace(runtime: FakePodRuntime) -> None:
     runtime.stubborn = True
     async with running(runtime, pod()) as (task, work):
         began = asyncio.get_running_loop().time()
@@ -258,7 +258,7 @@ async def test_a_second_deletion_can_only_shorten_the_grace(runtime: LocalPodRun
         assert asyncio.get_running_loop().time() - began == pytest.approx(2)
 
 
-async def test_the_deadline_ends_the_pod(runtime: LocalPodRuntime) -> None:
+async def test_the_deadline_ends_the_pod(runtime: FakePodRuntime) -> None:
     async with running(
         runtime, pod("OnFailure", activeDeadlineSeconds=60, terminationGracePeriodSeconds=5)
     ) as (_, work):
@@ -269,7 +269,7 @@ async def test_the_deadline_ends_the_pod(runtime: LocalPodRuntime) -> None:
     assert (last["phase"], last["reason"]) == ("Failed", "DeadlineExceeded")
 
 
-async def test_nothing_runs_once_the_task_is_cancelled(runtime: LocalPodRuntime) -> None:
+async def test_nothing_runs_once_the_task_is_cancelled(runtime: FakePodRuntime) -> None:
     async with running(runtime, pod()) as (_, work):
         work.cancel()
         await asyncio.wait([work])
@@ -278,7 +278,7 @@ async def test_nothing_runs_once_the_task_is_cancelled(runtime: LocalPodRuntime)
     assert runtime.forgotten
 
 
-async def test_a_sidecar_is_stopped_when_the_others_are_done(runtime: LocalPodRuntime) -> None:
+async def test_a_sidecar_is_stopped_when_the_others_are_done(runtime: FakePodRuntime) -> None:
     side = {"name": "side", "image": "x", "restartPolicy": "Always"}
     async with running(runtime, pod(initContainers=[side])) as (_, work):
         await asyncio.sleep(0.1)
@@ -300,12 +300,12 @@ def with_main(policy: str = "Never", **fields: Any) -> dict[str, Any]:
     return manifest
 
 
-def is_ready(runtime: LocalPodRuntime) -> bool:
+def is_ready(runtime: FakePodRuntime) -> bool:
     conditions = {c["type"]: c["status"] for c in runtime.statuses[-1]["conditions"]}
     return bool(conditions["Ready"] == "True")
 
 
-async def test_a_pod_is_ready_as_its_probe_says(runtime: LocalPodRuntime) -> None:
+async def test_a_pod_is_ready_as_its_probe_says(runtime: FakePodRuntime) -> None:
     runtime.answers["ready"] = 1
     async with running(runtime, with_main(readinessProbe=ask("ready"))) as (_, work):
         await asyncio.sleep(5)
@@ -319,7 +319,7 @@ async def test_a_pod_is_ready_as_its_probe_says(runtime: LocalPodRuntime) -> Non
     assert runtime.phases == ["Pending", "Running", "Running", "Succeeded"]
 
 
-async def test_a_container_that_does_not_live_is_killed_and_started_again(runtime: LocalPodRuntime) -> None:
+async def test_a_container_that_does_not_live_is_killed_and_started_again(runtime: FakePodRuntime) -> None:
     runtime.stubborn = True
     runtime.answers["alive"] = 1
     probe = ask("alive", initialDelaySeconds=10, terminationGracePeriodSeconds=5)
@@ -337,7 +337,7 @@ async def test_a_container_that_does_not_live_is_killed_and_started_again(runtim
 
 
 async def test_deletion_shortens_the_time_of_a_container_that_is_being_killed(
-    runtime: LocalPodRuntime,
+    runtime: FakePodRuntime,
 ) -> None:
     runtime.stubborn = True
     runtime.answers["alive"] = 1
@@ -352,7 +352,7 @@ async def test_deletion_shortens_the_time_of_a_container_that_is_being_killed(
     assert [reason for reason, _ in runtime.events] == ["Unhealthy", "Killing"]
 
 
-async def test_hooks_go_before_anybody_is_told_and_before_the_end(runtime: LocalPodRuntime) -> None:
+async def test_hooks_go_before_anybody_is_told_and_before_the_end(runtime: FakePodRuntime) -> None:
     hooks = {"postStart": {"sleep": {"seconds": 7}}, "preStop": {"exec": {"command": ["leave"]}}}
     async with running(runtime, with_main(lifecycle=hooks)) as (task, work):
         await asyncio.sleep(6)
@@ -369,7 +369,7 @@ async def test_hooks_go_before_anybody_is_told_and_before_the_end(runtime: Local
     assert runtime.processes[0].signals == [signal.SIGTERM]
 
 
-async def test_a_hook_before_the_end_that_fails_is_told(runtime: LocalPodRuntime) -> None:
+async def test_a_hook_before_the_end_that_fails_is_told(runtime: FakePodRuntime) -> None:
     runtime.answers["leave"] = 1
     hooks = {"preStop": {"exec": {"command": ["leave"]}}}
     async with running(runtime, with_main(lifecycle=hooks)) as (task, work):
@@ -379,7 +379,7 @@ async def test_a_hook_before_the_end_that_fails_is_told(runtime: LocalPodRuntime
     assert ("FailedPreStopHook", "PreStopHook failed") in runtime.events
 
 
-async def test_last_words_are_kept(runtime: LocalPodRuntime) -> None:
+async def test_last_words_are_kept(runtime: FakePodRuntime) -> None:
     runtime.words = "out of data"
     async with running(runtime, pod()) as (_, work):
         runtime.processes[0].exit.set_result(1)
@@ -388,7 +388,7 @@ async def test_last_words_are_kept(runtime: LocalPodRuntime) -> None:
     assert runtime.state["terminated"]["message"] == "out of data"
 
 
-async def test_a_gate_is_seen_when_others_open_it(runtime: LocalPodRuntime) -> None:
+async def test_a_gate_is_seen_when_others_open_it(runtime: FakePodRuntime) -> None:
     manifest = pod(readinessGates=[{"conditionType": "g"}])
     async with running(runtime, manifest) as (task, _):
         assert not is_ready(runtime)
@@ -397,7 +397,7 @@ async def test_a_gate_is_seen_when_others_open_it(runtime: LocalPodRuntime) -> N
         assert is_ready(runtime)
 
 
-async def test_what_cannot_be_kept_is_refused(runtime: LocalPodRuntime) -> None:
+async def test_what_cannot_be_kept_is_refused(runtime: FakePodRuntime) -> None:
     async with running(runtime, with_main(livenessProbe={"grpc": {"port": 1}})):
         waiting = runtime.state["waiting"]
 
@@ -405,7 +405,7 @@ async def test_what_cannot_be_kept_is_refused(runtime: LocalPodRuntime) -> None:
     assert runtime.started == []
 
 
-async def test_the_phase_is_told_when_the_last_sidecar_has_ended(runtime: LocalPodRuntime) -> None:
+async def test_the_phase_is_told_when_the_last_sidecar_has_ended(runtime: FakePodRuntime) -> None:
     """The end of the main container is told before that."""
     side = {"name": "side", "image": "x", "restartPolicy": "Always"}
     runtime.stubborn = True

@@ -1,11 +1,13 @@
-"""What pods of MPI jobs are given, and what is run in the place of an sshd and of the image that brings kubectl."""
+"""The tools of MPI pods, the replacements of sshd and kubectl-delivery, and the files for ``--real-ssh``."""
 
 import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
-from rallypoint.local.node.remote.tools import SSHD_MESSAGE, Tools
+import pytest
+
+from rallypoint.local.node.remote.tools import SSHD_MESSAGE, Tools, ssh_config
 
 LABELS = {"training.kubeflow.org/operator-name": "mpi-operator", "training.kubeflow.org/job-name": "pi"}
 SSHD = {"name": "w", "command": ["/usr/sbin/sshd", "-De"]}
@@ -13,7 +15,9 @@ DELIVERY = {"name": "kubectl-delivery", "image": "x"}
 
 
 def pod(uid: str = "u", **labels: str) -> dict[str, Any]:
-    return {"metadata": {"uid": uid, "namespace": "ns", "labels": labels or LABELS}}
+    mounts = [{"name": "ssh-auth", "mountPath": "/home/mpiuser/.ssh"}, {"name": "x", "mountPath": "/x"}]
+    meta = {"uid": uid, "namespace": "ns", "labels": labels or LABELS}
+    return {"metadata": meta, "spec": {"containers": [{"name": "l", "volumeMounts": mounts}, {"name": "m"}]}}
 
 
 def test_ssh_is_the_first_on_path(tmp_path: Path) -> None:
@@ -67,3 +71,34 @@ def test_an_image_that_is_told_what_to_do_does_it(tmp_path: Path) -> None:
     told = {**DELIVERY, "command": ["cp", "/bin/kubectl", "/opt/kube"]}
 
     assert Tools(tmp_path).replacement(pod(), told) == told
+
+
+@pytest.mark.parametrize(("is_root", "port"), [(True, []), (False, ["Port 2222"])])
+def test_the_client_knows_the_keys_and_asks_for_nothing(is_root: bool, port: list[str]) -> None:
+    lines = [line.strip() for line in ssh_config(pod(), is_root=is_root).splitlines()]
+
+    assert lines[:3] == ["Host *", "StrictHostKeyChecking no", "UserKnownHostsFile /dev/null"]
+    assert lines[4:] == ["IdentityFile /home/mpiuser/.ssh/id_rsa", *port]
+
+
+def test_pods_of_mpi_jobs_see_it(tmp_path: Path) -> None:
+    mounts = Tools(tmp_path, real_ssh=True).mounts(pod())
+
+    assert [(one.path, one.source.is_dir()) for one in mounts] == [
+        ("/etc/ssh/ssh_config.d/rallypoint.conf", False),
+        ("/run/sshd", True),
+    ]
+    assert Tools(tmp_path, real_ssh=True).mounts(pod(app="x")) == Tools(tmp_path).mounts(pod()) == []
+
+
+def test_nobody_else_reads_the_keys(tmp_path: Path) -> None:
+    """A Secret's files are links to those that a swap replaces."""
+    (tmp_path / "ssh-auth" / "..now").mkdir(parents=True)
+    key = tmp_path / "ssh-auth" / "..now" / "id_rsa"
+    key.touch(mode=0o644)
+    (tmp_path / "ssh-auth" / "id_rsa").symlink_to(key)
+    Tools(tmp_path / "tools").protect(pod(), tmp_path)
+    before = key.stat().st_mode & 0o777
+    Tools(tmp_path / "tools", real_ssh=True).protect(pod(), tmp_path)
+
+    assert (before, key.stat().st_mode & 0o777) == (0o644, 0o600)

@@ -270,7 +270,7 @@ def test_what_local_mode_does_not_have_is_refused_by_name(
 
 
 def test_a_folder_that_nobody_may_enter_is_removed(tmp_path: Path) -> None:
-    from rallypoint.local.node.volumes.removal import remove_tree
+    from rallypoint.local.node.volumes.setup import remove_tree
 
     deep = tmp_path / "pod" / "closed" / "deep"
     deep.mkdir(parents=True)

@@ -1,11 +1,11 @@
-"""Pods that name the node themselves, and do not fit."""
+"""Pods that set ``nodeName`` themselves and do not fit."""
 
 from fractions import Fraction
 from typing import Any
 
 import pytest
 
-from rallypoint.local.node.admission import rejection
+from rallypoint.local.node.resources import rejection
 
 CAPACITY = {"cpu": Fraction(2), "memory": Fraction(2**30), "pods": Fraction(2)}
 

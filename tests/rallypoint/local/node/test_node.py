@@ -1,8 +1,8 @@
-"""How fast pods of one name may follow each other."""
+"""The back-off between pods of one name."""
 
 from datetime import UTC, datetime, timedelta
 
-from rallypoint.local.node.pods.start_backoff import StartBackoff
+from rallypoint.local.node.node import StartBackoff
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

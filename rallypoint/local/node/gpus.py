@@ -2,15 +2,21 @@
 
 A GPU in MIG mode counts as its MIG devices.
 
+``DeviceManager`` allocates GPUs to pods; the scheduler only counts them.
+
 Source: NVML, and the CUDA programming guide on CUDA_VISIBLE_DEVICES.
 """
 
+import asyncio
 import ctypes
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
 import structlog
+
+from rallypoint.local.manifest import Manifest
+from rallypoint.local.node.resources import read, requests
 
 RESOURCE = "nvidia.com/gpu"
 CUDA = "CUDA_VISIBLE_DEVICES"
@@ -25,7 +31,7 @@ class NoSuchGpu(Exception):
 
 
 def nvml() -> Any:
-    """The binding of NVML; None on a machine without the driver's library."""
+    """Return the binding of NVML; None on a machine without the driver's library."""
     try:
         ctypes.CDLL(_LIBRARY)
     except OSError:
@@ -34,7 +40,7 @@ def nvml() -> Any:
 
 
 def list_gpus(library: Any) -> tuple[str, ...]:
-    """The UUIDs of all GPUs, in NVML's order; ``library`` is the binding, None where there is none. Blocks."""
+    """Return the UUIDs of all GPUs, in NVML's order; ``library`` is the result of ``nvml``. Blocks."""
     if library is None:
         return ()
     try:
@@ -82,7 +88,7 @@ def usable(gpus: Sequence[str], visible: str | None, wanted: str | None) -> tupl
         wanted: how many, or their UUIDs with commas between; None for all.
 
     Raises:
-        NoSuchGpu: the machine has not so many, or not these.
+        NoSuchGpu: the machine has fewer GPUs, or not these.
     """
     allowed = gpus if visible is None else visible_gpus(gpus, visible)
     if wanted is None:
@@ -115,11 +121,66 @@ def visible_gpus(gpus: Sequence[str], visible: str) -> tuple[str, ...]:
 
 
 def variables(gpus: Sequence[str] | None, written: str | None) -> dict[str, str]:
-    """What a container's environment says of its GPUs, nothing for None; ``written`` is the manifest's own CUDA_VISIBLE_DEVICES.
+    """Return the variables for a container's GPUs; none for None.
 
-    In a cluster that counts among the container's GPUs, so it does here; the process would count the machine's.
+    ``written`` is the manifest's own CUDA_VISIBLE_DEVICES. It selects among the container's GPUs, as in a cluster.
     """
     if gpus is None:
         return {}
     chosen = gpus if written is None else visible_gpus(gpus, written)
     return {CUDA: ",".join(chosen), NVIDIA: ",".join(gpus) or "void"}
+
+
+class DeviceManager:
+    """Allocates GPUs. Processes of a finished pod may hold GPUs for a moment, so the next pod waits for their release."""
+
+    def __init__(self, gpus: Sequence[str], *, hides: bool = False) -> None:
+        """``hides``: hide the machine's GPUs from pods even if the cluster uses none."""
+        self._hides = hides or bool(gpus)
+        self._free = list(gpus)
+        self._order = {gpu: index for index, gpu in enumerate(gpus)}
+        self._allocated: dict[str, list[str]] = {}
+        self._released = asyncio.Event()
+
+    async def allocate(self, pod: Manifest) -> None:
+        """Allocate the pod's GPUs; wait until they are free. Requests beyond the node's total are capped."""
+        count = min(int(requests(pod).get(RESOURCE, 0)), len(self._order))
+        while len(self._free) < count:
+            self._released.clear()
+            await self._released.wait()
+        self._allocated[pod["metadata"]["uid"]] = self._free[:count]
+        del self._free[:count]
+
+    def release(self, pod: Manifest) -> None:
+        """Release the GPUs of a pod that no longer runs."""
+        self._free += self._allocated.pop(pod["metadata"]["uid"], ())
+        self._free.sort(key=self._order.__getitem__)
+        self._released.set()
+
+    def of(self, pod: Manifest, container: str) -> tuple[str, ...] | None:
+        """Return the GPUs of one container; None if the node has no GPUs to allocate or hide.
+
+        None means that no variable is set: some programs, such as Paddle, take an empty variable for GPUs.
+        """
+        if not self._hides:
+            return None
+        return allocation(pod, self._allocated.get(pod["metadata"]["uid"], ())).get(container, ())
+
+
+def allocation(pod: Manifest, gpus: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return a pod's GPUs by container. Init containers share GPUs with later containers; sidecars do not."""
+    spec, offset = pod["spec"], 0
+    allocated: dict[str, tuple[str, ...]] = {}
+    for container in spec.get("initContainers") or ():
+        count = _count(container)
+        allocated[container["name"]] = tuple(gpus[offset : offset + count])
+        offset += count if container.get("restartPolicy") == "Always" else 0
+    for container in spec["containers"]:
+        count = _count(container)
+        allocated[container["name"]] = tuple(gpus[offset : offset + count])
+        offset += count
+    return allocated
+
+
+def _count(container: Manifest) -> int:
+    return int(read((container.get("resources") or {}).get("limits")).get(RESOURCE, 0))
