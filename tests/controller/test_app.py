@@ -32,8 +32,8 @@ from controller.runtime import clock
 from controller.runtime.lifecycle import DRAIN_SECONDS, FLUSH_SECONDS, NothingServed
 from controller.settings import Settings
 from rallypoint.testing.builders import template
-from rallypoint.testing.faults import Delay, Drop, Refuse, Reset, Rule
-from rallypoint.testing.harness import (
+from tests.support.faults import Delay, Drop, Refuse, Reset, Rule
+from tests.support.harness import (
     DEFINITIONS,
     NAMESPACE,
     TEST_SETTINGS,
@@ -43,7 +43,7 @@ from rallypoint.testing.harness import (
     running_controller,
     start_harness,
 )
-from rallypoint.testing.mpi import container
+from tests.support.mpi import container
 
 POD_GROUPS = list(
     yaml.safe_load_all(

@@ -26,8 +26,8 @@ from controller.kube.client import Client
 from controller.settings import Settings
 from controller.telemetry.metrics.families import GROUPS
 from rallypoint.cli import main
-from rallypoint.testing.faults import Delay, Refuse, Rule
-from rallypoint.testing.harness import Harness, start_harness
+from tests.support.faults import Delay, Refuse, Rule
+from tests.support.harness import Harness, start_harness
 
 
 def parsed(*flags: str) -> Settings:

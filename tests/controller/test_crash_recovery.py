@@ -12,10 +12,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from api.meta import EVENTS
-from rallypoint.testing.crash_injection import CrashInjector, CrashPoint, Moment, restarting_controller
-from rallypoint.testing.harness import UNLIMITED_SETTINGS, fake_clock, start_harness
-from rallypoint.testing.history import History, record_history
-from rallypoint.testing.scenarios import ELASTIC, EXHAUSTED, PAUSED, WHOLE, Outcome, Scenario, ScenarioRunner
+from tests.support.crash_injection import CrashInjector, CrashPoint, Moment, restarting_controller
+from tests.support.harness import UNLIMITED_SETTINGS, fake_clock, start_harness
+from tests.support.history import History, record_history
+from tests.support.scenarios import ELASTIC, EXHAUSTED, PAUSED, WHOLE, Outcome, Scenario, ScenarioRunner
 
 JOB = "train"
 SCENARIOS = [

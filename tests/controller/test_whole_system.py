@@ -1,7 +1,7 @@
 """The whole system under arbitrary users, nodes, API server failures and kills of the controller.
 
 The invariants are checked at each change. When all faults are over and time has passed, each job must be where its pods and its spec put it,
-and nothing must move any more. See rallypoint/testing/invariants.py.
+and nothing must move any more. See tests/support/invariants.py.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ from controller.kube.errors import ApiError
 from controller.runtime.backoff import LONGEST_SECONDS
 from rallypoint.local.apiserver.serving.interceptor import Call, Disconnect
 from rallypoint.local.batch.jobs import Jobs
-from rallypoint.testing.backups import Backup
 from rallypoint.testing.builders import NOON, template
-from rallypoint.testing.crash_injection import CrashInjector, CrashPoint, Moment, restarting_controller
-from rallypoint.testing.faults import Cut as CutWatch
-from rallypoint.testing.faults import Delay, Drop, Fault, Refuse, Reset, Rule
-from rallypoint.testing.harness import (
+from tests.support.backups import Backup
+from tests.support.crash_injection import CrashInjector, CrashPoint, Moment, restarting_controller
+from tests.support.faults import Cut as CutWatch
+from tests.support.faults import Delay, Drop, Fault, Refuse, Reset, Rule
+from tests.support.harness import (
     DEFINITIONS,
     TEST_USER_AGENT,
     UNLIMITED_SETTINGS,
@@ -42,8 +42,8 @@ from rallypoint.testing.harness import (
     fake_clock,
     start_harness,
 )
-from rallypoint.testing.invariants import FOREIGN, TERMINAL, Invariants, has, is_finished, replica_statuses
-from rallypoint.testing.workloads import ALL, JAX, PYTORCH, Workload
+from tests.support.invariants import FOREIGN, TERMINAL, Invariants, has, is_finished, replica_statuses
+from tests.support.workloads import ALL, JAX, PYTORCH, Workload
 
 T = TypeVar("T")
 

@@ -16,15 +16,15 @@ from pathlib import Path
 
 from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
-from rallypoint.testing.actors import Actors
-from rallypoint.testing.breakpoint_proxy import Breakpoint, BreakpointProxy
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.access import kubeconfig, write_private
 from rallypoint.testing.controlplane.process import Process
-from rallypoint.testing.crash_injection import CrashPoint, Moment
-from rallypoint.testing.history import record_history
-from rallypoint.testing.scenarios import WHOLE, Outcome, ScenarioRunner
 from rallypoint.testing.service import install
+from tests.support.actors import Actors
+from tests.support.breakpoint_proxy import Breakpoint, BreakpointProxy
+from tests.support.crash_injection import CrashPoint, Moment
+from tests.support.history import record_history
+from tests.support.scenarios import WHOLE, Outcome, ScenarioRunner
 
 AT_ONCE = 16
 """Jobs that are cut by one kill."""

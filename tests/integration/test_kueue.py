@@ -26,9 +26,9 @@ from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
 from rallypoint.testing import controlplane
 from rallypoint.testing.controlplane import ControlPlane
-from rallypoint.testing.history import History, record_history
-from rallypoint.testing.kueue import TOPOLOGY_GATE, Flavor, Kind, Kueue, Object, Workload, is_active
 from rallypoint.testing.service import Service, in_cluster_service, install
+from tests.support.history import History, record_history
+from tests.support.kueue import TOPOLOGY_GATE, Flavor, Kind, Kueue, Object, Workload, is_active
 
 STAGES = Path(controlplane.__file__).parent / "stages.yaml"
 TIMES = 20

@@ -31,7 +31,7 @@ from rallypoint.local.apiserver.serving.certificates import identity
 from rallypoint.testing.controlplane import ControlPlane, binaries
 from rallypoint.testing.http_trace import MERGE, RawClient, Reply, Step
 from rallypoint.testing.manifests import build
-from rallypoint.testing.mpiversions import (
+from tests.support.mpiversions import (
     OWN,
     PLURAL,
     VERSIONS,

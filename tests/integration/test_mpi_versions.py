@@ -1,7 +1,7 @@
 """An MPIJob in three versions: no write through any version loses a field or the flavor.
 
 Every way of writing is tried with jobs born in each version and written through each other one, on a real kube-apiserver and on the
-embedded one. How typed clients behave is in ``rallypoint.testing.mpiversions``.
+embedded one. How typed clients behave is in ``tests.support.mpiversions``.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from controller.crds import all_crds
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.testing.controlplane import ControlPlane, binaries
 from rallypoint.testing.http_trace import JSON_PATCH, RawClient, Reply, Step
-from rallypoint.testing.mpiversions import (
+from tests.support.mpiversions import (
     OWN,
     PLURAL,
     VERSIONS,

@@ -10,7 +10,7 @@ import pytest
 
 from rallypoint.cli import main
 from rallypoint.testing.controlplane import ControlPlane
-from rallypoint.testing.mpiversions import manifest
+from tests.support.mpiversions import manifest
 
 US = "kubeflow.org/training-operator"
 

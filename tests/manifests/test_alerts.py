@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from controller.telemetry.metrics.families import GROUPS
-from rallypoint.testing import promql
 from rallypoint.testing.manifests import build
 from rallypoint.testing.service import MANIFESTS
+from tests.support import promql
 
 SERIES = {family.name: set(family.label_names) for group in GROUPS for family in group.families}
 TARGET = {"job", "instance"}

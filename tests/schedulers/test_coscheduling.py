@@ -5,9 +5,9 @@ from collections.abc import Generator
 import pytest
 
 from rallypoint.testing.controlplane import ControlPlane
-from rallypoint.testing.schedulers.coscheduling import SCHEDULER, coscheduling
-from rallypoint.testing.schedulers.gangs import GangJobs, open_nodes
 from rallypoint.testing.service import WITH_MPI_V1, in_cluster_service, install
+from tests.support.schedulers.coscheduling import SCHEDULER, coscheduling
+from tests.support.schedulers.gangs import GangJobs, open_nodes
 
 WAITS = {"kubeflow.org/mpi-wait-for-workers": "true"}
 FLAGS = (f"--gang-scheduler-name={SCHEDULER}", "--mpi-ssh-check=false")

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from rallypoint.testing.controlplane import ControlPlane
-from rallypoint.testing.schedulers.gangs import open_nodes
-from rallypoint.testing.schedulers.kueue import kueue
 from rallypoint.testing.service import WITH_MPI_V1, in_cluster_service, install
+from tests.support.schedulers.gangs import open_nodes
+from tests.support.schedulers.kueue import kueue
 
 QUEUES = "/apis/kueue.x-k8s.io/v1beta2"
 CPUS = 4

@@ -5,9 +5,9 @@ from collections.abc import Generator
 import pytest
 
 from rallypoint.testing.controlplane import ControlPlane
-from rallypoint.testing.schedulers.gangs import GangJobs, open_nodes
-from rallypoint.testing.schedulers.volcano import SCHEDULER, volcano
 from rallypoint.testing.service import WITH_MPI_V1, in_cluster_service, install
+from tests.support.schedulers.gangs import GangJobs, open_nodes
+from tests.support.schedulers.volcano import SCHEDULER, volcano
 
 WAITS = {"kubeflow.org/mpi-wait-for-workers": "true"}
 FLAGS = (f"--gang-scheduler-name={SCHEDULER}", "--mpi-ssh-check=false")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from controller.telemetry.metrics.families import GROUPS
-from rallypoint.testing import promql
+from tests.support import promql
 from tools.metrics_page import PAGE, QUERIES, main, page
 
 SERIES = {

@@ -22,8 +22,8 @@ import yaml
 from api.meta import PODS, SERVICES, Resource
 from controller.kube.connect import Connection
 from controller.kube.errors import Invalid
-from rallypoint.testing.harness import Harness, start_harness
 from rallypoint.testing.manifests import build
+from tests.support.harness import Harness, start_harness
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[2]

@@ -21,7 +21,7 @@ from controller.kind import JobKind, Options, ReplicaKind
 from controller.kinds import ALL
 from controller.reconcile.plan import decide
 from rallypoint.testing.builders import NOON, template
-from rallypoint.testing.in_memory_cluster import InMemoryCluster
+from tests.support.in_memory_cluster import InMemoryCluster
 
 ROOT = Path(__file__).parents[3]
 LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")

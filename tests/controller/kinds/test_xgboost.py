@@ -10,7 +10,7 @@ from controller.kind import Options
 from controller.kind.pods import pod, service
 from controller.kinds.xgboost import XGBOOST
 from rallypoint.testing.builders import job_of, template
-from rallypoint.testing.in_memory_cluster import InMemoryCluster
+from tests.support.in_memory_cluster import InMemoryCluster
 
 PORT = template("xgboost", ports=[{"name": "xgboostjob-port", "containerPort": 9991}])
 IRIS = job_of(

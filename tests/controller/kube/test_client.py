@@ -21,7 +21,7 @@ from controller.kube.client import (
 from controller.kube.concurrency import PriorityLevel
 from controller.kube.token_bucket import TokenBucket
 from controller.kube.transport import CALL_TIMEOUT_SECONDS
-from rallypoint.testing.scripted import (
+from tests.support.scripted import (
     ReceivedRequest,
     answer_json,
     answer_lines,

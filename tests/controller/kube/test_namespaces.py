@@ -15,7 +15,7 @@ from controller.kube.errors import NamespaceTerminating
 from controller.kube.namespaces import RETRY_SECONDS, TerminatingNamespaces
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.testing.builders import template
-from rallypoint.testing.faults import Faults
+from tests.support.faults import Faults
 
 NAMESPACES = Resource("", "v1", "Namespace", "namespaces", namespaced=False)
 TEAM = orjson.dumps({"metadata": {"name": "team"}})

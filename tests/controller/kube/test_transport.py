@@ -20,7 +20,7 @@ from controller.kube.transport import (
     STREAM_SILENCE_SECONDS,
     probing,
 )
-from rallypoint.testing.scripted import (
+from tests.support.scripted import (
     ReceivedRequest,
     ScriptedServer,
     answer_json,

@@ -30,8 +30,8 @@ from controller.reconcile.writes import Occupied, Refused
 from controller.runtime.backoff import LONGEST_SECONDS
 from controller.runtime.recorder import Recorder, Subject
 from controller.runtime.store import Store
-from rallypoint.testing.faults import Delay, Fault, Faults, Refuse, Reset, Rule, Say
-from rallypoint.testing.harness import NAMESPACE, Harness, start_harness
+from tests.support.faults import Delay, Fault, Faults, Refuse, Reset, Rule, Say
+from tests.support.harness import NAMESPACE, Harness, start_harness
 
 GENERATION = 1
 METRIC = {

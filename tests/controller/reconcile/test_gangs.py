@@ -12,8 +12,8 @@ import yaml
 from api.meta import COSCHEDULING_POD_GROUPS, EVENTS, PODS, SERVICES, VOLCANO_POD_GROUPS, Resource
 from api.v1.pytorchjob import RESOURCE
 from controller.settings import Settings
-from rallypoint.testing.faults import Fault, Refuse, Reset, Rule
-from rallypoint.testing.harness import (
+from tests.support.faults import Fault, Refuse, Reset, Rule
+from tests.support.harness import (
     NAMESPACE,
     TEST_SETTINGS,
     Harness,

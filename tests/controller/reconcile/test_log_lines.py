@@ -4,8 +4,8 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from api.v1.pytorchjob import RESOURCE
-from rallypoint.testing.faults import Refuse, Rule
-from rallypoint.testing.harness import NAMESPACE, running_controller, start_harness
+from tests.support.faults import Refuse, Rule
+from tests.support.harness import NAMESPACE, running_controller, start_harness
 
 
 async def test_log_lines_of_a_reconcile_name_the_job() -> None:

@@ -23,8 +23,8 @@ from controller.reconcile.reconciler import Reconciler
 from controller.runtime.recorder import Recorder
 from controller.runtime.store import Store
 from rallypoint.testing.builders import template
-from rallypoint.testing.faults import Delay, Refuse, Reset, Rule
-from rallypoint.testing.harness import NAMESPACE, Harness, running_controller, start_harness
+from tests.support.faults import Delay, Refuse, Reset, Rule
+from tests.support.harness import NAMESPACE, Harness, running_controller, start_harness
 
 DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False

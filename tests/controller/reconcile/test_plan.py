@@ -11,7 +11,7 @@ from controller.kind import Options
 from controller.reconcile.plan import decide
 from rallypoint.diagnosis.terminations import EXITED
 from rallypoint.testing.builders import NOON, pod, pytorch_job, service, snapshot, template
-from rallypoint.testing.in_memory_cluster import (
+from tests.support.in_memory_cluster import (
     InMemoryCluster,
     Step,
     pending_cluster,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controller.domain import Count
-from rallypoint.testing.in_memory_cluster import Step, phase, run_policy, running_cluster, workers
+from tests.support.in_memory_cluster import Step, phase, run_policy, running_cluster, workers
 
 ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]
 FAIL_A_WORKER = phase("Failed", "worker-0", code=1)

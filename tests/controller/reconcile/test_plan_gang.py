@@ -11,7 +11,7 @@ from api.meta import VOLCANO_POD_GROUPS
 from controller.domain import Deletion
 from controller.kind import Options
 from rallypoint.testing.builders import NOON, pytorch_job, template
-from rallypoint.testing.in_memory_cluster import InMemoryCluster
+from tests.support.in_memory_cluster import InMemoryCluster
 
 VOLCANO = "volcano"
 OTHER = "scheduler-plugins-scheduler"

@@ -17,7 +17,7 @@ from controller.domain import Child, Plan, WriteMode
 from controller.kind import Options
 from controller.policy.gang import VOLCANO, groups_of
 from rallypoint.testing.builders import pytorch_job
-from rallypoint.testing.in_memory_cluster import InMemoryCluster
+from tests.support.in_memory_cluster import InMemoryCluster
 
 POLICIES = st.sampled_from(["Never", "OnFailure", "Always", "ExitCode"])
 PHASES = st.sampled_from(["Pending", "Running", "Succeeded", "Failed", "Unknown"])

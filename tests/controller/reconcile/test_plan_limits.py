@@ -6,7 +6,7 @@ import pytest
 
 from controller.policy.replacement import LONGEST_PAUSE_SECONDS
 from rallypoint.testing.builders import NOON
-from rallypoint.testing.in_memory_cluster import Step, run_policy, running_cluster
+from tests.support.in_memory_cluster import Step, run_policy, running_cluster
 
 
 @pytest.mark.parametrize(

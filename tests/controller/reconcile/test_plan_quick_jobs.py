@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from rallypoint.testing.builders import NOON
-from rallypoint.testing.in_memory_cluster import InMemoryCluster, pending_cluster, running_cluster
+from tests.support.in_memory_cluster import InMemoryCluster, pending_cluster, running_cluster
 
 SUCCEEDED = "Created T, Running F, Succeeded T"
 

@@ -6,7 +6,7 @@ from controller.domain import Event, Problem, Severity
 from controller.kinds.pytorch import PYTORCH
 from controller.reconcile.plan import refuse
 from rallypoint.testing.builders import NOON, pytorch_job
-from rallypoint.testing.in_memory_cluster import (
+from tests.support.in_memory_cluster import (
     InMemoryCluster,
     Step,
     pending_cluster,

@@ -20,8 +20,8 @@ from controller.kube.namespaces import RETRY_SECONDS
 from controller.reconcile import plan as planning
 from controller.reconcile.memory import JobMemories
 from rallypoint.testing.builders import template
-from rallypoint.testing.faults import Cut, Delay, Drop, Fault, Refuse, Reset, Rule
-from rallypoint.testing.harness import (
+from tests.support.faults import Cut, Delay, Drop, Fault, Refuse, Reset, Rule
+from tests.support.harness import (
     NAMESPACE,
     TEST_SETTINGS,
     Harness,

@@ -12,7 +12,7 @@ from api.labels import FAILED_BEFORE
 from api.meta import PODS
 from api.v1.pytorchjob import RESOURCE
 from rallypoint.testing.builders import template
-from rallypoint.testing.harness import Harness, fake_clock, running_controller, start_harness
+from tests.support.harness import Harness, fake_clock, running_controller, start_harness
 
 WORKER = "train-worker-0"
 SPEC: dict[str, Any] = {

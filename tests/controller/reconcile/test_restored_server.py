@@ -4,9 +4,9 @@ from api.meta import CONFIG_MAPS, PODS
 from api.v1.pytorchjob import RESOURCE
 from controller.runtime.backoff import Reconnect
 from rallypoint.local.apiserver.serving.interceptor import Call
-from rallypoint.testing.backups import Backup
-from rallypoint.testing.faults import Delay, Refuse, Rule
-from rallypoint.testing.harness import Harness, fake_clock, running_controller, start_harness
+from tests.support.backups import Backup
+from tests.support.faults import Delay, Refuse, Rule
+from tests.support.harness import Harness, fake_clock, running_controller, start_harness
 
 PODS_OF_JOB = ["train-master-0", "train-worker-0"]
 

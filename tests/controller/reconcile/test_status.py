@@ -19,8 +19,8 @@ from controller.reconcile.jobs import JobRow, job_from_json, parse
 from controller.reconcile.status import TRIES, StatusWriter, differs, merge_patch
 from controller.runtime.store import Store
 from rallypoint.local.apiserver.patches import jsonpatch
-from rallypoint.testing.faults import Delay, Refuse, Reset, Rule
-from rallypoint.testing.harness import NAMESPACE, Harness, start_harness
+from tests.support.faults import Delay, Refuse, Reset, Rule
+from tests.support.harness import NAMESPACE, Harness, start_harness
 
 RUNNING = JobStatus.model_validate(
     {

@@ -9,8 +9,8 @@ from api.v1.pytorchjob import RESOURCE
 from controller.reconcile.memory import JobMemory
 from controller.reconcile.suspensions import settle_suspension
 from rallypoint.testing.builders import pytorch_job
-from rallypoint.testing.faults import Delay, Rule
-from rallypoint.testing.harness import Harness, running_controller, start_harness
+from tests.support.faults import Delay, Rule
+from tests.support.harness import Harness, running_controller, start_harness
 
 SUSPENDED_ = {"conditions": [{"type": "Suspended", "status": "True"}]}
 

@@ -15,8 +15,8 @@ from api.mpijob import RESOURCE as MPI_JOBS
 from api.v1.pytorchjob import RESOURCE
 from rallypoint.local.batch.jobs import Jobs
 from rallypoint.testing.builders import template
-from rallypoint.testing.faults import Delay, Rule
-from rallypoint.testing.harness import (
+from tests.support.faults import Delay, Rule
+from tests.support.harness import (
     TEST_SETTINGS,
     Harness,
     fake_clock,
@@ -24,7 +24,7 @@ from rallypoint.testing.harness import (
     running_controller,
     start_harness,
 )
-from rallypoint.testing.mpi import container
+from tests.support.mpi import container
 
 HELD = {"metadata": {"finalizers": ["example.com/slow"]}}
 RELEASED = {"metadata": {"finalizers": None}}

@@ -16,8 +16,8 @@ from controller.reconcile.parent import Parent
 from controller.reconcile.uncached import UncachedChildren
 from controller.reconcile.writes import Occupied, Remains, Writer
 from controller.runtime.recorder import Recorder, Subject
-from rallypoint.testing.faults import Refuse, Rule
-from rallypoint.testing.harness import NAMESPACE, Harness, start_harness
+from tests.support.faults import Refuse, Rule
+from tests.support.harness import NAMESPACE, Harness, start_harness
 
 OURS = {"apiVersion": RESOURCE.api_version, "kind": RESOURCE.kind, "name": "train", "controller": True}
 OLD = [{**OURS, "uid": "an-earlier-one"}]

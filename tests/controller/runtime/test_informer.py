@@ -20,8 +20,8 @@ from controller.runtime.backoff import Reconnect
 from controller.runtime.informer import AWAY_SECONDS, TRIES, Ending, Fill, Informer
 from controller.runtime.listwatch import PER_SLICE
 from rallypoint.local.apiserver import ApiServer
-from rallypoint.testing.faults import Cut, Drop, Faults, Refuse, Reset, Rule, Say
-from rallypoint.testing.scripted import (
+from tests.support.faults import Cut, Drop, Faults, Refuse, Reset, Rule, Say
+from tests.support.scripted import (
     ReceivedRequest,
     ScriptedServer,
     answer_json,

@@ -23,8 +23,8 @@ from controller.kube.client import Client
 from controller.kube.errors import AlreadyExists, Conflict, NotFound
 from controller.runtime.informer import Informer
 from controller.runtime.relist import Relist
-from rallypoint.testing.faults import Cut, Delay, Drop, Fault, Refuse, Reset, Rule, Say
-from rallypoint.testing.harness import NAMESPACE, start_harness
+from tests.support.faults import Cut, Delay, Drop, Fault, Refuse, Reset, Rule, Say
+from tests.support.harness import NAMESPACE, start_harness
 
 T = TypeVar("T")
 CONFIGMAPS = Resource(group="", version="v1", kind="ConfigMap", plural="configmaps")

@@ -13,8 +13,8 @@ from api.meta import LEASES
 from controller.kube.client import Client
 from controller.kube.errors import NotLeading
 from controller.runtime.leader import Election, new_identity
-from rallypoint.testing.faults import Cut, Delay, Refuse, Reset, Rule
-from rallypoint.testing.harness import NAMESPACE, Harness, start_harness
+from tests.support.faults import Cut, Delay, Refuse, Reset, Rule
+from tests.support.harness import NAMESPACE, Harness, start_harness
 
 FIRST = (NAMESPACE, "first")
 SECOND = (NAMESPACE, "second")

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from typing_extensions import override
 
 from controller.runtime.leader import Election
-from rallypoint.testing.simulation import SimulatedClient, SimulatedLoop, SimulatedServer, Simulation
+from tests.support.simulation import SimulatedClient, SimulatedLoop, SimulatedServer, Simulation
 
 RATES = st.sampled_from([1.0, 0.86, 1.19])
 """Of clocks. Even the fastest and the slowest differ by less than the lease and the deadline of writes do."""

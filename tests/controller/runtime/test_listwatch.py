@@ -14,7 +14,7 @@ from api.meta import PODS
 from controller.kube import errors
 from controller.kube.client import METADATA_ONLY, METADATA_ONLY_LIST, Client
 from controller.runtime.listwatch import WHOLE, Bookmark, Event, Source, read_bookmark
-from rallypoint.testing.scripted import (
+from tests.support.scripted import (
     Answer,
     ReceivedRequest,
     ScriptedServer,

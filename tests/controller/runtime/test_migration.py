@@ -17,7 +17,7 @@ from controller.kube.errors import Conflict, ServerError
 from controller.runtime import migration
 from controller.runtime.migration import DEFINITIONS, migrate, migrated
 from rallypoint.local.apiserver import ApiServer
-from rallypoint.testing.faults import Delay, Faults, Refuse, Reset, Rule
+from tests.support.faults import Delay, Faults, Refuse, Reset, Rule
 
 BOATS = Resource("sea.example.com", "v1", "Boat", "boats")
 NAME = "boats.sea.example.com"

@@ -28,7 +28,7 @@ from controller.runtime.recorder import (
 )
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.testing.builders import subject
-from rallypoint.testing.faults import Delay, Fault, Faults, Refuse, Reset, Rule
+from tests.support.faults import Delay, Fault, Faults, Refuse, Reset, Rule
 
 JOB = subject()
 

@@ -17,9 +17,9 @@ from api.meta import PODS
 from controller.kube.client import METADATA_ONLY_LIST, Client
 from controller.runtime.informer import Informer
 from controller.runtime.relist import CHECK_SECONDS, MOST_READS, PERIOD_SECONDS, Relist
-from rallypoint.testing.faults import Delay, Drop, Refuse, Rule, Say
-from rallypoint.testing.harness import NAMESPACE, Harness, start_harness
-from rallypoint.testing.scripted import ReceivedRequest, ScriptedServer, answer_json, answer_lines
+from tests.support.faults import Delay, Drop, Refuse, Rule, Say
+from tests.support.harness import NAMESPACE, Harness, start_harness
+from tests.support.scripted import ReceivedRequest, ScriptedServer, answer_json, answer_lines
 
 LONGEST_SECONDS = 600.0
 

@@ -16,7 +16,7 @@ from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.local.node.scheduler.scheduler import NODES
 from rallypoint.local.node.volumes.manager import CONFIG_MAPS, SECRETS
-from rallypoint.testing.local_harness import TIMEOUT_SECONDS, LocalHarness, phase, start_local_harness
+from tests.support.local_harness import TIMEOUT_SECONDS, LocalHarness, phase, start_local_harness
 
 pytestmark = pytest.mark.looptime(False)
 

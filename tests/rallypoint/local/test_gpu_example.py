@@ -15,8 +15,8 @@ from controller import app
 from controller.crds import all_crds
 from rallypoint.cli.local_flags import SETTINGS
 from rallypoint.local.cluster import local_cluster
-from rallypoint.testing.local_harness import LocalHarness, phase
-from rallypoint.testing.nvml import Nvml
+from tests.support.local_harness import LocalHarness, phase
+from tests.support.nvml import Nvml
 
 pytestmark = pytest.mark.looptime(False)
 

@@ -11,7 +11,7 @@ import pytest
 from api.meta import EVENTS, PODS, SERVICES
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.sandbox.selection import IsolationMode
-from rallypoint.testing.local_harness import TIMEOUT_SECONDS, LocalHarness, phase, start_local_harness
+from tests.support.local_harness import TIMEOUT_SECONDS, LocalHarness, phase, start_local_harness
 
 pytestmark = pytest.mark.looptime(False)
 

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from api.meta import PODS
 from rallypoint.local.cluster import LocalCluster, local_cluster
 from rallypoint.local.node.sandbox.selection import IsolationMode
-from rallypoint.testing.mpicc import mpicc
-from rallypoint.testing.mpipods import (
+from tests.support.mpicc import mpicc
+from tests.support.mpipods import (
     Implementation,
     MpiJob,
     Transport,
@@ -26,11 +26,11 @@ from rallypoint.testing.mpipods import (
     launcher_says,
     submit,
 )
-from rallypoint.testing.unprivileged_user import ROOT, TEST_UIDS, command_as, uid_label
+from tests.support.unprivileged_user import ROOT, TEST_UIDS, command_as, uid_label
 
 pytestmark = pytest.mark.looptime(False)
 
-RUN = "from rallypoint.testing.mpipods import main; main()"
+RUN = "from tests.support.mpipods import main; main()"
 PATIENCE_SECONDS = 60.0
 
 PROGRAM = r"""

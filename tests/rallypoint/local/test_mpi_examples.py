@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rallypoint.testing.mpicc import PACKAGES, mpicc
+from tests.support.mpicc import PACKAGES, mpicc
 
 ROOT = Path(__file__).parents[3]
 RALLYPOINT = "import sys; from rallypoint.cli import main; sys.exit(main())"

@@ -11,7 +11,7 @@ import yaml
 
 from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.testing.rootfs import build
-from rallypoint.testing.unprivileged_user import ROOT, TEST_UIDS, change_owner, command_as, uid_label
+from tests.support.unprivileged_user import ROOT, TEST_UIDS, change_owner, command_as, uid_label
 
 RUN = "import sys; from rallypoint.cli import main; sys.exit(main())"
 

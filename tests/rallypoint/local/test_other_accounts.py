@@ -13,8 +13,8 @@ import pytest
 
 from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.testing.http_trace import Step
-from rallypoint.testing.unprivileged_user import ROOT, UIDS, command_as, uid_label
 from rallypoint.testing.up import up
+from tests.support.unprivileged_user import ROOT, UIDS, command_as, uid_label
 
 pytestmark = pytest.mark.looptime(False)
 

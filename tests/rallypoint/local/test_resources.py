@@ -11,8 +11,8 @@ import pytest
 from api.meta import EVENTS, PODS
 from rallypoint.local.cluster import NodeConfig
 from rallypoint.local.node.scheduler.scheduler import NODES, PRIORITY_CLASSES
-from rallypoint.testing.local_harness import LocalHarness, phase, start_local_harness
-from rallypoint.testing.nvml import Nvml
+from tests.support.local_harness import LocalHarness, phase, start_local_harness
+from tests.support.nvml import Nvml
 
 pytestmark = pytest.mark.looptime(False)
 

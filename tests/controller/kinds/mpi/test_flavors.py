@@ -7,7 +7,7 @@ import pytest
 from api.batch import BatchJob
 from api.children import Owned, Pod
 from controller.kinds.mpi import MPI
-from rallypoint.testing.mpi import mpi_job
+from tests.support.mpi import mpi_job
 
 POD = Pod("hpc", "pi-launcher", "a", 1)
 JOB = BatchJob("hpc", "pi-launcher", "b", 1)

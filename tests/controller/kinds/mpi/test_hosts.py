@@ -11,7 +11,7 @@ from controller.kind import Options
 from controller.kinds.mpi import hosts, v1spec, v2beta1
 from controller.kinds.mpi.hosts import advertised_workers, seconds_until_more, worker_order
 from rallypoint.testing.builders import NOON, pod
-from rallypoint.testing.mpi import HVD
+from tests.support.mpi import HVD
 
 
 def up(*seconds_ago: float | None, ready: bool = True) -> list[Pod]:

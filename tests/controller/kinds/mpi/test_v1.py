@@ -5,7 +5,7 @@ import pytest
 from controller.domain import Counts, Verdict
 from controller.kinds.mpi.v1 import V1
 from controller.kinds.mpi.v1spec import roles
-from rallypoint.testing.mpi import v1_job
+from tests.support.mpi import v1_job
 
 DOUBLED = "MPIJobFailed"
 """After the kind, which every reason begins with: what the original says, and alerts match."""

@@ -12,9 +12,9 @@ from api.meta import CONFIG_MAPS, EVENTS, PODS, ROLE_BINDINGS, ROLES, SERVICE_AC
 from api.mpijob import RESOURCE
 from controller.reconcile import jobs
 from controller.runtime import clock
-from rallypoint.testing.faults import Cut, Refuse, Reset, Rule
-from rallypoint.testing.harness import TEST_SETTINGS, Harness, fake_clock, running_controller, start_harness
-from rallypoint.testing.mpi import container
+from tests.support.faults import Cut, Refuse, Reset, Rule
+from tests.support.harness import TEST_SETTINGS, Harness, fake_clock, running_controller, start_harness
+from tests.support.mpi import container
 
 SETTINGS = replace(TEST_SETTINGS, enable_scheme=(RESOURCE.kind,))
 

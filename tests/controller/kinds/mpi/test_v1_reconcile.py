@@ -14,8 +14,8 @@ from controller.kind import Options
 from controller.kinds.mpi.hosts import LATE_SECONDS, WAIT_ANNOTATION
 from controller.kinds.mpi.options import MPIOptions
 from controller.kinds.mpi.v1 import V1
-from rallypoint.testing.in_memory_cluster import InMemoryCluster
-from rallypoint.testing.mpi import container, mpi_job
+from tests.support.in_memory_cluster import InMemoryCluster
+from tests.support.mpi import container, mpi_job
 
 WORKERS = ["pi-worker-0", "pi-worker-1"]
 BINDING = "RoleBinding/pi-launcher"

@@ -8,8 +8,8 @@ from api.mpijob import MPIJob
 from controller.kind import Options
 from controller.kinds.mpi import v1alpha2
 from controller.kinds.mpi.v1alpha2 import V1ALPHA2
-from rallypoint.testing.in_memory_cluster import InMemoryCluster
-from rallypoint.testing.mpi import container, mpi_job
+from tests.support.in_memory_cluster import InMemoryCluster
+from tests.support.mpi import container, mpi_job
 
 WORKERS = ["pi-worker-0", "pi-worker-1"]
 

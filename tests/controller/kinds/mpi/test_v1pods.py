@@ -7,7 +7,7 @@ import pytest
 from api.mpijob import MPIJob
 from controller.kind import Options
 from controller.kinds.mpi import v1pods, v1spec
-from rallypoint.testing.mpi import HVD, v1_job, v1_template
+from tests.support.mpi import HVD, v1_job, v1_template
 
 
 def launcher_of(of: MPIJob) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from controller.kinds.mpi.v2beta1 import (
     support_objects,
 )
 from rallypoint.testing.builders import NOON, pod
-from rallypoint.testing.mpi import container, mpi_job
+from tests.support.mpi import container, mpi_job
 
 HOSTS = "pi-worker-0.pi.hpc.svc slots=2\npi-worker-1.pi.hpc.svc slots=2\n"
 LAUNCHER_FIRST = "pi-launcher.pi.hpc.svc slots=2\n"

@@ -19,8 +19,8 @@ from controller.kinds.mpi.hosts import WAIT_ANNOTATION
 from controller.kinds.mpi.options import MPIOptions
 from controller.runtime import clock
 from rallypoint.local.batch.jobs import Jobs
-from rallypoint.testing.faults import Cut, Delay, Drop, Refuse, Reset, Rule
-from rallypoint.testing.harness import (
+from tests.support.faults import Cut, Delay, Drop, Refuse, Reset, Rule
+from tests.support.harness import (
     NAMESPACE,
     TEST_SETTINGS,
     Harness,
@@ -28,7 +28,7 @@ from rallypoint.testing.harness import (
     running_controller,
     start_harness,
 )
-from rallypoint.testing.mpi import container
+from tests.support.mpi import container
 
 JOB = Flavor.V2BETA1.resource
 SETTINGS = replace(TEST_SETTINGS, enable_scheme=(RESOURCE.kind,))

@@ -13,9 +13,9 @@ import yaml
 from api.meta import EVENTS, PODS
 from api.mpijob import FLAVOR, RESOURCE, Flavor
 from controller.runtime.migration import DEFINITIONS, SETTLED_SECONDS
-from rallypoint.testing.faults import Refuse, Rule
-from rallypoint.testing.harness import CRDS, TEST_SETTINGS, Harness, running_controller, start_harness
-from rallypoint.testing.mpi import container
+from tests.support.faults import Refuse, Rule
+from tests.support.harness import CRDS, TEST_SETTINGS, Harness, running_controller, start_harness
+from tests.support.mpi import container
 
 SETTINGS = replace(TEST_SETTINGS, enable_scheme=(RESOURCE.kind,))
 DEFINITION = "mpijobs.kubeflow.org"

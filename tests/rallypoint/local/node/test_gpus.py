@@ -15,7 +15,7 @@ from rallypoint.local.node.gpus import (
     variables,
     visible_gpus,
 )
-from rallypoint.testing.nvml import Nvml
+from tests.support.nvml import Nvml
 
 GPUS = ("GPU-aa", "GPU-ab", "GPU-c")
 

@@ -13,7 +13,7 @@ from controller.kube.errors import NotFound
 from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.local.storage.storage import VOLUMES
 from rallypoint.local.storage.using import CLAIMS
-from rallypoint.testing.local_harness import TIMEOUT_SECONDS, LocalHarness, phase, start_local_harness
+from tests.support.local_harness import TIMEOUT_SECONDS, LocalHarness, phase, start_local_harness
 
 pytestmark = pytest.mark.looptime(False)
 

@@ -13,8 +13,8 @@ from rallypoint.local.node.containers.process import CapturedProcess
 from rallypoint.local.node.sandbox.client import NoNamespaces
 from rallypoint.local.node.sandbox.selection import IsolationMode, choose
 from rallypoint.local.node.volumes.manager import CONFIG_MAPS
-from rallypoint.testing.local_harness import LocalHarness, phase, start_local_harness
 from rallypoint.testing.rootfs import build
+from tests.support.local_harness import LocalHarness, phase, start_local_harness
 
 PERSON = {"A": "person"}
 MACHINE = BaseEnvironment(PERSON, "/home/person")

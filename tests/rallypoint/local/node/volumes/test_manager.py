@@ -13,7 +13,7 @@ from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.local.node.volumes.manager import CONFIG_MAPS, SECRETS, container_mounts
 from rallypoint.local.node.volumes.references import Unresolved
 from rallypoint.local.node.volumes.setup import Mount, Volume
-from rallypoint.testing.local_harness import LocalHarness, start_local_harness
+from tests.support.local_harness import LocalHarness, start_local_harness
 
 pytestmark = pytest.mark.looptime(False)
 

@@ -8,7 +8,7 @@ import pytest
 from api.meta import Resource
 from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.local.node.volumes.service_account import PATH, ApiServerAccess, with_mount
-from rallypoint.testing.local_harness import LocalHarness, start_local_harness
+from tests.support.local_harness import LocalHarness, start_local_harness
 
 pytestmark = pytest.mark.looptime(False)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rallypoint.local.node.sandbox.selection import IsolationMode
-from rallypoint.testing.unprivileged_user import ROOT, TEST_UIDS, command_as, uid_label
+from tests.support.unprivileged_user import ROOT, TEST_UIDS, command_as, uid_label
 
 MOUNT = """
 import os, sys

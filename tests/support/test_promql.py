@@ -2,7 +2,7 @@
 
 import pytest
 
-from rallypoint.testing import promql
+from tests.support import promql
 
 
 @pytest.mark.parametrize(

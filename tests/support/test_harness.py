@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from rallypoint.testing.faults import Refuse, Rule
-from rallypoint.testing.harness import running_controller, start_harness
+from tests.support.faults import Refuse, Rule
+from tests.support.harness import running_controller, start_harness
 
 
 async def test_a_controller_that_never_came_to_work_is_gone_all_the_same() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from controller.kube.errors import Conflict, NotFound
-from rallypoint.testing.simulation import SimulatedClient, SimulatedLoop, SimulatedServer, Simulation
+from tests.support.simulation import SimulatedClient, SimulatedLoop, SimulatedServer, Simulation
 
 
 @pytest.fixture

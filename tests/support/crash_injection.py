@@ -16,8 +16,8 @@ from typing_extensions import override
 from controller import app
 from controller.settings import Settings
 from rallypoint.local.apiserver.serving.interceptor import Call, Disconnect
-from rallypoint.testing.faults import Faults, Rule
-from rallypoint.testing.harness import TEST_SETTINGS, TEST_USER_AGENT, Harness
+from tests.support.faults import Faults, Rule
+from tests.support.harness import TEST_SETTINGS, TEST_USER_AGENT, Harness
 
 CONCURRENT_CALLS_SECONDS = 0.01
 """Time for calls that run beside the one before which the controller crashes."""

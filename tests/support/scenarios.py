@@ -11,9 +11,9 @@ from api.labels import JOB_NAME
 from api.meta import EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS, SERVICES, Resource
 from api.v1.pytorchjob import RESOURCE
 from controller.kube.errors import NotFound
-from rallypoint.testing.actors import Actors, conditions
 from rallypoint.testing.builders import template
-from rallypoint.testing.history import CHILDREN, History
+from tests.support.actors import Actors, conditions
+from tests.support.history import CHILDREN, History
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from yarl import URL
 
 from controller.kube.client import LONGEST_LINE_BYTES
 from controller.kube.connect import Connection
-from rallypoint.testing.crash_injection import CrashPoint, Moment
+from tests.support.crash_injection import CrashPoint, Moment
 
 FORWARDED_HEADERS = ("Authorization", "Content-Type", "Accept", "Accept-Encoding", "User-Agent")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rallypoint.testing.mpicc import Unusable, mpicc
+from tests.support.mpicc import Unusable, mpicc
 
 
 def compiler(folder: Path, script: str) -> None:

@@ -105,11 +105,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def run_once(self) -> None:
         """Run what is due."""
-        asyncio.events._set_running_loop(self)  # noqa: SLF001 - asyncio documents it for whoever writes loops
+        asyncio.events._set_running_loop(self)
         try:
             self._run_once()
         finally:
-            asyncio.events._set_running_loop(None)  # noqa: SLF001 - likewise
+            asyncio.events._set_running_loop(None)
 
     def _process_events(self, event_list: list[Any]) -> None: ...
 

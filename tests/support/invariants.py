@@ -12,8 +12,8 @@ from typing_extensions import override
 from api.batch import BATCH_JOBS
 from api.meta import EVENTS, PODS, SERVICES
 from rallypoint.testing.builders import NOON
-from rallypoint.testing.history import History
-from rallypoint.testing.workloads import Workload
+from tests.support.history import History
+from tests.support.workloads import Workload
 
 FOREIGN = "rallypoint.testing/foreign"
 """The label of other owners' objects, which the controller must not delete."""
