@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,14 @@ def test_only_these_targets_are_offered() -> None:
     declared = [line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith(".PHONY:")]
 
     assert [line.split()[1:] for line in declared] == [list(TARGETS)]
+
+
+def test_every_test_runs_by_some_target() -> None:
+    tests = {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")}
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]
+    named = {word for target in TARGETS for step in steps(target) for word in step.command}
+    paths = [path for path in (*options["testpaths"], *named) if path.startswith("tests/")]
+
+    assert not [
+        test for test in tests if not any(test == path or test.startswith(f"{path}/") for path in paths)
+    ]
