@@ -19,5 +19,5 @@ def metrics(expression: str) -> set[str]:
 
 def labels(expression: str) -> set[str]:
     text = _STRING.sub("", expression)
-    node_domains = _MATCHERS.findall(text) + _GROUPING.findall(text)
-    return {word for place in node_domains for word in _WORD.findall(place)}
+    lists = _MATCHERS.findall(text) + _GROUPING.findall(text)
+    return {word for names in lists for word in _WORD.findall(names)}

@@ -115,10 +115,10 @@ def mpi(folder: Path) -> Path:
     """Copy Open MPI, MPICH, a C compiler and an ssh server from their packages, set up as in examples/mpi/Dockerfile."""
     version = _run("gcc", "-dumpversion").strip()
     _unpack(folder, [*_MPI_PACKAGES, *(name.format(version) for name in _COMPILER_PACKAGES)])
-    node_domains = ("bin", "sbin", "lib/gcc")
+    folders = ("bin", "sbin", "lib/gcc")
     _link(
         folder,
-        *(path for place in node_domains for path in (folder / "usr" / place).rglob("*") if path.is_file()),
+        *(path for name in folders for path in (folder / "usr" / name).rglob("*") if path.is_file()),
     )
     for name, place in _ALTERNATIVES.items():
         (folder / "usr" / "bin" / name).unlink(missing_ok=True)

@@ -49,10 +49,10 @@ def cache_directory(environ: Mapping[str, str] = os.environ, version: str = KUBE
 def find(name: str, environ: Mapping[str, str] = os.environ) -> Path | None:
     """Return the path of the program if it exists."""
     assets = environ.get("KUBEBUILDER_ASSETS")
-    node_domains = [Path(assets)] if assets else []
-    for place in [*node_domains, cache_directory(environ)]:
-        if _is_program(place / name):
-            return (place / name).resolve()
+    folders = [Path(assets)] if assets else []
+    for folder in [*folders, cache_directory(environ)]:
+        if _is_program(folder / name):
+            return (folder / name).resolve()
     return None
 
 
