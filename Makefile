@@ -7,6 +7,7 @@
 #   make demo      trains a PyTorchJob on real data, without a cluster
 #   make examples  trains every kind with its framework, each in its own environment; ONLY="jax paddle" chooses some
 #   make takeover  tests with the real Go operators, compiled from their modules: jobs move to Rallypoint and back
+#   make upgrade   jobs move from another version's operator, FROM=COMMIT, to this one and back
 #   make lint      the static checks of `make test`
 #   make fmt       formats the code and applies automatic fixes
 #   make crds      writes manifests/base/crds from the models in api
@@ -48,7 +49,7 @@ LINT = "lint: $(BIN)/ruff check" \
 	"layers: $(BIN)/lint-imports --no-cache" \
 	"types, second opinion: $(BIN)/pyright"
 
-.PHONY: test coverage test-python test-oldest demo examples lint fmt crds deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover
+.PHONY: test coverage test-python test-oldest demo examples lint fmt crds deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover upgrade
 
 # The whole system under faults runs by itself: beside other tests it does other things in each run, because its requests take real time.
 WHOLE_SYSTEM = tests/controller/test_whole_system.py
@@ -74,6 +75,9 @@ takeover:
 	$(STEPS) "make takeover" $(ENVIRONMENT) $(CONTROLPLANE) \
 		"Go operators! $(BIN)/python -m rallypoint.testing.controlplane build training-operator mpi-operator" \
 		"tests: $(BIN)/pytest tests/takeover"
+
+upgrade:
+	$(STEPS) "make upgrade" $(ENVIRONMENT) $(CONTROLPLANE) "tests: $(BIN)/pytest tests/upgrade --upgrade-from=$(FROM)"
 
 demo:
 	$(STEPS) "make demo" "environment! $(PYTHON) tools/venv.py .venv-demo requirements/demo.txt" \

@@ -34,6 +34,7 @@ TARGETS = (
     "schedulers",
     "lock",
     "takeover",
+    "upgrade",
 )
 
 
