@@ -59,8 +59,8 @@ def _run(*command: str) -> None:
 
 def enter(environment: Path, service_account: Path) -> None:
     """Give this process a pod's files and the image's user."""
-    system.unshare(system.NEW_MOUNT)
-    system.mount("none", "/", flags=system.RECURSIVE | system.PRIVATE)
+    system.unshare(system.CLONE_NEWNS)
+    system.mount("none", "/", flags=system.MS_REC | system.MS_PRIVATE)
     interpreter = (environment / "bin" / "python").resolve()
     view = FilesystemView("/nowhere")
     for needed in (environment, interpreter):

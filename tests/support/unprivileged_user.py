@@ -28,8 +28,8 @@ from rallypoint.local.node.sandbox.daemon import system
 from rallypoint.local.node.sandbox.daemon.view import FilesystemView
 
 home, uid, has_account, *command = sys.argv[1:]
-system.unshare(system.NEW_MOUNT)
-system.mount("none", "/", flags=system.RECURSIVE | system.PRIVATE)
+system.unshare(system.CLONE_NEWNS)
+system.mount("none", "/", flags=system.MS_REC | system.MS_PRIVATE)
 view = FilesystemView("/nowhere")
 for needed in map(Path, (sys.base_prefix, sys.prefix, {str(ROOT)!r}, home)):
     for folder in reversed(needed.parents):
@@ -41,7 +41,7 @@ if has_account:
     others = [line for line in accounts if line.split(":")[2] != uid]
     known = Path(home, ".passwd")
     known.write_text("\\n".join([*others, f"unprivileged:*:{{uid}}:{{uid}}::{{home}}:/bin/sh", ""]))
-    system.mount(str(known), "/etc/passwd", flags=system.BIND)
+    system.mount(str(known), "/etc/passwd", flags=system.MS_BIND)
 os.setgroups([])
 os.setgid(int(uid))
 os.setuid(int(uid))

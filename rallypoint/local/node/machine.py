@@ -18,8 +18,8 @@ from rallypoint.local.node.resources import Amounts
 
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
 
-MOST_PODS = 1000
-"""A kubelet's default is 110; processes are lighter than containers."""
+MAX_PODS = 1000
+"""A kubelet's default is 110; processes need less than containers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def this_machine(folder: Path, gpus: Sequence[str], labels: Mapping[str, str]) -
         "cpu": Fraction(cores),
         "memory": Fraction(psutil.virtual_memory().total),
         "ephemeral-storage": Fraction(psutil.disk_usage(str(folder)).total),
-        "pods": Fraction(MOST_PODS),
+        "pods": Fraction(MAX_PODS),
     }
     if gpus:
         capacity[RESOURCE] = Fraction(len(gpus))
@@ -50,7 +50,6 @@ def this_machine(folder: Path, gpus: Sequence[str], labels: Mapping[str, str]) -
 
 
 def node(name: str, address: str, machine: Machine, now: datetime) -> dict[str, Any]:
-    """The Node object."""
     spelled = {resource: spell(resource, amount) for resource, amount in machine.capacity.items()}
     system, architecture = platform.system().lower(), _architecture()
     labels = {
@@ -75,7 +74,7 @@ def node(name: str, address: str, machine: Machine, now: datetime) -> dict[str, 
         "status": {
             "capacity": spelled,
             "allocatable": spelled,
-            "conditions": [*(_calm(kind, moment) for kind in PRESSURES), ready],
+            "conditions": [*(_no_pressure(kind, moment) for kind in PRESSURES), ready],
             "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
             "nodeInfo": {
                 "architecture": architecture,
@@ -96,7 +95,7 @@ def spell(resource: str, amount: Fraction) -> str:
     return quantity.spell(amount)
 
 
-def _calm(kind: str, moment: str) -> dict[str, str]:
+def _no_pressure(kind: str, moment: str) -> dict[str, str]:
     """Return a pressure condition that is always False."""
     return {
         "type": kind,

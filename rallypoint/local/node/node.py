@@ -178,7 +178,6 @@ class Node:
             pod.delete(self._now())
 
     def handle_pod(self, before: Row | None, after: Row | None) -> None:
-        """Handle a created, changed or deleted pod."""
         self._storage.handle_pod(*(None if row is None else row.manifest for row in (before, after)))
         if before is not None and (after is None or after.uid != before.uid):
             self.network.drop_pod((before.namespace, before.name))

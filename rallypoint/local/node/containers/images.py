@@ -69,8 +69,6 @@ class Image:
 
 
 class Images:
-    """Images by name."""
-
     def __init__(self, images: Mapping[str, Image]) -> None:
         self._given = images
         self._images = {named(name): image for name, image in images.items()}

@@ -26,8 +26,6 @@ START_ERROR = 128
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One process to start."""
-
     argv: Sequence[str]
     env: Mapping[str, str]
     folder: str

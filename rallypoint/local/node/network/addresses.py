@@ -44,14 +44,14 @@ class Addresses:
         """
         last_error: OSError | None = None
         for network in random.sample(NETWORKS, len(NETWORKS)):
-            held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            claim_socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             try:
-                held.bind((f"127.{network}.0.1", CLAIM_PORT))
+                claim_socket.bind((f"127.{network}.0.1", CLAIM_PORT))
             except OSError as error:
-                held.close()
+                claim_socket.close()
                 last_error = error
             else:
-                return cls(f"127.{network}", held)
+                return cls(f"127.{network}", claim_socket)
         raise NoAddresses(
             "127.0.0.1 is the only usable address in 127.0.0.0/8; on macOS add aliases first, one for each pod and one "
             "for the node, for example: sudo ifconfig lo0 alias 127.16.0.1"

@@ -23,9 +23,9 @@ class Ports:
         key = job, address, port
         if key not in self._given:
             for candidate in (port, *SUBSTITUTES):
-                held = claim(candidate)
-                if held is not None:
-                    self._given[key] = candidate, held
+                claim_socket = claim(candidate)
+                if claim_socket is not None:
+                    self._given[key] = candidate, claim_socket
                     break
             else:
                 return port
@@ -41,20 +41,20 @@ class Ports:
             self._given.pop(key)[1].close()
 
     def close(self) -> None:
-        for _, held in self._given.values():
-            held.close()
+        for _, claim_socket in self._given.values():
+            claim_socket.close()
         self._given.clear()
 
 
 def claim(port: int) -> socket.socket | None:
     """Claim ``port``; return None if it is claimed or in use."""
-    held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    claim_socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
-        held.bind((CLAIM_ADDRESS, port))
+        claim_socket.bind((CLAIM_ADDRESS, port))
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("", port))
     except OSError:
-        held.close()
+        claim_socket.close()
         return None
-    return held
+    return claim_socket

@@ -236,7 +236,6 @@ def is_final(container: Container, policy: str) -> bool:
 
 
 def _matches_rule(rule: Mapping[str, Any], exit_code: int) -> bool:
-    """Return whether a rule of ``restartPolicyRules`` matches the exit code."""
     exit_codes = rule.get("exitCodes") or {}
     is_listed = exit_code in (exit_codes.get("values") or ())
     return is_listed is (exit_codes.get("operator") == "In")

@@ -41,7 +41,7 @@ def of(container: Mapping[str, Any]) -> Wait | None:
 
 
 class DNSWait:
-    """Stands for a wait container; implements ``Process``."""
+    """The ``Process`` that replaces a wait container."""
 
     def __init__(self, wait: Wait, resolves: Callable[[str], bool], output: Callable[[bytes], None]) -> None:
         self._wait = wait

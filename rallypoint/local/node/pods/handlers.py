@@ -38,8 +38,6 @@ class ProbeResult:
 
 
 class Handlers:
-    """The handlers of one pod."""
-
     def __init__(self, pod: Manifest, runtime: PodRuntime) -> None:
         self._pod = pod
         self._runtime = runtime

@@ -140,7 +140,6 @@ def _kill(pod: Mapping[str, Any], container: Container, policy: str) -> Kill:
 
 
 def grace_seconds(pod: Mapping[str, Any]) -> float:
-    """Return the grace period of a pod in seconds."""
     seconds = pod["spec"].get("terminationGracePeriodSeconds")
     return DEFAULT_GRACE_SECONDS if seconds is None else float(seconds)
 

@@ -53,7 +53,7 @@ async def dial_tcp(isolation: Isolation, target: Target, timeout_seconds: float 
     """Open a connection and close it.
 
     Raises:
-        Silence: the connection fails or times out.
+        ProbeError: the connection fails or times out.
     """
     endpoint = f"{target.host}:{target.port}"
     try:
@@ -71,7 +71,7 @@ async def http_get(isolation: Isolation, target: Target, timeout_seconds: float 
     """Send a GET request; follow redirects to the same host, return a redirect to another host as the response.
 
     Raises:
-        Silence: no valid response arrives in time.
+        ProbeError: no valid response arrives in time.
     """
     try:
         async with asyncio.timeout(timeout_seconds):

@@ -56,7 +56,6 @@ class Probe:
 
 
 def of(container: Mapping[str, Any]) -> Iterator[Probe]:
-    """Yield the probes of a container."""
     return (Probe.of(kind, container[kind]) for kind in Kind if container.get(kind))
 
 

@@ -107,7 +107,6 @@ class PodRuntime:
         await self._volumes.run()
 
     def handle_pod(self, pod: Manifest) -> None:
-        """Handle a changed pod."""
         self._volumes.handle_pod(pod)
 
     def rejection(self, pod: Manifest) -> str:

@@ -56,8 +56,6 @@ class Grace:
 
 
 class Run:
-    """One run of a container."""
-
     def __init__(self, container: Container, process: Process, prober: Prober) -> None:
         self.container = container
         """Its state when the run started."""

@@ -14,7 +14,7 @@ from rallypoint.local.manifest import Manifest, containers
 from rallypoint.local.node.streams.logs import Log
 from rallypoint.local.node.volumes.setup import Mount
 
-FOLDER = ".last-words"
+FOLDER = ".termination-messages"
 """A folder beside a pod's volumes; no volume name starts with a dot."""
 DEFAULT_PATH = "/dev/termination-log"
 MAX_BYTES = 4096

@@ -35,8 +35,6 @@ RETRY_SECONDS = 5.0
 
 
 class PodWorker:
-    """Runs a pod that is bound to this node."""
-
     def __init__(self, pod: Manifest, node: PodRuntime) -> None:
         self._pod: Manifest = pod
         self._node = node
@@ -67,11 +65,9 @@ class PodWorker:
             self._changed.set()
 
     def runs(self, container: str) -> bool:
-        """Return whether a container runs."""
         return container in self._runs
 
     async def run(self) -> None:
-        """Run the pod until it is finished."""
         try:
             rejection = probes.rejection(self._pod) or self._node.rejection(self._pod)
             if rejection:

@@ -21,8 +21,6 @@ class UnsupportedCommandLine(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A command and its target."""
-
     host: str
     command: Sequence[str]
     namespace: str = ""

@@ -9,11 +9,10 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
 
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.containers.process import Process, Streams
@@ -34,7 +33,7 @@ from rallypoint.local.node.remote.reach import (
     find,
 )
 from rallypoint.local.node.remote.shim import LENGTH_BYTES, PIECE_BYTES, SOCKET
-from rallypoint.local.node.streams.exec_endpoint import NotRunning
+from rallypoint.local.node.streams.exec_endpoint import Enter, NotRunning
 
 STREAMS = 3
 BACKLOG = 1024
@@ -48,12 +47,10 @@ HANG_UP_SECONDS = 2.0
 
 HANG_UP_EXIT_CODE = 128 + signal.SIGHUP
 
-Enter: TypeAlias = Callable[[Manifest, str, Sequence[str], Streams], Awaitable[Process]]
-"""Starts a command in a container of a pod without expansion. Raises CannotStart, NotRunning."""
-
 
 class ExecServer:
     def __init__(self, folder: Path, network: PodNetwork, enter: Enter) -> None:
+        """``enter`` must not rewrite the command."""
         self._network = network
         self._enter = enter
         self._listener = _listen(folder)
@@ -69,18 +66,18 @@ class ExecServer:
 
     async def _serve(self, connection: socket.socket) -> None:
         connection.setblocking(False)
-        with connection, contextlib.suppress(OSError, EOFError), ExitStack() as held:
-            words, streams = await _receive(connection, held)
+        with connection, contextlib.suppress(OSError, EOFError), ExitStack() as stack:
+            words, streams = await _receive(connection, stack)
             disconnected = asyncio.create_task(_disconnected(connection))
             try:
-                code, message = await self._answer(words, streams, held, disconnected)
+                code, message = await self._answer(words, streams, stack, disconnected)
             finally:
                 disconnected.cancel()
                 await asyncio.wait([disconnected])
             await asyncio.get_running_loop().sock_sendall(connection, f"{code}\n{message}".encode())
 
     async def _answer(
-        self, words: Sequence[str], streams: Streams, held: ExitStack, disconnected: "asyncio.Task[None]"
+        self, words: Sequence[str], streams: Streams, stack: ExitStack, disconnected: "asyncio.Task[None]"
     ) -> tuple[int, str]:
         """Return the exit status and the message of the tool."""
         uid, tool, *arguments = words
@@ -92,7 +89,7 @@ class ExecServer:
             process = await self._start_with_retries(uid, call, streams, disconnected)
         except Unreachable as error:
             return FAILURE_EXIT_CODES[tool], f"{error_message(tool, call, error)}\n"
-        held.close()  # Only the command holds the streams now, so their readers see its end.
+        stack.close()  # Only the command holds the streams now, so their readers see its end.
         code = await _wait(process, disconnected)
         return code, f"command terminated with exit code {code}\n" if tool == "kubectl" and code else ""
 
@@ -167,8 +164,8 @@ def _listen(folder: Path) -> socket.socket:
     return listener
 
 
-async def _receive(connection: socket.socket, held: ExitStack) -> tuple[Sequence[str], Streams]:
-    """Receive the arguments and the streams of a tool; ``held`` closes the streams.
+async def _receive(connection: socket.socket, stack: ExitStack) -> tuple[Sequence[str], Streams]:
+    """Receive the arguments and the streams of a tool; ``stack`` closes the streams.
 
     Raises:
         EOFError: the message is incomplete.
@@ -176,7 +173,7 @@ async def _receive(connection: socket.socket, held: ExitStack) -> tuple[Sequence
     await _readable(connection)
     data, descriptors, _, _ = socket.recv_fds(connection, PIECE_BYTES, STREAMS)
     for descriptor in descriptors:
-        held.callback(os.close, descriptor)
+        stack.callback(os.close, descriptor)
     if len(descriptors) != STREAMS or len(data) < LENGTH_BYTES:
         raise EOFError
     rest = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "big") - len(data)

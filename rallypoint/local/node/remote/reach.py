@@ -1,4 +1,4 @@
-"""Resolves the target of a remote command, and decides which pods get the tools. Pure."""
+"""Finds the target of a remote command, and decides which pods get the tools. Pure."""
 
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ class Unknown(Unreachable):
 class NotYet(Unknown):
     """The target is a pod of the same job that does not exist yet.
 
-    Differs: ssh does not retry name resolution. Here it does, because otherwise a launcher that starts first would fail and restart.
+    Differs: ssh does not retry name resolution. Here it does: otherwise a launcher that starts first would fail.
     """
 
     is_transient = True
@@ -65,7 +65,7 @@ class NotStarted(Unreachable):
 
 
 def error_message(tool: str, call: Call, error: Unreachable) -> str:
-    """Return the message of the tool, in the original's words if there are any."""
+    """Return the message of the tool, with the original's text if there is one."""
     words = error.ssh if tool == "ssh" else error.kubectl
     return words.format(host=call.host, error=error)
 

@@ -36,7 +36,7 @@ def main(folder: str, *words: str) -> int:
             piece = node.recv(PIECE_BYTES)
     except OSError:
         answer = b""
-    code, _, message = (answer or b"255\nthe node of this pod is gone\n").partition(b"\n")
+    code, _, message = (answer or b"255\nthe node of this pod has stopped\n").partition(b"\n")
     os.write(2, message)
     return int(code)
 

@@ -28,7 +28,7 @@ DAEMON_LOST_EXIT_CODE = 137
 
 
 class NoNamespaces(Exception):
-    """This machine does not allow namespaces. The text says what it refused."""
+    """This machine does not allow namespaces. The text says which call failed."""
 
 
 class SandboxClient:
@@ -92,7 +92,7 @@ class SandboxClient:
         """Start a process.
 
         Raises:
-            CannotStart: it does not begin.
+            CannotStart: the process cannot start.
         """
         number = next(self._numbers)
         end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -175,7 +175,7 @@ class SandboxClient:
         self._unsent.clear()
         self._control.close()
         if not self._ready.done():
-            self._ready.set_exception(NoNamespaces("the sandbox daemon ended at once"))
+            self._ready.set_exception(NoNamespaces("the sandbox daemon ended during its start"))
         for answer in self._answers.values():
             _set_error(answer, DAEMON_ENDED)
         for end in self._exit_codes.values():

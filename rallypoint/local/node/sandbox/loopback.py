@@ -1,8 +1,8 @@
-"""Isolation with plain processes: each pod has an address of 127.0.0.0/8; names and mount paths are replaced in the manifest.
+"""Isolation with plain processes: each pod has an address in 127.0.0.0/8, and the manifest is rewritten.
 
-A process sees the whole machine. If a port is in use, another one replaces it in the manifest (``ports``). Pods cannot
-share ports that are built into programs and opened on all addresses: the second program fails. A volume whose path does
-not occur in the manifest cannot be provided, so the pod is rejected.
+Addresses replace names, and real paths replace mount paths. A process sees the whole machine. If a port is in use,
+another one replaces it in the manifest (``ports``). A second program with the same built-in port on all addresses fails.
+A pod with a volume whose path does not occur in the manifest is rejected.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ OPEN_MPI = {
 FIRST_PORT = 1024
 """A smaller number after a host in MPI's files is a number of slots."""
 INJECTED = ("ssh-auth", "mpi-job-config", "mpi-job-kubectl")
-"""Volumes that MPI's operators add. Variables and files with the real paths replace them, or local mode does not need them."""
+"""Volumes that the MPI operators add. Local mode does not need them, or passes their real paths in variables and files."""
 
 
 class Loopback:
@@ -187,7 +187,7 @@ class Loopback:
         self._addresses.close()
 
     def _network_variables(self, pod: Manifest) -> dict[str, str]:
-        """Return the variables that keep torch and MPI on the loopback interface. The user's and the manifest's values override them.
+        """Return the variables that keep torch and MPI on the loopback interface. The user and the manifest can override them.
 
         By default gloo and TensorPipe resolve the machine's host name, which may fail; NCCL and Open MPI ignore the
         loopback interface; torchrun publishes its host name. Open MPI names shared memory and files after the host and
@@ -222,10 +222,10 @@ class Loopback:
 class _ContainerProcess:
     """The ``Process`` of a container, with the further processes in their own groups."""
 
-    def __init__(self, group: ProcessGroup, mark: str, visited: set[str]) -> None:
+    def __init__(self, group: ProcessGroup, mark: str, marks_to_sweep: set[str]) -> None:
         self._group = group
         self._mark = mark
-        self._marks_to_sweep = visited
+        self._marks_to_sweep = marks_to_sweep
 
     async def wait(self) -> int:
         try:
@@ -280,7 +280,7 @@ def _is_visible(volume: Manifest, mount: Manifest) -> bool:
 
 
 def _is_in_place(mount: Mount) -> bool:
-    """Return whether the mount path needs no replacement: the source has that path, or it is the machine's shared memory."""
+    """Return whether the mount path needs no replacement: it is that of the source, or the machine's shared memory."""
     return mount.path == "/dev/shm" or mount.source.resolve() == Path(mount.path).resolve()
 
 

@@ -1,8 +1,8 @@
 """Isolation with Linux namespaces: each pod has its own network, host name, shared memory and view of the file system.
 
-The manifest stays as written: names resolve (``hosts``), each pod has all ports, volumes are at their paths. The
-sandbox daemon, a separate process, does the work; everything in the sandboxes exits with it. Without root it uses a
-user namespace, in which processes keep their user.
+The manifest is not rewritten: names resolve (``hosts_file``), each pod has all ports, volumes are at their paths. The
+sandbox daemon, a separate process, creates the sandboxes; all processes in them exit with it. Without root it uses a
+user namespace, in which processes keep their UID.
 """
 
 import itertools
@@ -56,10 +56,10 @@ class Namespaces:
 
     @classmethod
     async def open(cls, folder: Path, *, egress: bool = False, images: Images = NO_IMAGES) -> Self:
-        """``egress``: give pods a proxy out of the machine. ``images``: the folders used as images.
+        """Start the daemon. ``egress``: give pods a proxy to networks outside the machine. ``images``: the folders used as images.
 
         Raises:
-            NoNamespaces: this machine does not allow them, or not with these images.
+            NoNamespaces: this machine does not allow namespaces, or not with these images.
         """
         addresses = Addresses(PRIVATE)
         private.folder(folder)

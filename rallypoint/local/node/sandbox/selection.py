@@ -15,14 +15,15 @@ from rallypoint.local.node.sandbox.namespaces import Namespaces
 
 IsolationMode: TypeAlias = Literal["auto", "namespaces", "loopback"]
 NOT_LINUX = "only Linux has them"
-NO_EGRESS = "--egress changes nothing: pods are in this machine's own network"
+ISOLATED = "pods cannot reach networks outside this machine; --egress allows it"
+NO_EGRESS = "--egress has no effect: pods use this machine's network"
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
     isolation: Isolation
     note: str = ""
-    """A note for users, such as why it is not a better one."""
+    """A note for users, such as why namespaces are not used."""
 
     @property
     def description(self) -> str:
@@ -38,14 +39,14 @@ async def choose(
     images: Images = NO_IMAGES,
     real_ssh: bool = False,
 ) -> Selection:
-    """Begin the isolation; ``folder`` gets a folder for its volumes, of a name that no other one has.
+    """Start the isolation. Its volumes are in a new folder in ``folder``.
 
-    ``egress`` is a way out of the machine, for pods that would not have one. ``images`` with a root
-    file system of their own cannot be had without namespaces, nor can ``real_ssh``, an sshd in each pod.
+    ``egress`` gives pods in namespaces access to networks outside the machine. ``images`` with a root file system and
+    ``real_ssh``, an sshd in each pod, need namespaces.
 
     Raises:
-        NoNamespaces: they are wanted, or needed for a flag, and this machine has none.
-        NoAddresses: loopback is wanted or left, and this machine has no addresses for pods.
+        NoNamespaces: they are requested, or a flag needs them, and this machine does not allow them.
+        NoAddresses: the isolation is loopback, and this machine has no addresses for pods.
     """
     own = folder / f"volumes-{secrets.token_hex(4)}"
     for flag, reason in _requirements(images, real_ssh=real_ssh) if mode == "loopback" else ():
@@ -55,21 +56,20 @@ async def choose(
     try:
         if sys.platform != "linux":
             raise NoNamespaces(NOT_LINUX)
-        return Selection(await Namespaces.open(own, egress=egress, images=images), _note(egress=egress))
+        return Selection(await Namespaces.open(own, egress=egress, images=images), "" if egress else ISOLATED)
     except NoNamespaces as error:
         reason = f"namespaces cannot be used here: {error}"
         for flag, _ in _requirements(images, real_ssh=real_ssh):
             raise NoNamespaces(f"{reason}; {flag.split()[0]} needs them") from error
         if mode == "namespaces":
-            raise NoNamespaces(f"{reason}; --isolation loopback does without") from error
+            raise NoNamespaces(f"{reason}; --isolation loopback works without them") from error
         return Selection(await Loopback.open(private.folder(own)), reason)
 
 
 def _requirements(images: Images, *, real_ssh: bool) -> list[tuple[str, str]]:
-    """The flags that cannot be had without namespaces, and why."""
-    flags = [(f"--image {name}=...", "a plain process has one root") for name, _ in images.roots()]
-    return [*flags, *([("--real-ssh", "an sshd has one port and one key for all pods else")] * real_ssh)]
-
-
-def _note(*, egress: bool) -> str:
-    return "" if egress else "pods have no way out of the machine, --egress gives them one"
+    """Return the flags that need namespaces, and why."""
+    reason = "a plain process uses this machine's root file system"
+    flags = [(f"--image {name}=...", reason) for name, _ in images.roots()]
+    if real_ssh:
+        flags.append(("--real-ssh", "without them, all pods share the port and the key of one sshd"))
+    return flags

@@ -46,7 +46,7 @@ class Snapshot:
 class Schedule:
     bind: list[Manifest] = field(default_factory=list[Manifest])
     """Pods that fit, to be bound in this order."""
-    held: list[Unschedulable] = field(default_factory=list[Unschedulable])
+    unschedulable: list[Unschedulable] = field(default_factory=list[Unschedulable])
     group_statuses: list[GroupStatus] = field(default_factory=list[GroupStatus])
 
 
@@ -83,20 +83,20 @@ def _split(snapshot: Snapshot, ours: Sequence[Manifest], plan: Schedule) -> tupl
         if not group:
             alone.append(pod)
         elif (pod["metadata"]["namespace"], group) not in found and (
-            held := snapshot.rules.without_group(pod)
+            unschedulable := snapshot.rules.without_group(pod)
         ):
-            plan.held.append(held)
+            plan.unschedulable.append(unschedulable)
     return alone, list(found.values())
 
 
 def _reserve(entry: Manifest | Gang, free: FreeResources, rules: Rules | None, plan: Schedule) -> None:
     if isinstance(entry, Gang):
         assert rules is not None
-        fitting, held = gangs.reserve(entry, free, rules)
+        fitting, unschedulable = gangs.reserve(entry, free, rules)
         plan.bind.extend(fitting)
-        plan.held.extend(held)
+        plan.unschedulable.extend(unschedulable)
     elif refused := fit.reserve(entry, free):
-        plan.held.append(refused)
+        plan.unschedulable.append(refused)
     else:
         plan.bind.append(entry)
 

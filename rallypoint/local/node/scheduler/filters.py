@@ -1,8 +1,8 @@
 """Node filters: unschedulable, taints, node affinity and node selector. Pure.
 
-The one node stands for as many as a job needs, so pod affinity, topology spread and host ports are ignored.
+The one node replaces as many as a job needs, so pod affinity, topology spread and host ports are ignored.
 
-Source: Kubernetes, pkg/scheduler/framework/plugins (nodeunschedulable, tainttoleration, nodeaffinity): order and words.
+Source: Kubernetes, pkg/scheduler/framework/plugins (nodeunschedulable, tainttoleration, nodeaffinity): order and texts.
 """
 
 from collections.abc import Iterable, Mapping

@@ -106,10 +106,10 @@ def is_waiting(pod: Manifest) -> bool:
     return not (spec.get("nodeName") or spec.get("schedulingGates") or meta.get("deletionTimestamp"))
 
 
-def unschedulable(held: Unschedulable, now: datetime) -> dict[str, Any]:
+def unschedulable_condition(refused: Unschedulable, now: datetime) -> dict[str, Any]:
     """Return the PodScheduled condition of an unschedulable pod."""
-    condition = {"type": "PodScheduled", "status": "False", "reason": held.reason, "message": held.message}
-    return with_condition(held.pod, condition, now)
+    texts = {"reason": refused.reason, "message": refused.message}
+    return with_condition(refused.pod, {"type": "PodScheduled", "status": "False", **texts}, now)
 
 
 def order(manifest: Manifest, priority: int) -> tuple[int, str, str, str]:

@@ -42,7 +42,6 @@ class Gang:
 
     @property
     def min_member(self) -> int:
-        """The minimum number of pods."""
         return int((self.group.get("spec") or {}).get("minMember") or 0)
 
     @property
@@ -59,11 +58,10 @@ class Gang:
         minimum = read((self.group.get("spec") or {}).get("minResources")) | {
             "pods": Fraction(self.min_member)
         }
-        held = total(pod for pod in self.bound if is_active(pod))
-        return {name: max(amount - held.get(name, 0), Fraction(0)) for name, amount in minimum.items()}
+        allocated = total(pod for pod in self.bound if is_active(pod))
+        return {name: max(amount - allocated.get(name, 0), Fraction(0)) for name, amount in minimum.items()}
 
     def in_phase(self, *phases: str) -> int:
-        """Return the number of its pods in these phases."""
         return sum(phase(pod) in phases for pod in self.pods)
 
     def sort_key(self) -> tuple[int, str, str, str]:
@@ -72,8 +70,6 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class GroupEvent:
-    """An event about a PodGroup."""
-
     reason: str
     message: str
     warning: bool = False

@@ -25,7 +25,12 @@ from rallypoint.local.node.pods.status import with_condition
 from rallypoint.local.node.resources import Amounts, requests
 from rallypoint.local.node.scheduler.coscheduling import COSCHEDULING
 from rallypoint.local.node.scheduler.cycle import DEFAULT, Schedule, Snapshot, decide
-from rallypoint.local.node.scheduler.fit import Unschedulable, VolumeConflictCheck, nothing, unschedulable
+from rallypoint.local.node.scheduler.fit import (
+    Unschedulable,
+    VolumeConflictCheck,
+    nothing,
+    unschedulable_condition,
+)
 from rallypoint.local.node.scheduler.gangs import GroupStatus, Rules
 from rallypoint.local.node.scheduler.volcano import VOLCANO
 
@@ -51,7 +56,7 @@ class Scheduler:
     Args:
         pods: all pods; call ``wake`` when they change.
         report: writes a pod's status.
-        hindrance: returns why a pod fits on no node; empty if nothing does.
+        volume_conflict: returns why a pod fits on no node; empty if nothing does.
     """
 
     def __init__(
@@ -100,7 +105,6 @@ class Scheduler:
         self._requests.pop(uid, None)
 
     def has_bound(self, pod: Manifest) -> bool:
-        """Return whether this scheduler has bound the pod."""
         return _uid(pod) in self._bound
 
     def stop(self) -> None:
@@ -112,13 +116,11 @@ class Scheduler:
         async with asyncio.TaskGroup() as tasks:
             for events in self._events.values():
                 tasks.create_task(events.run())
-            for informer in self._informers():
+            informers = [self._nodes] if self._groups is None else [self._nodes, self._classes, self._groups]
+            for informer in informers:
                 tasks.create_task(informer.run())
                 await informer.synced.wait()
             await self._schedule()
-
-    def _informers(self) -> list[Informer[Row]]:
-        return [self._nodes] if self._groups is None else [self._nodes, self._classes, self._groups]
 
     def _changed(self, before: Row | None, after: Row | None) -> None:
         self.wake()
@@ -174,9 +176,9 @@ class Scheduler:
         for pod in plan.bind:
             await self._bind(pod)
         deferred: list[Callable[[], Awaitable[None]]] = [
-            partial(self._report_unschedulable, held)
-            for held in plan.held
-            if self._reported.get(_uid(held.pod)) != _report_key(held)
+            partial(self._report_unschedulable, unschedulable)
+            for unschedulable in plan.unschedulable
+            if self._reported.get(_uid(unschedulable.pod)) != _report_key(unschedulable)
         ]
         for group_status in plan.group_statuses:
             status = self._with_transition_times(group_status)
@@ -210,12 +212,12 @@ class Scheduler:
             text = f"Successfully assigned {meta['namespace']}/{meta['name']} to {self._node}"
             self._events[pod["spec"]["schedulerName"]].record(pod, "Scheduled", text)
 
-    async def _report_unschedulable(self, held: Unschedulable) -> None:
-        self._reported[_uid(held.pod)] = _report_key(held)
-        events = self._events[held.pod["spec"]["schedulerName"]]
-        events.record(held.pod, "FailedScheduling", held.message, warning=True)
-        condition = unschedulable(held, self._now())
-        await self._report(held.pod, {"phase": "Pending", "conditions": [condition]})
+    async def _report_unschedulable(self, unschedulable: Unschedulable) -> None:
+        self._reported[_uid(unschedulable.pod)] = _report_key(unschedulable)
+        events = self._events[unschedulable.pod["spec"]["schedulerName"]]
+        events.record(unschedulable.pod, "FailedScheduling", unschedulable.message, warning=True)
+        condition = unschedulable_condition(unschedulable, self._now())
+        await self._report(unschedulable.pod, {"phase": "Pending", "conditions": [condition]})
 
     def _with_transition_times(self, group_status: GroupStatus) -> dict[str, Any]:
         """Return the status with transition times of its conditions."""
@@ -250,8 +252,8 @@ class Scheduler:
             )
 
 
-def _report_key(held: Unschedulable) -> tuple[str, str]:
-    return held.reason, held.message
+def _report_key(unschedulable: Unschedulable) -> tuple[str, str]:
+    return unschedulable.reason, unschedulable.message
 
 
 def _differs(group: Manifest, status: Mapping[str, Any]) -> bool:

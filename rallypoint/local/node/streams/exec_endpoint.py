@@ -105,7 +105,6 @@ class Stdio:
             self._writer.write(data)
 
     async def end_input(self) -> None:
-        """Signal the end of standard input."""
         await self.write(END_OF_INPUT if self.process_streams.terminal else b"")
         if not self.process_streams.terminal and self._writer is not None:
             self._writer.close()

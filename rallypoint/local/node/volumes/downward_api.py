@@ -31,7 +31,7 @@ class Placement:
 
 
 def field(pod: Mapping[str, Any], placement: Placement, path: str) -> str:
-    """The value of a ``fieldRef``.
+    """Return the value of a ``fieldRef``.
 
     Raises:
         Unresolved: the downward API has no such field.
@@ -60,7 +60,7 @@ def field(pod: Mapping[str, Any], placement: Placement, path: str) -> str:
 def resource(
     pod: Mapping[str, Any], container: Mapping[str, Any], placement: Placement, selector: Mapping[str, Any]
 ) -> str:
-    """The value of a ``resourceFieldRef``; an unset limit is the node's allocatable amount.
+    """Return the value of a ``resourceFieldRef``; an unset limit is the node's allocatable amount.
 
     Raises:
         Unresolved: the container does not exist, or the resource is unsupported.

@@ -38,7 +38,7 @@ SECRETS = Resource("", "v1", "Secret", "secrets")
 RESOURCES = {"configmap": CONFIG_MAPS, "secret": SECRETS}
 RETRY_SECONDS = 0.5
 """The delay before a retry for a pod whose volumes are being set up."""
-SUBPATH_COPIES = ".pinned"
+SUBPATH_COPIES = ".subpaths"
 """A folder beside a pod's volumes: copies of subpaths of projected volumes, taken when a container starts."""
 
 Fetch: TypeAlias = Callable[[Manifest, Iterable[Reference]], Awaitable[Contents]]

@@ -29,8 +29,6 @@ Files: TypeAlias = dict[str, File]
 
 @dataclass(frozen=True, slots=True)
 class ProjectionSources:
-    """The sources of a pod's projected volumes."""
-
     pod: Mapping[str, Any]
     placement: Placement
     contents: Contents

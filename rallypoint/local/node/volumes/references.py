@@ -23,8 +23,6 @@ class CannotCreateContainer(Unresolved):
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A reference to a ConfigMap or a Secret."""
-
     kind: str
     """``configmap`` or ``secret``."""
     name: str
@@ -35,7 +33,6 @@ Contents: TypeAlias = Mapping[Reference, Mapping[str, bytes] | None]
 
 
 def decoded(reference: Reference, manifest: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the decoded data of an object."""
     if reference.kind == "secret":
         return {key: base64.b64decode(value) for key, value in (manifest.get("data") or {}).items()}
     text = {key: value.encode() for key, value in (manifest.get("data") or {}).items()}

@@ -42,7 +42,6 @@ class ApiServerAccess:
 
 
 def with_volume(pod: Manifest) -> dict[str, Any]:
-    """Return the pod with the service account volume."""
     spec = pod["spec"]
     sources = [
         {"serviceAccountToken": {"path": "token"}},

@@ -40,8 +40,6 @@ DATA = "..data"
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """The path and the properties of a volume."""
-
     path: Path
     read_only: bool = False
     is_projected: bool = False

@@ -52,7 +52,7 @@ def open_inside() -> IPRoute:
 
 
 def _disable_ipv6_by_default() -> None:
-    """Disable IPv6 on future interfaces: unused, and its announcements would go from every pod to every pod."""
+    """Disable IPv6 on future interfaces: it is unused, and every pod would multicast its announcements to all others."""
     _write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")
 
 

@@ -23,9 +23,7 @@ RESTRICTED = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 def main(folder: str, address: str) -> None:
     control = socket.socket(fileno=0)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(
-            number, signal.SIG_IGN
-        )  # It outlives the node on purpose; the end of the socket stops it.
+        signal.signal(number, signal.SIG_IGN)  # The daemon outlives the node; the end of the socket stops it.
     try:
         _unshare_pids()
     except OSError as error:
@@ -51,12 +49,12 @@ def _unshare_pids() -> None:
     user, group = os.geteuid(), os.getegid()
     if user == 0:
         try:
-            system.unshare(system.NEW_PID)
+            system.unshare(system.CLONE_NEWPID)
         except PermissionError:
             pass  # Root without the capabilities, as in most containers.
         else:
             return
-    system.unshare(system.NEW_USER | system.NEW_PID)
+    system.unshare(system.CLONE_NEWUSER | system.CLONE_NEWPID)
     map_ids(user, group)
 
 
@@ -70,13 +68,13 @@ def map_ids(user: int, group: int) -> None:
 def _run_service(control: socket.socket, address: str) -> None:
     system.die_with_parent()
     try:
-        system.unshare(system.NEW_MOUNT | system.NEW_NETWORK | system.NEW_HOST_NAME | system.NEW_IPC)
-        system.mount("none", "/", flags=system.RECURSIVE | system.PRIVATE)
-        system.mount("proc", "/proc", "proc", system.NO_SETUID | system.NO_DEVICES | system.NO_PROGRAMS)
+        system.unshare(system.CLONE_NEWNS | system.CLONE_NEWNET | system.CLONE_NEWUTS | system.CLONE_NEWIPC)
+        system.mount("none", "/", flags=system.MS_REC | system.MS_PRIVATE)
+        system.mount("proc", "/proc", "proc", system.MS_NOSUID | system.MS_NODEV | system.MS_NOEXEC)
         from rallypoint.local.node.sandbox.daemon.service import SandboxService
 
         service = SandboxService(control, address)
-    except Exception as error:  # noqa: BLE001 - netlink has errors of its own
+    except Exception as error:  # noqa: BLE001 - pyroute2 raises its own errors
         _report_failure(control, error)
         return
     service.serve()

@@ -15,8 +15,8 @@ from rallypoint.local.node.sandbox.daemon import system
 
 STREAMS = (0, 1, 2)
 RESET_SIGNALS = (
-    *(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores these
-    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD),  # and the daemon these.
+    *(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores these.
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD),  # The daemon ignores or handles these.
 )
 """Signals that a program expects to have their default action."""
 
@@ -50,7 +50,7 @@ def spawn(spec: ProcessSpec) -> tuple[int, int]:
 def _exec(spec: ProcessSpec, error_pipe: int) -> NoReturn:
     try:
         for namespace in spec.namespaces:
-            system.enter(namespace)
+            system.setns(namespace)
         os.setsid()
         _connect_streams(spec)
         resource.setrlimit(resource.RLIMIT_NOFILE, spec.limits)
@@ -62,13 +62,13 @@ def _exec(spec: ProcessSpec, error_pipe: int) -> NoReturn:
             raise not_executed(spec.argv[0], error) from error
     except (CannotStart, OSError) as error:
         os.write(error_pipe, system.error_text(error).encode())
-    except BaseException:  # noqa: BLE001 - this process must not go on as a second daemon
-        os.write(error_pipe, f"the process could not begin: {sys.exception()!r}".encode())
+    except BaseException:  # noqa: BLE001 - this process must not continue as a second daemon
+        os.write(error_pipe, f"the process cannot start: {sys.exception()!r}".encode())
     os._exit(1)
 
 
 def _connect_streams(spec: ProcessSpec) -> None:
-    # Copied to high numbers first: the descriptor for 1 may itself be 0 or 2.
+    # Copy to high numbers first: the descriptor that becomes 1 may itself be 0 or 2.
     high = [fcntl.fcntl(stream, fcntl.F_DUPFD_CLOEXEC, 10) for stream in spec.streams]
     for number, stream in zip(STREAMS, high, strict=True):
         os.dup2(stream, number)

@@ -24,29 +24,32 @@ from rallypoint.local.node.sandbox.daemon import links, system
 from rallypoint.local.node.sandbox.daemon.process import ProcessSpec, spawn
 from rallypoint.local.node.sandbox.daemon.view import Devices, FilesystemView, Image, Mount
 
-MOST_DESCRIPTORS = 8
+MAX_DESCRIPTORS = 8
 MESSAGE_BYTES = 64
 """Requests travel in a file; the message itself is one byte."""
 KILL_ROUNDS = 200
 KILL_PAUSE_SECONDS = 0.005
-POD_KINDS = (system.NEW_MOUNT, system.NEW_NETWORK, system.NEW_HOST_NAME, system.NEW_IPC)
+POD_KINDS = (system.CLONE_NEWNS, system.CLONE_NEWNET, system.CLONE_NEWUTS, system.CLONE_NEWIPC)
 
 
 @dataclass
 class Sandbox:
-    view: int
-    """The descriptor of its mount namespace, which each container copies; ``shared`` has the others."""
+    """The namespaces of a pod, as descriptors."""
+
+    mount_namespace: int
+    """Each container copies it."""
     shared: tuple[int, ...]
+    """The other namespaces, which all containers share."""
     staging: str
     runs: set[int] = field(default_factory=set)
 
 
 @dataclass
 class Run:
-    """The main process of a container, or one that was started in it later."""
+    """The main process of a container, or a process started in the container later."""
 
     pod: str
-    view: int
+    mount_namespace: int
     pid: int
     is_exec: bool
     """Whether it was started in the container of another run. Its exit kills no other process."""
@@ -81,7 +84,7 @@ class SandboxService:
                     key.data()
 
     def _receive(self) -> None:
-        data, given, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES, MOST_DESCRIPTORS)
+        data, given, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES, MAX_DESCRIPTORS)
         if not data:
             raise EOFError
         with ExitStack() as stack:
@@ -128,8 +131,8 @@ class SandboxService:
             for target, options in memory:
                 view.mount_tmpfs(target, options)
             view.mount(Mount(*mount) for mount in mounts)
-            mine, *shared = (system.current_namespace(kind) for kind in POD_KINDS)
-        self._sandboxes[pod] = Sandbox(mine, tuple(shared), staging)
+            mount_namespace, *shared = (system.current_namespace(kind) for kind in POD_KINDS)
+        self._sandboxes[pod] = Sandbox(mount_namespace, tuple(shared), staging)
         with inside:
             self._links.attach(shared[0], inside, address)
         return ()
@@ -149,19 +152,19 @@ class SandboxService:
     ) -> None:
         """Start a container; answer when its program has started."""
         sandbox = self._sandboxes[pod]
-        with system.temporary_namespaces([system.NEW_MOUNT], [sandbox.view]):
+        with system.temporary_namespaces([system.CLONE_NEWNS], [sandbox.mount_namespace]):
             filesystem = FilesystemView(sandbox.staging)
             filesystem.mount((Mount(*mount) for mount in mounts), Image(*image) if image else None)
             filesystem.make_working_directory(folder)
-            view = system.current_namespace(system.NEW_MOUNT)
-        spec = ProcessSpec(argv, env, folder, (view, *sandbox.shared), given, False, self._limits)
-        self._spawn(number, run, Run(pod, view, 0, is_exec=False), spec)
+            namespace = system.current_namespace(system.CLONE_NEWNS)
+        spec = ProcessSpec(argv, env, folder, (namespace, *sandbox.shared), given, False, self._limits)
+        self._spawn(number, run, Run(pod, namespace, 0, is_exec=False), spec)
 
     def do_check_image(
         self, _number: int, _given: list[int], *, image: list[str], staging: str
     ) -> tuple[int, ...]:
         """Mount an image once to check it; answer with an error if that fails."""
-        with system.temporary_namespaces([system.NEW_MOUNT]):
+        with system.temporary_namespaces([system.CLONE_NEWNS]):
             FilesystemView(staging).mount([], Image(*image))
         return ()
 
@@ -179,11 +182,11 @@ class SandboxService:
     ) -> None:
         """Start another process in a running container."""
         if beside not in self._runs:
-            raise LookupError("the container does not run any more")
-        host = self._runs[beside]
-        sandbox = self._sandboxes[host.pod]
-        spec = ProcessSpec(argv, env, folder, (host.view, *sandbox.shared), given, terminal, self._limits)
-        self._spawn(number, run, Run(host.pod, os.dup(host.view), 0, is_exec=True), spec)
+            raise LookupError("the container no longer runs")
+        main = self._runs[beside]
+        namespaces = main.mount_namespace, *self._sandboxes[main.pod].shared
+        spec = ProcessSpec(argv, env, folder, namespaces, given, terminal, self._limits)
+        self._spawn(number, run, Run(main.pod, os.dup(main.mount_namespace), 0, is_exec=True), spec)
 
     def do_signal(self, _number: int, _given: list[int], *, run: int, which: int) -> tuple[int, ...]:
         if run in self._runs:
@@ -195,8 +198,8 @@ class SandboxService:
         sandbox = self._sandboxes.pop(pod, None)
         if sandbox is not None:
             for run in list(sandbox.runs):
-                _kill_mount_namespace(self._runs[run].view)
-            for descriptor in (sandbox.view, *sandbox.shared):
+                _kill_mount_namespace(self._runs[run].mount_namespace)
+            for descriptor in (sandbox.mount_namespace, *sandbox.shared):
                 os.close(descriptor)
         return ()
 
@@ -241,13 +244,13 @@ class SandboxService:
         process = self._runs[run]
         if not process.is_exec:
             _kill_group(process.pid, signal.SIGKILL)
-            _kill_mount_namespace(process.view)
+            _kill_mount_namespace(process.mount_namespace)
         self._discard(run)
         self._send({"ended": run, "code": code})
 
     def _discard(self, run: int) -> None:
         process = self._runs.pop(run)
-        os.close(process.view)
+        os.close(process.mount_namespace)
         if process.pod in self._sandboxes:
             self._sandboxes[process.pod].runs.discard(run)
 
@@ -260,13 +263,13 @@ def _kill_group(leader: int, number: int) -> None:
         os.killpg(leader, number)
 
 
-def _kill_mount_namespace(view: int) -> None:
+def _kill_mount_namespace(descriptor: int) -> None:
     """Kill all processes in the mount namespace of one container, in any process group.
 
-    Repeats until none is left, because a process may fork meanwhile. Gives up on a process that SIGKILL does not end
-    at once, as one that waits for a driver.
+    Repeat until none is left, because a process may fork meanwhile. Give up on a process that SIGKILL does not end at
+    once, for example one in uninterruptible sleep.
     """
-    namespace = os.fstat(view).st_ino
+    namespace = os.fstat(descriptor).st_ino
     for _ in range(KILL_ROUNDS):
         pids = [pid for pid in _processes() if _mount_namespace_of(pid) == namespace]
         if not pids:

@@ -6,27 +6,27 @@ import signal
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
-NEW_MOUNT = 0x00020000
-NEW_HOST_NAME = 0x04000000
-NEW_IPC = 0x08000000
-NEW_USER = 0x10000000
-NEW_PID = 0x20000000
-NEW_NETWORK = 0x40000000
-NAMES = {NEW_MOUNT: "mnt", NEW_HOST_NAME: "uts", NEW_IPC: "ipc", NEW_NETWORK: "net"}
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+NAMES = {CLONE_NEWNS: "mnt", CLONE_NEWUTS: "uts", CLONE_NEWIPC: "ipc", CLONE_NEWNET: "net"}
 """Names in /proc/self/ns of the namespaces that a process can enter and leave."""
 
-READ_ONLY = 1
-NO_SETUID = 2
-NO_DEVICES = 4
-NO_PROGRAMS = 8
-REMOUNT = 32
-BIND = 4096
-RECURSIVE = 16384
-PRIVATE = 1 << 18
+MS_RDONLY = 1
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_NOEXEC = 8
+MS_REMOUNT = 32
+MS_BIND = 4096
+MS_REC = 16384
+MS_PRIVATE = 1 << 18
 _STATVFS_TO_MOUNT_FLAGS = {2: 2, 4: 4, 8: 8, 1024: 1024, 2048: 2048, 4096: 1 << 21}
 """Flags of statvfs → flags of mount: a remount in a user namespace must not clear them."""
-_DETACH = 2
-_PARENT_DEATH_SIGNAL = 1
+MNT_DETACH = 2
+PR_SET_PDEATHSIG = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -40,7 +40,7 @@ def unshare(kinds: int) -> None:
     _call("unshare", kinds)
 
 
-def enter(namespace: int) -> None:
+def setns(namespace: int) -> None:
     """Enter the namespace of a descriptor; a mount namespace sets root and working directory, too."""
     _call("setns", namespace, 0)
 
@@ -54,16 +54,16 @@ def make_read_only(target: str) -> None:
     """Remount the bind mount at ``target`` read-only."""
     current = os.statvfs(target).f_flag
     flags = sum(flag for statvfs_flag, flag in _STATVFS_TO_MOUNT_FLAGS.items() if current & statvfs_flag)
-    mount("", target, flags=REMOUNT | BIND | READ_ONLY | flags)
+    mount("", target, flags=MS_REMOUNT | MS_BIND | MS_RDONLY | flags)
 
 
 def make_root(folder: str) -> None:
     """Make ``folder``, a mount point, the root of this mount namespace and detach the old root."""
-    change_root(folder)
+    pivot_root(folder)
     detach_old_root()
 
 
-def change_root(folder: str) -> None:
+def pivot_root(folder: str) -> None:
     """Make ``folder``, a mount point, the root. The old root stays mounted over it until ``detach_old_root``.
 
     Source: pivot_root(2), "pivot_root(".", ".")".
@@ -74,12 +74,12 @@ def change_root(folder: str) -> None:
 
 def detach_old_root() -> None:
     """Detach the old root. Files opened in it can be mounted only before this."""
-    _call("umount2", b".", _DETACH)
+    _call("umount2", b".", MNT_DETACH)
     os.chdir("/")
 
 
 def die_with_parent() -> None:
-    _call("prctl", _PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    _call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 @contextmanager
@@ -88,12 +88,12 @@ def temporary_namespaces(kinds: Sequence[int], start: Sequence[int] = ()) -> Gen
     originals = [current_namespace(kind) for kind in kinds]
     try:
         for namespace in start:
-            enter(namespace)
+            setns(namespace)
         unshare(sum(kinds))
         yield
     finally:
         for original in originals:
-            enter(original)
+            setns(original)
             os.close(original)
 
 

@@ -70,7 +70,7 @@ class FilesystemView:
         try:
             if image is not None:
                 mount_overlay(image, self._staging)
-                system.change_root(self._staging)
+                system.pivot_root(self._staging)
                 self._volumes.append("/")
             for mount, source in zip(ordered, sources, strict=True):
                 self._mount(f"/proc/self/fd/{source}", mount)
@@ -88,14 +88,13 @@ class FilesystemView:
                 path.mkdir(parents=True)
 
     def mount_tmpfs(self, target: str, options: str) -> None:
-        """Mount a tmpfs."""
         path = self._mount_point(target, is_folder=True)
-        system.mount("tmpfs", path, "tmpfs", system.NO_SETUID | system.NO_DEVICES, options)
+        system.mount("tmpfs", path, "tmpfs", system.MS_NOSUID | system.MS_NODEV, options)
         self._volumes.append(path)
 
     def _mount(self, source: str, mount: Mount) -> None:
         path = self._mount_point(mount.target, is_folder=Path(source).is_dir())
-        system.mount(source, path, flags=system.BIND | system.RECURSIVE)
+        system.mount(source, path, flags=system.MS_BIND | system.MS_REC)
         if mount.read_only:
             system.make_read_only(path)
         self._volumes.append(path)
@@ -179,7 +178,7 @@ def bind_entries(source: int, target: str) -> None:
                     path.mkdir()
                 else:
                     path.touch()
-                system.mount(str(original), str(path), flags=system.BIND | system.RECURSIVE)
+                system.mount(str(original), str(path), flags=system.MS_BIND | system.MS_REC)
 
 
 def mount_overlay(image: Image, mount_point: str) -> None:
@@ -202,7 +201,7 @@ def mount_overlay(image: Image, mount_point: str) -> None:
     for name in SHARED:
         inner = Path(mount_point, name)
         inner.mkdir(exist_ok=True)
-        system.mount(f"/{name}", str(inner), flags=system.BIND | system.RECURSIVE)
+        system.mount(f"/{name}", str(inner), flags=system.MS_BIND | system.MS_REC)
 
 
 def _in_user_namespace() -> list[str]:

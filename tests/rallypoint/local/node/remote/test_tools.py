@@ -64,7 +64,7 @@ def test_kubectl_is_delivered(tmp_path: Path) -> None:
     subprocess.run(command, env={**os.environ, "TARGET_DIR": str(target)}, check=True)
     said = subprocess.run([target / "kubectl", "exec"], capture_output=True, text=True)
 
-    assert (said.returncode, said.stderr) == (255, "the node of this pod is gone\n")
+    assert (said.returncode, said.stderr) == (255, "the node of this pod has stopped\n")
 
 
 def test_an_image_that_is_told_what_to_do_does_it(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ async def test_what_is_asked_for_is_taken(tmp_path: Path, isolation: IsolationMo
     await chosen.isolation.close()
 
     assert chosen.isolation.name == isolation
-    assert ("--egress changes nothing" in chosen.description) == (isolation == "loopback")
+    assert ("--egress has no effect" in chosen.description) == (isolation == "loopback")
 
 
 async def test_two_sites_have_two_folders_that_go_with_them(tmp_path: Path, isolation: IsolationMode) -> None:
@@ -91,7 +91,7 @@ def test_without_namespaces_they_are_refused_with_the_reason(
     said = forbidden("namespaces", tmp_path, isolations)
 
     assert said.startswith(f"{NoNamespaces.__name__} namespaces cannot be used here: unshare: ")
-    assert said.endswith("; --isolation loopback does without\n")
+    assert said.endswith("; --isolation loopback works without them\n")
 
 
 async def test_an_sshd_of_its_own_is_not_to_be_had_with_plain_processes(tmp_path: Path) -> None:

@@ -57,7 +57,10 @@ def bound(plan: Schedule) -> list[str]:
 
 
 def event(plan: Schedule) -> dict[str, tuple[str, str]]:
-    return {held.pod["metadata"]["name"]: (held.reason, held.message) for held in plan.held}
+    return {
+        unschedulable.pod["metadata"]["name"]: (unschedulable.reason, unschedulable.message)
+        for unschedulable in plan.unschedulable
+    }
 
 
 def phases(plan: Schedule) -> dict[str, str]:
@@ -88,7 +91,7 @@ def test_pods_that_are_over_take_no_room() -> None:
 def test_a_pod_of_another_scheduler_waits_without_a_word() -> None:
     plan = look(pod("a", schedulerName="somebody"))
 
-    assert (plan.bind, plan.held) == ([], [])
+    assert (plan.bind, plan.unschedulable) == ([], [])
 
 
 def test_what_stands_in_a_pods_way_whatever_the_node() -> None:
@@ -113,7 +116,7 @@ def test_a_pod_on_another_node_takes_no_room_here() -> None:
 def test_without_a_gang_scheduler_its_pods_wait() -> None:
     plan = decide(Snapshot(NODE, gang("g", 1)))
 
-    assert (plan.bind, plan.held, plan.group_statuses) == ([], [], [])
+    assert (plan.bind, plan.unschedulable, plan.group_statuses) == ([], [], [])
 
 
 def test_a_gang_is_bound_together() -> None:
@@ -299,5 +302,5 @@ def test_a_gang_is_never_bound_in_part_nor_beyond_the_room(
 
     assert all(count in (0, min_member) for count, (min_member, _) in zip(counts, sizes, strict=True))
     assert sum(count * cpu for count, (_, cpu) in zip(counts, sizes, strict=True)) <= 4
-    assert len(plan.bind) + len(plan.held) == len(pods)
+    assert len(plan.bind) + len(plan.unschedulable) == len(pods)
     assert plan.bind or all(count * cpu > 4 for count, cpu in sizes)

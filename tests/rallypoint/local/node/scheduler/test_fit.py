@@ -52,17 +52,20 @@ def test_a_pod_without_requests_fits() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused_in_the_schedulers_words(wanted: dict[str, Any], reasons: str) -> None:
-    held = reserve(wanted, free())
+    unschedulable = reserve(wanted, free())
 
-    assert held is not None
-    assert (held.reason, held.message) == ("Unschedulable", f"0/1 nodes are available: {reasons}.")
+    assert unschedulable is not None
+    assert (unschedulable.reason, unschedulable.message) == (
+        "Unschedulable",
+        f"0/1 nodes are available: {reasons}.",
+    )
 
 
 def test_too_many_pods() -> None:
-    held = reserve(asks(cpu="1"), free(pod("a"), pod("b"), asks("c", cpu="2")))
+    unschedulable = reserve(asks(cpu="1"), free(pod("a"), pod("b"), asks("c", cpu="2")))
 
-    assert held is not None
-    assert held.message == "0/1 nodes are available: 1 Insufficient cpu, 1 Too many pods."
+    assert unschedulable is not None
+    assert unschedulable.message == "0/1 nodes are available: 1 Insufficient cpu, 1 Too many pods."
 
 
 def test_room_is_given_away_once() -> None:

@@ -19,11 +19,11 @@ from rallypoint.local.node.sandbox.daemon.view import FilesystemView, Mount
 home, folder = map(Path, sys.argv[1:])
 user, group = os.geteuid(), os.getegid()
 if user == 0:
-    system.unshare(system.NEW_MOUNT)
+    system.unshare(system.CLONE_NEWNS)
 else:
-    system.unshare(system.NEW_MOUNT | system.NEW_USER)
+    system.unshare(system.CLONE_NEWNS | system.CLONE_NEWUSER)
     map_ids(user, group)
-system.mount("none", "/", flags=system.RECURSIVE | system.PRIVATE)
+system.mount("none", "/", flags=system.MS_REC | system.MS_PRIVATE)
 FilesystemView(str(home)).mount([Mount(str(home), str(folder / "added" / "volume"))])
 print(*sorted(os.listdir(folder)), *os.listdir(folder / "added" / "volume"), os.geteuid() == user)
 """
@@ -35,9 +35,9 @@ from rallypoint.local.node.sandbox.daemon import system
 from rallypoint.local.node.sandbox.daemon.view import Devices
 
 folder = Path(sys.argv[1])
-user = 0 if os.geteuid() == 0 else system.NEW_USER
-system.unshare(system.NEW_MOUNT | user)
-system.mount("none", "/", flags=system.RECURSIVE | system.PRIVATE)
+user = 0 if os.geteuid() == 0 else system.CLONE_NEWUSER
+system.unshare(system.CLONE_NEWNS | user)
+system.mount("none", "/", flags=system.MS_REC | system.MS_PRIVATE)
 before = os.open(folder, os.O_RDONLY)
 devices = Devices(str(folder))
 (folder / "of-a-pod").touch()
