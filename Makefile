@@ -123,7 +123,7 @@ e2e-full:
 
 schedulers:
 	$(STEPS) "make schedulers" $(ENVIRONMENT) $(CONTROLPLANE) \
-		"schedulers! $(BIN)/python -m rallypoint.testing.schedulers" "tests: $(BIN)/pytest tests/schedulers"
+		"schedulers! $(BIN)/python -m tests.support.schedulers" "tests: $(BIN)/pytest tests/schedulers"
 
 # Hashes for every platform, no index URLs. The image's packages are resolved first and constrain the others.
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade \

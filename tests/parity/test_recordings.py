@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from controller.kinds import ALL
-from rallypoint.testing.parity import differs
-from rallypoint.testing.parity.case import Case, load
-from rallypoint.testing.parity.environment import OPERATOR, start_control_plane
-from rallypoint.testing.parity.run import run_cases
-from rallypoint.testing.parity.verdict import Outcome, evaluate, unused
 from rallypoint.testing.service import service
+from tests.support.parity import differs
+from tests.support.parity.case import Case, load
+from tests.support.parity.environment import OPERATOR, start_control_plane
+from tests.support.parity.run import run_cases
+from tests.support.parity.verdict import Outcome, evaluate, unused
 
 FOLDER = Path(__file__).parent
 GOLDEN = FOLDER / "golden"

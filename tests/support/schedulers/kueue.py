@@ -18,7 +18,7 @@ from rallypoint.testing.controlplane.access import write_private
 from rallypoint.testing.controlplane.certificates import webhook_certificates
 from rallypoint.testing.controlplane.flags import LOOPBACK
 from rallypoint.testing.controlplane.process import Process, answers, free_port
-from rallypoint.testing.schedulers import programs
+from tests.support.schedulers import programs
 
 NAMESPACE = "kueue-system"
 FRAMEWORKS = ("batch/job", "kubeflow.org/mpijob", "pod")

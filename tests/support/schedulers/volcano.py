@@ -9,7 +9,7 @@ from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.access import write_private
 from rallypoint.testing.controlplane.flags import LOOPBACK
 from rallypoint.testing.controlplane.process import answers, free_port
-from rallypoint.testing.schedulers import programs
+from tests.support.schedulers import programs
 
 SCHEDULER = "volcano"
 """What pods call it."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from rallypoint.testing.parity.compare import Difference
+from tests.support.parity.compare import Difference
 
 
 @dataclass(frozen=True, slots=True)

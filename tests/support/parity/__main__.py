@@ -1,6 +1,6 @@
-"""``python -m rallypoint.testing.parity CASE...``: records what the Go operators do with MPIJobs in those cases.
+"""``python -m tests.support.parity CASE...``: records what the Go operators do with MPIJobs in those cases.
 
-    python -m rallypoint.testing.parity tests/parity/golden/mpijob-v2beta1/minimal
+    python -m tests.support.parity tests/parity/golden/mpijob-v2beta1/minimal
 
 A case is a folder with a ``case.yaml``; its ``expect`` is written anew. Cases of v2beta1 are played with mpi-operator, those of v1 with
 training-operator, each compiled from its module, with its own definitions; for MPIJobs neither has a webhook.
@@ -16,10 +16,10 @@ from pathlib import Path
 
 from rallypoint.testing import gooperators
 from rallypoint.testing.controlplane import ControlPlane
-from rallypoint.testing.parity.case import Case, load
-from rallypoint.testing.parity.environment import OPERATOR, start_control_plane
-from rallypoint.testing.parity.run import run_cases
-from rallypoint.testing.parity.verdict import Outcome
+from tests.support.parity.case import Case, load
+from tests.support.parity.environment import OPERATOR, start_control_plane
+from tests.support.parity.run import run_cases
+from tests.support.parity.verdict import Outcome
 
 _FAST = ("--kube-api-qps=500", "--kube-api-burst=1000")
 _DELIVERY = "--mpi-kubectl-delivery-image=kubeflow/kubectl-delivery:latest"

@@ -12,12 +12,12 @@ from typing_extensions import override
 from api.meta import PODS
 from controller.kube.client import Client
 from controller.kube.connect import Connection
-from rallypoint.testing.parity.audit import AuditLog
-from rallypoint.testing.parity.case import Case, Step
-from rallypoint.testing.parity.case_run import CaseFailed, CaseRun
-from rallypoint.testing.parity.defaults import Object
-from rallypoint.testing.parity.observer import ObservedJob
-from rallypoint.testing.parity.owners import Owners
+from tests.support.parity.audit import AuditLog
+from tests.support.parity.case import Case, Step
+from tests.support.parity.case_run import CaseFailed, CaseRun
+from tests.support.parity.defaults import Object
+from tests.support.parity.observer import ObservedJob
+from tests.support.parity.owners import Owners
 
 JOB: Object = {
     "apiVersion": "kubeflow.org/v1",

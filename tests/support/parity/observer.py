@@ -14,9 +14,9 @@ import orjson
 
 from api.meta import PODS, Resource
 from controller.kube.client import LONGEST_LINE_BYTES, Client
-from rallypoint.testing.parity.defaults import Object
-from rallypoint.testing.parity.owners import Owners
-from rallypoint.testing.parity.resources import CHILDREN, NAMESPACE
+from tests.support.parity.defaults import Object
+from tests.support.parity.owners import Owners
+from tests.support.parity.resources import CHILDREN, NAMESPACE
 
 
 class ObservedJob:

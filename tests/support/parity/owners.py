@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from rallypoint.testing.parity.resources import JOB_KINDS
+from tests.support.parity.resources import JOB_KINDS
 
 
 class Owners:

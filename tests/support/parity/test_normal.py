@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from rallypoint.testing.parity.defaults import SHAPES, bare
-from rallypoint.testing.parity.normal import current, plain, sent, text
+from tests.support.parity.defaults import SHAPES, bare
+from tests.support.parity.normal import current, plain, sent, text
 
 UID = "0b1f9d2e-8a52-4f0c-9a6e-3d1c5b7e9f00"
 OTHER = "11111111-2222-3333-4444-555555555555"

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rallypoint.testing.parity.kubelet import pod_status, state
+from tests.support.parity.kubelet import pod_status, state
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 TIME = "2026-01-02T03:04:05Z"

@@ -5,8 +5,8 @@ from typing import Any
 
 import orjson
 
-from rallypoint.testing.parity.audit import AuditLog
-from rallypoint.testing.parity.owners import Owners
+from tests.support.parity.audit import AuditLog
+from tests.support.parity.owners import Owners
 
 
 def line(

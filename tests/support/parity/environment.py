@@ -11,8 +11,8 @@ from controller.crds import all_crds
 from controller.kinds import ALL
 from rallypoint.testing.audit import policy
 from rallypoint.testing.controlplane import ControlPlane, User
-from rallypoint.testing.parity.resources import CONFIG_MAPS, NAMESPACE, NODE
 from rallypoint.testing.service import granted
+from tests.support.parity.resources import CONFIG_MAPS, NAMESPACE, NODE
 
 OPERATOR = "operator"
 CONTROLLERS = ("garbage-collector-controller", "job-controller", "ttl-after-finished-controller")

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from rallypoint.testing.parity import kubelet
-from rallypoint.testing.parity.case import Case, Step, load, slowest_first
-from rallypoint.testing.parity.case_run import CaseRun
-from rallypoint.testing.parity.compare import SECTIONS, compare
-from rallypoint.testing.parity.normal import sent
-from rallypoint.testing.parity.owners import Owners
+from tests.support.parity import kubelet
+from tests.support.parity.case import Case, Step, load, slowest_first
+from tests.support.parity.case_run import CaseRun
+from tests.support.parity.compare import SECTIONS, compare
+from tests.support.parity.normal import sent
+from tests.support.parity.owners import Owners
 
 CASES = {case.id: case for case in load(Path(__file__).parents[2] / "parity" / "golden")}
 

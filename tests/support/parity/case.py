@@ -10,7 +10,7 @@ import orjson
 import yaml
 
 from api.meta import Resource
-from rallypoint.testing.parity.resources import JOB_KINDS, resource_of
+from tests.support.parity.resources import JOB_KINDS, resource_of
 
 Record = dict[str, Any]
 """The state at one named point: the sections that the README of the recordings lists."""

@@ -6,12 +6,12 @@ from collections.abc import Collection
 from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
 from rallypoint.testing.controlplane import ControlPlane
-from rallypoint.testing.parity.audit import AuditLog
-from rallypoint.testing.parity.case import Case, slowest_first
-from rallypoint.testing.parity.case_run import CaseFailed, CaseRun
-from rallypoint.testing.parity.observer import observe
-from rallypoint.testing.parity.owners import Owners
-from rallypoint.testing.parity.verdict import Outcome
+from tests.support.parity.audit import AuditLog
+from tests.support.parity.case import Case, slowest_first
+from tests.support.parity.case_run import CaseFailed, CaseRun
+from tests.support.parity.observer import observe
+from tests.support.parity.owners import Owners
+from tests.support.parity.verdict import Outcome
 
 CASES_AT_ONCE = 20
 """A case mostly waits. With more at once two cores do not answer within the quiet time of a case."""

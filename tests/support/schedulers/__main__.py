@@ -1,10 +1,10 @@
-"""``python -m rallypoint.testing.schedulers``: compiles the schedulers that ``make schedulers`` tests with."""
+"""``python -m tests.support.schedulers``: compiles the schedulers that ``make schedulers`` tests with."""
 
 import sys
 
 from rallypoint.testing.controlplane.binaries import say_on_stderr
 from rallypoint.testing.controlplane.programs import Unavailable
-from rallypoint.testing.schedulers import programs
+from tests.support.schedulers import programs
 
 
 def main() -> int:

@@ -6,10 +6,10 @@ from typing import Any
 import orjson
 import pytest
 
-from rallypoint.testing.parity.case import Case, Record
-from rallypoint.testing.parity.compare import Difference, compare
-from rallypoint.testing.parity.differs import Declared, load
-from rallypoint.testing.parity.verdict import Outcome, evaluate, unused
+from tests.support.parity.case import Case, Record
+from tests.support.parity.compare import Difference, compare
+from tests.support.parity.differs import Declared, load
+from tests.support.parity.verdict import Outcome, evaluate, unused
 
 JOB = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "job"}}
 

@@ -7,8 +7,8 @@ import pytest
 
 from api.meta import PODS, SERVICES, Resource
 from rallypoint.testing.audit import Call
-from rallypoint.testing.parity.case import Record
-from rallypoint.testing.parity.record import record
+from tests.support.parity.case import Record
+from tests.support.parity.record import record
 
 JOBS = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
 Calls = list[Call]

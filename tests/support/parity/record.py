@@ -6,10 +6,10 @@ from typing import Any
 
 from api.meta import Resource
 from rallypoint.testing.audit import Call
-from rallypoint.testing.parity.case import Record
-from rallypoint.testing.parity.defaults import Object
-from rallypoint.testing.parity.normal import Words, current, plain, sent, text
-from rallypoint.testing.parity.resources import KINDS
+from tests.support.parity.case import Record
+from tests.support.parity.defaults import Object
+from tests.support.parity.normal import Words, current, plain, sent, text
+from tests.support.parity.resources import KINDS
 
 Names = dict[str, list[str]]
 """Kind → names."""

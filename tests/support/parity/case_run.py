@@ -13,13 +13,13 @@ import orjson
 from api.meta import EVENTS, PODS, Resource
 from controller.kube import errors
 from controller.kube.client import Client
-from rallypoint.testing.parity.audit import AuditLog
-from rallypoint.testing.parity.case import Case, Record
-from rallypoint.testing.parity.defaults import Object
-from rallypoint.testing.parity.kubelet import pod_status, state
-from rallypoint.testing.parity.observer import ObservedJob
-from rallypoint.testing.parity.record import record
-from rallypoint.testing.parity.resources import NAMESPACE, NODE, child, resource_of
+from tests.support.parity.audit import AuditLog
+from tests.support.parity.case import Case, Record
+from tests.support.parity.defaults import Object
+from tests.support.parity.kubelet import pod_status, state
+from tests.support.parity.observer import ObservedJob
+from tests.support.parity.record import record
+from tests.support.parity.resources import NAMESPACE, NODE, child, resource_of
 
 QUIET_SECONDS = 1.5
 """A job has settled when no write about it and no change of its children has happened for so long."""

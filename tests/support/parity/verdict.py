@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from rallypoint.testing.parity.case import Case, Record
-from rallypoint.testing.parity.compare import Difference, compare
-from rallypoint.testing.parity.differs import Declared, first
+from tests.support.parity.case import Case, Record
+from tests.support.parity.compare import Difference, compare
+from tests.support.parity.differs import Declared, first
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 from typing_extensions import override
 
-from rallypoint.testing.parity.case import Record
+from tests.support.parity.case import Record
 
 SECTIONS = ("creates", "rejected", "deletes", "live", "current", "status", "events")
 

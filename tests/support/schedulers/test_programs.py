@@ -7,7 +7,7 @@ import pytest
 
 from rallypoint.testing.controlplane import gobuild
 from rallypoint.testing.controlplane.programs import Program
-from rallypoint.testing.schedulers import programs
+from tests.support.schedulers import programs
 
 MODULE = programs.Module(
     "example.org/some/queue",

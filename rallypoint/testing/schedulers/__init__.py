@@ -1,1 +1,0 @@
-"""The real Kueue, Volcano and coscheduling scheduler, on loopback, against a control plane of the tests."""
