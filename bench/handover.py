@@ -13,6 +13,7 @@ from functools import partial
 from rich.console import Console
 
 from bench import record
+from bench.controlplane.scenario import Jobs, manifest
 from bench.figures import table
 from bench.subparsers import Subparsers
 from controller.crds import all_crds
@@ -20,10 +21,12 @@ from rallypoint.testing.audit import Call, calls, policy
 from rallypoint.testing.controlplane import ControlPlane, ProcessFailed
 from rallypoint.testing.controlplane.access import administrator
 from rallypoint.testing.controlplane.plane import ADMIN
-from rallypoint.testing.jobs import Jobs, job
 from rallypoint.testing.service import Service, service
+from rallypoint.testing.up import has
 
 USERS = ("first", "second")
+NODES = ("node-0", "node-0")
+"""The nodes of a job's master and of its workers."""
 SIGNALS = {"SIGTERM": signal.SIGTERM, "SIGKILL": signal.SIGKILL}
 LEASE = "leader_election_master_status"
 BEFORE, WORKERS, SECONDS_APART = 10, 7, 0.2
@@ -83,11 +86,11 @@ def control_plane() -> Generator[ControlPlane]:
 def run(plane: ControlPlane, namespace: str, end: signal.Signals) -> dict[str, float]:
     """Send the signal to one leader, in a namespace of this run."""
     plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-    jobs, names = Jobs(plane, namespace), list[str]()
+    jobs, names = f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs", list[str]()
 
     def submit(workers: int = WORKERS, pause_seconds: float = SECONDS_APART) -> None:
         names.append(f"job-{len(names)}")
-        jobs.create(names[-1], job(workers=workers))
+        plane.request("POST", jobs, manifest(Jobs(1, 1 + workers), names[-1], NODES))
         time.sleep(pause_seconds)
 
     with _controller(plane, USERS[0]) as first:
@@ -104,7 +107,7 @@ def run(plane: ControlPlane, namespace: str, end: signal.Signals) -> dict[str, f
             submit()
             plane.wait("the first to end", lambda: not first.process.running)
             for name in names:
-                jobs.wait_for(name, "Running")
+                plane.wait(f"{name} to run", partial(_is_running, plane, f"{jobs}/{name}"), seconds=60)
     assert plane.audit_log is not None
     writes = [call for call in calls(plane.audit_log) if call.namespace == namespace and call.is_write]
     _clear(plane, namespace)
@@ -147,6 +150,10 @@ def _clear(plane: ControlPlane, namespace: str) -> None:
         path = f"{base}/namespaces/{namespace}/{plural}"
         plane.request("DELETE", path, options)
         plane.wait(f"no {plural}", partial(_is_empty, plane, path))
+
+
+def _is_running(plane: ControlPlane, path: str) -> bool:
+    return has("Running")(plane.request("GET", path))
 
 
 def _is_empty(plane: ControlPlane, path: str) -> bool:
