@@ -8,7 +8,7 @@ import pytest
 from api.children import NO_INDEX, Exit, Pod, pod_from_json, pod_group_from_json, service_from_json
 from api.labels import FAILED_BEFORE
 from api.pod_problems import Trouble
-from rallypoint.testing.builders import pod
+from tests.support.builders import pod
 
 LABELS = {
     "training.kubeflow.org/replica-type": "worker",

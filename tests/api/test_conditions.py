@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from api.conditions import find, is_finished, is_true, merge
 from api.job import ConditionType, JobCondition, JobStatus
-from rallypoint.testing.builders import NOON
+from tests.support.builders import NOON
 
 LATER = NOON + timedelta(seconds=5)
 CREATED, RUNNING, RESTARTING = ConditionType.CREATED, ConditionType.RUNNING, ConditionType.RESTARTING

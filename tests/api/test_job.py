@@ -6,7 +6,7 @@ import pytest
 
 from api.job import JobStatus, ReplicaStatus, owner_reference
 from api.v1.pytorchjob import RESOURCE, PyTorchJob
-from rallypoint.testing.builders import UID, pytorch_job
+from tests.support.builders import UID, pytorch_job
 
 WRITTEN: dict[str, Any] = {
     "apiVersion": "kubeflow.org/v1",

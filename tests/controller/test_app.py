@@ -31,7 +31,7 @@ from controller.kube.errors import NotLeading
 from controller.runtime import clock
 from controller.runtime.lifecycle import DRAIN_SECONDS, FLUSH_SECONDS, NothingServed
 from controller.settings import Settings
-from rallypoint.testing.builders import template
+from tests.support.builders import template
 from tests.support.faults import Delay, Drop, Refuse, Reset, Rule
 from tests.support.harness import (
     DEFINITIONS,

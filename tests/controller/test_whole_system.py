@@ -28,8 +28,8 @@ from controller.kube.errors import ApiError
 from controller.runtime.backoff import LONGEST_SECONDS
 from rallypoint.local.apiserver.serving.interceptor import Call, Disconnect
 from rallypoint.local.batch.jobs import Jobs
-from rallypoint.testing.builders import NOON, template
 from tests.support.backups import Backup
+from tests.support.builders import NOON, template
 from tests.support.crash_injection import CrashInjector, CrashPoint, Moment, restarting_controller
 from tests.support.faults import Cut as CutWatch
 from tests.support.faults import Delay, Drop, Fault, Refuse, Reset, Rule

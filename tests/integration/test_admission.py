@@ -7,8 +7,8 @@ import pytest
 
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.requests import Refused
-from rallypoint.testing.jobs import Jobs, job
 from rallypoint.testing.service import Service, in_cluster_service, install
+from tests.support.jobs import Jobs, job
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 

@@ -16,8 +16,8 @@ from controller.crds import all_crds
 from controller.kinds import DEFAULT
 from rallypoint.testing.contained import USER, build_environment
 from rallypoint.testing.controlplane import ControlPlane
-from rallypoint.testing.jobs import Jobs, job
 from rallypoint.testing.service import in_cluster_service, install
+from tests.support.jobs import Jobs, job
 from tools.python import Missing, image_version, interpreter
 
 ROOT = Path(__file__).parents[2]

@@ -9,8 +9,8 @@ import pytest
 
 from rallypoint.testing.audit import policy
 from rallypoint.testing.controlplane import ControlPlane
-from rallypoint.testing.jobs import Jobs, job
 from rallypoint.testing.service import ACCOUNT, in_cluster_service, install
+from tests.support.jobs import Jobs, job
 from tests.support.rights import OF_MPI_JOBS, denied_rights, granted_rights, requested_rights
 
 NAMESPACE = "default"

@@ -7,8 +7,8 @@ import pytest
 
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.access import administrator
-from rallypoint.testing.jobs import Jobs, job
 from rallypoint.testing.service import Service, service
+from tests.support.jobs import Jobs, job
 
 CRDS = Path(__file__).parents[2] / "manifests" / "base" / "crds"
 USER = "operator"

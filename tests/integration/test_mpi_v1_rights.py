@@ -11,7 +11,6 @@ import pytest
 
 from rallypoint.testing.audit import policy
 from rallypoint.testing.controlplane import ControlPlane, binaries
-from rallypoint.testing.jobs import Jobs, job
 from rallypoint.testing.service import (
     ACCOUNT,
     MPI_V1_RIGHTS,
@@ -20,6 +19,7 @@ from rallypoint.testing.service import (
     in_cluster_service,
     install,
 )
+from tests.support.jobs import Jobs, job
 from tests.support.rights import Right, denied_rights, granted_rights, requested_rights
 
 NAMESPACE = "default"

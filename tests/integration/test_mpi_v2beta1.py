@@ -13,9 +13,9 @@ from controller.kube.connect import from_kubeconfig
 from rallypoint.testing.audit import policy
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.access import kubeconfig, write_private
-from rallypoint.testing.jobs import Jobs
 from rallypoint.testing.service import ACCOUNT, in_cluster_service, install, service
 from tests.support.breakpoint_proxy import BreakpointProxy
+from tests.support.jobs import Jobs
 from tests.support.rights import OF_MPI_JOBS, denied_rights, requested_rights
 
 NAMESPACE = "default"

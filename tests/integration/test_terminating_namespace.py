@@ -13,8 +13,8 @@ import pytest
 from rallypoint.testing.audit import calls, policy
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.access import administrator
-from rallypoint.testing.jobs import Jobs, job
 from rallypoint.testing.service import service
+from tests.support.jobs import Jobs, job
 
 CRDS = Path(__file__).parents[2] / "manifests" / "base" / "crds"
 USER, TEAM = "operator", "team"

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from rallypoint.testing.controlplane import ControlPlane, binaries
-from rallypoint.testing.jobs import Jobs, job
 from rallypoint.testing.service import in_cluster_service
+from tests.support.jobs import Jobs, job
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "how-to" / "upgrade-from-training-operator.md"

@@ -8,7 +8,7 @@ import orjson
 from api.meta import EVENTS, PODS, Resource
 from api.v1.pytorchjob import RESOURCE
 from controller.kube.client import MERGE_PATCH, Client
-from rallypoint.testing.builders import pod_status, template
+from tests.support.builders import pod_status, template
 
 
 class Actors:

@@ -24,8 +24,8 @@ from controller.runtime import clock
 from controller.settings import Settings
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.local.apiserver.serving.interceptor import Call
-from rallypoint.testing.builders import NOON
 from tests.support.actors import Actors
+from tests.support.builders import NOON
 from tests.support.faults import Faults, Rule
 
 CRDS = Path(__file__).parents[2] / "manifests" / "base" / "crds"

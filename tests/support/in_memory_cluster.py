@@ -21,7 +21,7 @@ from controller.reconcile.observe import rows_in_slots
 from controller.reconcile.plan import decide
 from controller.reconcile.status import differs
 from rallypoint.local.apiserver.patches.jsonpatch import merge
-from rallypoint.testing.builders import NOON, pytorch_job
+from tests.support.builders import NOON, pytorch_job
 
 Step = Callable[["InMemoryCluster"], object]
 """A change of a job or its children."""

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from api.batch import BATCH_JOBS
 from api.meta import EVENTS, PODS, SERVICES
-from rallypoint.testing.builders import NOON
+from tests.support.builders import NOON
 from tests.support.history import History
 from tests.support.workloads import Workload
 

@@ -11,8 +11,8 @@ from api.labels import JOB_NAME
 from api.meta import EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS, SERVICES, Resource
 from api.v1.pytorchjob import RESOURCE
 from controller.kube.errors import NotFound
-from rallypoint.testing.builders import template
 from tests.support.actors import Actors, conditions
+from tests.support.builders import template
 from tests.support.history import CHILDREN, History
 
 

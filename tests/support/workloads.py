@@ -13,7 +13,7 @@ from api.meta import CONFIG_MAPS, PODS, ROLE_BINDINGS, ROLES, SECRETS, SERVICE_A
 from api.mpijob import Flavor
 from api.names import child_name
 from api.v1 import jaxjob, paddlejob, pytorchjob, tfjob, xgboostjob
-from rallypoint.testing.builders import template
+from tests.support.builders import template
 
 EVERY_POLICY: Final = ("Never", "OnFailure", "OnFailure", "Always", "ExitCode", "ExitCode")
 

@@ -4,7 +4,7 @@ from api.meta import HORIZONTAL_POD_AUTOSCALERS
 from api.v1.pytorchjob import RESOURCE
 from controller.domain import WriteMode
 from controller.kind.autoscaler import autoscaler
-from rallypoint.testing.builders import UID, pytorch_job
+from tests.support.builders import UID, pytorch_job
 
 METRICS = [{"type": "Resource", "resource": {"name": "cpu"}}]
 

@@ -13,7 +13,7 @@ from controller.kinds.paddle import PADDLE
 from controller.kinds.pytorch import PYTORCH
 from controller.kinds.tensorflow import TENSORFLOW
 from controller.kinds.xgboost import XGBOOST
-from rallypoint.testing.builders import job_of, pytorch_job, template
+from tests.support.builders import job_of, pytorch_job, template
 
 MAP = "spec.pytorchReplicaSpecs"
 DNS = "should match: a DNS-1035 label"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from controller.domain import Counts, Verdict
 from controller.kind.completion_rules import led_by
 from controller.kinds.pytorch import PYTORCH
-from rallypoint.testing.builders import pytorch_job
+from tests.support.builders import pytorch_job
 
 NONE = Counts()
 COUNT = st.integers(0, 4)

@@ -17,7 +17,7 @@ from controller.kind.pods import (
     with_env,
 )
 from controller.kinds.pytorch import PYTORCH
-from rallypoint.testing.builders import UID, pytorch_job, template
+from tests.support.builders import UID, pytorch_job, template
 
 OWNER = {
     "apiVersion": "kubeflow.org/v1",

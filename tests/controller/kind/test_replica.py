@@ -6,7 +6,7 @@ import pytest
 
 from controller.kind import Options
 from controller.kinds.pytorch import PYTORCH
-from rallypoint.testing.builders import pytorch_job, template
+from tests.support.builders import pytorch_job, template
 
 
 def specs(**roles: Any) -> Any:

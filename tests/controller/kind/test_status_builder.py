@@ -9,7 +9,7 @@ import pytest
 from controller.domain import Count, Counts, Event, Severity
 from controller.kind.status_builder import StatusBuilder
 from controller.kinds.pytorch import PYTORCH
-from rallypoint.testing.builders import NOON, pytorch_job
+from tests.support.builders import NOON, pytorch_job
 
 LATER = NOON + timedelta(seconds=90)
 STAMP = "2026-01-01T12:00:00Z"

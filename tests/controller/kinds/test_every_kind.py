@@ -20,7 +20,7 @@ from controller.domain import Counts, Snapshot
 from controller.kind import JobKind, Options, ReplicaKind
 from controller.kinds import ALL
 from controller.reconcile.plan import decide
-from rallypoint.testing.builders import NOON, template
+from tests.support.builders import NOON, template
 from tests.support.in_memory_cluster import InMemoryCluster
 
 ROOT = Path(__file__).parents[3]

@@ -9,7 +9,7 @@ from controller.domain import Counts, Verdict
 from controller.kind import Options
 from controller.kind.pods import pod, service
 from controller.kinds.jax import JAX
-from rallypoint.testing.builders import job_of, template
+from tests.support.builders import job_of, template
 
 SPMD = job_of(
     JAX,

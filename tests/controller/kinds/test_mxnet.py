@@ -11,7 +11,7 @@ from controller.domain import Counts
 from controller.kind import Options
 from controller.kind.pods import pod
 from controller.kinds.mxnet import MXNET
-from rallypoint.testing.builders import job_of, template
+from tests.support.builders import job_of, template
 
 TRAIN: dict[str, Any] = {"Scheduler": {}, "Server": {"replicas": 2}, "Worker": {"replicas": 2}}
 

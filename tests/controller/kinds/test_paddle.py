@@ -10,7 +10,7 @@ from controller.domain import Counts, Snapshot, Verdict
 from controller.kind import Options
 from controller.kind.pods import pod, service
 from controller.kinds.paddle import PADDLE
-from rallypoint.testing.builders import NOON, job_of, template
+from tests.support.builders import NOON, job_of, template
 
 COLLECTIVE = job_of(
     PADDLE,

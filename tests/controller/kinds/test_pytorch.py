@@ -10,7 +10,7 @@ from controller.domain import Counts, Snapshot
 from controller.kind import Options
 from controller.kind.pods import pod
 from controller.kinds.pytorch import PYTORCH
-from rallypoint.testing.builders import NOON, pytorch_job, template
+from tests.support.builders import NOON, pytorch_job, template
 
 METRICS = [
     {

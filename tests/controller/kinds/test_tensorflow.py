@@ -10,7 +10,7 @@ from controller.domain import Counts, Verdict
 from controller.kind import Options
 from controller.kind.pods import pod, service
 from controller.kinds.tensorflow import TENSORFLOW
-from rallypoint.testing.builders import job_of, template
+from tests.support.builders import job_of, template
 from tests.support.in_memory_cluster import InMemoryCluster
 
 PORT_2223 = template("tensorflow", ports=[{"name": "tfjob-port", "containerPort": 2223}])

@@ -9,7 +9,7 @@ from controller.domain import Counts, Verdict
 from controller.kind import Options
 from controller.kind.pods import pod, service
 from controller.kinds.xgboost import XGBOOST
-from rallypoint.testing.builders import job_of, template
+from tests.support.builders import job_of, template
 from tests.support.in_memory_cluster import InMemoryCluster
 
 PORT = template("xgboost", ports=[{"name": "xgboostjob-port", "containerPort": 9991}])

@@ -14,7 +14,7 @@ from controller.kube.connect import Connection
 from controller.kube.errors import NamespaceTerminating
 from controller.kube.namespaces import RETRY_SECONDS, TerminatingNamespaces
 from rallypoint.local.apiserver import ApiServer
-from rallypoint.testing.builders import template
+from tests.support.builders import template
 from tests.support.faults import Faults
 
 NAMESPACES = Resource("", "v1", "Namespace", "namespaces", namespaced=False)

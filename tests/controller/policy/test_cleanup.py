@@ -6,7 +6,7 @@ import pytest
 
 from api.job import JobStatus, RunPolicy
 from controller.policy.cleanup import after_finish, everything, expires_in
-from rallypoint.testing.builders import NOON, pod, service, snapshot
+from tests.support.builders import NOON, pod, service, snapshot
 
 SNAPSHOT = snapshot(
     pod("master", phase="Succeeded"),

@@ -8,7 +8,7 @@ from api.children import Pod
 from api.job import ReplicaStatus
 from controller.domain import Counts, Role
 from controller.policy.count import counts, slots
-from rallypoint.testing.builders import pod
+from tests.support.builders import pod
 
 PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown", "")
 

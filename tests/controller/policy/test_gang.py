@@ -11,7 +11,7 @@ from api.v1.pytorchjob import PyTorchJob
 from controller.domain import Child, Snapshot, WriteMode
 from controller.kinds.pytorch import PYTORCH
 from controller.policy import gang
-from rallypoint.testing.builders import UID, pod_group, pytorch_job, template
+from tests.support.builders import UID, pod_group, pytorch_job, template
 
 OTHER = "scheduler-plugins-scheduler"
 TWO_CORES = {

@@ -11,7 +11,7 @@ from api.children import Pod
 from api.job import JobStatus, RunPolicy
 from controller.kinds.pytorch import PYTORCH
 from controller.policy import limits
-from rallypoint.testing.builders import NOON, pod, pytorch_job
+from tests.support.builders import NOON, pod, pytorch_job
 
 OUT_OF_TRIES = "Job train has failed because it has reached the specified backoff limit"
 OUT_OF_TIME = "Job train has failed because it was active longer than specified deadline"

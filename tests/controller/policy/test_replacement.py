@@ -10,7 +10,7 @@ from api.labels import FAILED_BEFORE
 from api.meta import PODS
 from controller.domain import Child, Failure
 from controller.policy.replacement import described, marked, next_due_in, observed, wait_seconds
-from rallypoint.testing.builders import NOON
+from tests.support.builders import NOON
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)

@@ -4,7 +4,7 @@ import pytest
 
 from api.children import Exit
 from controller.policy.restart import Reaction, reaction
-from rallypoint.testing.builders import pod
+from tests.support.builders import pod
 
 KEEP, REPLACE, FAIL = Reaction.KEEP, Reaction.REPLACE, Reaction.FAIL
 

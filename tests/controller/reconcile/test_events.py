@@ -11,7 +11,7 @@ from controller.reconcile.events import MOST_CHILD_EVENTS, EventRecorder
 from controller.reconcile.memory import JobMemory
 from controller.reconcile.parent import Parent
 from controller.runtime.recorder import EventPriority, Recorder, Subject
-from rallypoint.testing.builders import subject
+from tests.support.builders import subject
 
 JOB = subject()
 

@@ -9,7 +9,7 @@ import pytest
 from api.job import Job
 from api.v1.pytorchjob import PyTorchJob
 from controller.reconcile.jobs import JobRow, job_from_json, parse
-from rallypoint.testing.builders import pytorch_job
+from tests.support.builders import pytorch_job
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 

@@ -22,7 +22,7 @@ from controller.reconcile.memory import JobMemories
 from controller.reconcile.reconciler import Reconciler
 from controller.runtime.recorder import Recorder
 from controller.runtime.store import Store
-from rallypoint.testing.builders import template
+from tests.support.builders import template
 from tests.support.faults import Delay, Refuse, Reset, Rule
 from tests.support.harness import NAMESPACE, Harness, running_controller, start_harness
 

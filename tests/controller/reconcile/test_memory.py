@@ -8,7 +8,7 @@ import orjson
 from controller.domain import Key
 from controller.reconcile.jobs import JobRow, job_from_json
 from controller.reconcile.memory import JobMemories
-from rallypoint.testing.builders import pytorch_job
+from tests.support.builders import pytorch_job
 
 KEY = Key("default", "train")
 

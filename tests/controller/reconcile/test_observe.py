@@ -10,7 +10,7 @@ from controller.domain import Key, Snapshot
 from controller.kinds import ALL
 from controller.reconcile.observe import Sources, observe, owner_uid
 from controller.runtime.store import Store
-from rallypoint.testing.builders import UID, pod, pod_group, service
+from tests.support.builders import UID, pod, pod_group, service
 
 TRAIN = Key("ml", "train")
 KIND = ALL[0]

@@ -10,7 +10,7 @@ from controller.domain import Count, Severity
 from controller.kind import Options
 from controller.reconcile.plan import decide
 from rallypoint.diagnosis.terminations import EXITED
-from rallypoint.testing.builders import NOON, pod, pytorch_job, service, snapshot, template
+from tests.support.builders import NOON, pod, pytorch_job, service, snapshot, template
 from tests.support.in_memory_cluster import (
     InMemoryCluster,
     Step,

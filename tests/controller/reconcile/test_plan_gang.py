@@ -10,7 +10,7 @@ from api.labels import GROUP_NAME, POD_GROUP
 from api.meta import VOLCANO_POD_GROUPS
 from controller.domain import Deletion
 from controller.kind import Options
-from rallypoint.testing.builders import NOON, pytorch_job, template
+from tests.support.builders import NOON, pytorch_job, template
 from tests.support.in_memory_cluster import InMemoryCluster
 
 VOLCANO = "volcano"

@@ -16,7 +16,7 @@ from api.names import child_name
 from controller.domain import Child, Plan, WriteMode
 from controller.kind import Options
 from controller.policy.gang import VOLCANO, groups_of
-from rallypoint.testing.builders import pytorch_job
+from tests.support.builders import pytorch_job
 from tests.support.in_memory_cluster import InMemoryCluster
 
 POLICIES = st.sampled_from(["Never", "OnFailure", "Always", "ExitCode"])

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from controller.policy.replacement import LONGEST_PAUSE_SECONDS
-from rallypoint.testing.builders import NOON
+from tests.support.builders import NOON
 from tests.support.in_memory_cluster import Step, run_policy, running_cluster
 
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from rallypoint.testing.builders import NOON
+from tests.support.builders import NOON
 from tests.support.in_memory_cluster import InMemoryCluster, pending_cluster, running_cluster
 
 SUCCEEDED = "Created T, Running F, Succeeded T"

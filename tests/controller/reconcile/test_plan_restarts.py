@@ -6,7 +6,7 @@ import pytest
 
 from api.meta import PODS, SERVICES
 from controller.domain import Count, Deletion, Event, Severity
-from rallypoint.testing.builders import NOON
+from tests.support.builders import NOON
 from tests.support.in_memory_cluster import InMemoryCluster, running_cluster
 
 ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]

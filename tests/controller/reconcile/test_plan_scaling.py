@@ -2,7 +2,7 @@
 
 import pytest
 
-from rallypoint.testing.builders import pytorch_job
+from tests.support.builders import pytorch_job
 from tests.support.in_memory_cluster import running_cluster, workers
 
 ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]

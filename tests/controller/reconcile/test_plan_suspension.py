@@ -4,7 +4,7 @@ import pytest
 
 from api.meta import HORIZONTAL_POD_AUTOSCALERS, PODS
 from controller.domain import Deletion
-from rallypoint.testing.builders import NOON, pytorch_job
+from tests.support.builders import NOON, pytorch_job
 from tests.support.in_memory_cluster import InMemoryCluster, pending_cluster, run_policy, running_cluster
 
 METRICS = [{"type": "Resource", "resource": {"name": "cpu"}}]

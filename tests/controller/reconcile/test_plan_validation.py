@@ -5,7 +5,7 @@ import pytest
 from controller.domain import Event, Problem, Severity
 from controller.kinds.pytorch import PYTORCH
 from controller.reconcile.plan import refuse
-from rallypoint.testing.builders import NOON, pytorch_job
+from tests.support.builders import NOON, pytorch_job
 from tests.support.in_memory_cluster import (
     InMemoryCluster,
     Step,

@@ -19,7 +19,7 @@ from controller.kind import KindDefaults
 from controller.kube.namespaces import RETRY_SECONDS
 from controller.reconcile import plan as planning
 from controller.reconcile.memory import JobMemories
-from rallypoint.testing.builders import template
+from tests.support.builders import template
 from tests.support.faults import Cut, Delay, Drop, Fault, Refuse, Reset, Rule
 from tests.support.harness import (
     NAMESPACE,

@@ -11,7 +11,7 @@ from typing import Any
 from api.labels import FAILED_BEFORE
 from api.meta import PODS
 from api.v1.pytorchjob import RESOURCE
-from rallypoint.testing.builders import template
+from tests.support.builders import template
 from tests.support.harness import Harness, fake_clock, running_controller, start_harness
 
 WORKER = "train-worker-0"

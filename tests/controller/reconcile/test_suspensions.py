@@ -8,7 +8,7 @@ from api.meta import PODS
 from api.v1.pytorchjob import RESOURCE
 from controller.reconcile.memory import JobMemory
 from controller.reconcile.suspensions import settle_suspension
-from rallypoint.testing.builders import pytorch_job
+from tests.support.builders import pytorch_job
 from tests.support.faults import Delay, Rule
 from tests.support.harness import Harness, running_controller, start_harness
 

@@ -14,7 +14,7 @@ from api.meta import CONFIG_MAPS, PODS, ROLES, SECRETS, SERVICES, Resource
 from api.mpijob import RESOURCE as MPI_JOBS
 from api.v1.pytorchjob import RESOURCE
 from rallypoint.local.batch.jobs import Jobs
-from rallypoint.testing.builders import template
+from tests.support.builders import template
 from tests.support.faults import Delay, Rule
 from tests.support.harness import (
     TEST_SETTINGS,

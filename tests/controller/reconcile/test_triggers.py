@@ -12,7 +12,7 @@ from controller.domain import Key
 from controller.reconcile.jobs import JobRow
 from controller.reconcile.triggers import on_child, on_job
 from controller.runtime.queue import Priority, Queue
-from rallypoint.testing.builders import pod, pod_group, service
+from tests.support.builders import pod, pod_group, service
 
 TRAIN = Key("ml", "train")
 

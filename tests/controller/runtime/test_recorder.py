@@ -27,7 +27,7 @@ from controller.runtime.recorder import (
     Recorder,
 )
 from rallypoint.local.apiserver import ApiServer
-from rallypoint.testing.builders import subject
+from tests.support.builders import subject
 from tests.support.faults import Delay, Fault, Faults, Refuse, Reset, Rule
 
 JOB = subject()

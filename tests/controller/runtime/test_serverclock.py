@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from controller.runtime import clock
 from controller.runtime.serverclock import ANSWERS, ServerClock
-from rallypoint.testing.builders import NOON
+from tests.support.builders import NOON
 
 
 @dataclass

@@ -10,7 +10,7 @@ from api.children import Pod
 from controller.kind import Options
 from controller.kinds.mpi import hosts, v1spec, v2beta1
 from controller.kinds.mpi.hosts import advertised_workers, seconds_until_more, worker_order
-from rallypoint.testing.builders import NOON, pod
+from tests.support.builders import NOON, pod
 from tests.support.mpi import HVD
 
 

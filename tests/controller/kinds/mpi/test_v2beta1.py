@@ -19,7 +19,7 @@ from controller.kinds.mpi.v2beta1 import (
     should_wait_for_workers,
     support_objects,
 )
-from rallypoint.testing.builders import NOON, pod
+from tests.support.builders import NOON, pod
 from tests.support.mpi import container, mpi_job
 
 HOSTS = "pi-worker-0.pi.hpc.svc slots=2\npi-worker-1.pi.hpc.svc slots=2\n"

@@ -7,7 +7,7 @@ import pytest
 from controller.domain import Snapshot
 from controller.kind import Options
 from controller.kinds.pytorch import PYTORCH
-from rallypoint.testing.builders import NOON, pytorch_job
+from tests.support.builders import NOON, pytorch_job
 
 METRICS = [{"type": "Resource", "resource": {"name": "cpu"}}]
 

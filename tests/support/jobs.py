@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from rallypoint.testing.builders import pod_status
 from rallypoint.testing.controlplane import ControlPlane
+from tests.support.builders import pod_status
 
 
 class Jobs:
