@@ -19,7 +19,7 @@ from rallypoint.testing.service import (
     in_cluster_service,
     install,
 )
-from tests.support.jobs import Jobs, job
+from tests.support.jobs import Jobs, MPIJobs, job
 from tests.support.rights import Right, denied_rights, granted_rights, requested_rights
 
 NAMESPACE = "default"
@@ -28,11 +28,8 @@ RBAC = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
-class Mpi(Jobs):
+class Mpi(MPIJobs):
     """MPIJobs of v1 on that control plane."""
-
-    kind = "MPIJob"
-    container = "mpi"
 
     def job(self, name: str, workers: int, account: str = "", **spec: Any) -> None:
         pod: dict[str, Any] = {"nodeName": "node-0", "containers": [{"name": "mpi", "image": "x"}]}
@@ -176,7 +173,7 @@ def test_a_launcher_can_exec_into_its_own_workers_only(plane: ControlPlane, jobs
 
     plane.wait("a launcher", lambda: jobs.uid("train-launcher") != "", seconds=30)
     jobs.wait_for("train", "Running")
-    jobs.end_pod("train-launcher", "Succeeded", 0)
+    jobs.end_launcher("train")
     jobs.wait_for("train", "Succeeded")
     plane.wait(
         "no right", lambda: not can(plane, "another", "create", "pods/exec", "train-worker-0"), seconds=30

@@ -7,7 +7,6 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
-from typing_extensions import override
 
 from controller.kube.connect import from_kubeconfig
 from rallypoint.testing.audit import policy
@@ -15,7 +14,7 @@ from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.access import kubeconfig, write_private
 from rallypoint.testing.service import ACCOUNT, in_cluster_service, install, service
 from tests.support.breakpoint_proxy import BreakpointProxy
-from tests.support.jobs import Jobs
+from tests.support.jobs import MPIJobs
 from tests.support.rights import OF_MPI_JOBS, denied_rights, requested_rights
 
 NAMESPACE = "default"
@@ -25,20 +24,13 @@ API_SERVER = ("--feature-gates=WatchList=false",)
 BATCH = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 
 
-class Mpi(Jobs):
+class Mpi(MPIJobs):
     """MPIJobs of v2beta1 on that control plane."""
 
-    kind = "MPIJob"
-    container = "mpi"
-
-    @override
-    def path(self, name: str = "") -> str:
-        return super().path(name).replace("/v1/", "/v2beta1/", 1)
+    version = "v2beta1"
 
     def job(self, name: str, workers: int = 2, zone: str = "", **spec: Any) -> None:
-        self.create(
-            name, {"apiVersion": "kubeflow.org/v2beta1", "spec": {**self.roles(workers, zone), **spec}}
-        )
+        self.create(name, {"spec": {**self.roles(workers, zone), **spec}})
 
     def roles(self, workers: int = 2, zone: str = "") -> dict[str, Any]:
         pod: dict[str, Any] = {"containers": [{"name": "mpi", "image": "x"}], "nodeName": "node-0"}
@@ -60,11 +52,6 @@ class Mpi(Jobs):
     def launcher(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = self._plane.request("GET", f"{BATCH}/{name}-launcher")
         return found
-
-    def end(self, name: str) -> None:
-        """The launcher's pod ends."""
-        (pod,) = [pod for pod in self.pods(name) if "-launcher-" in pod]
-        self.end_pod(pod, "Succeeded", 0)
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +112,7 @@ async def test_a_launcher_is_created_once_despite_a_lost_response(plane: Control
         with service(plane, write_private(plane.directory / "kubeconfigs" / "gateway.yaml", config)):
             mpi.job("unheard")
             mpi.wait_for("unheard", "Running")
-            mpi.end("unheard")
+            mpi.end_launcher("unheard")
             mpi.wait_for("unheard", "Succeeded")
 
     connection = await from_kubeconfig(str(plane.kubeconfig()))
@@ -139,7 +126,7 @@ async def test_a_launcher_is_created_once_despite_a_lost_response(plane: Control
 def test_a_job_runs_from_created_to_succeeded(plane: ControlPlane, jobs: Mpi) -> None:
     jobs.job("life")
     jobs.wait_for("life", "Running")
-    jobs.end("life")
+    jobs.end_launcher("life")
     jobs.wait_for("life", "Succeeded")
 
     counts = calls(plane, "life")

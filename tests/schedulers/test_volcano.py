@@ -32,9 +32,9 @@ def test_a_launcher_that_waits_for_the_workers_of_its_gang_starts(
 ) -> None:
     """By the policy, and by the annotation in each version."""
     with in_cluster_service(plane, FLAGS):
-        jobs.create("v2beta1", "policy", {}, launcherCreationPolicy="WaitForWorkersReady")
+        jobs.submit("v2beta1", "policy", {}, launcherCreationPolicy="WaitForWorkersReady")
         for version in ("v1", "v2beta1", "v1alpha2"):
-            jobs.create(version, f"annotated-{version}", WAITS)
+            jobs.submit(version, f"annotated-{version}", WAITS)
         for name in ("policy", "annotated-v1", "annotated-v2beta1", "annotated-v1alpha2"):
             jobs.run_to_the_end(name)
 
@@ -42,6 +42,6 @@ def test_a_launcher_that_waits_for_the_workers_of_its_gang_starts(
 def test_a_gang_whose_launcher_does_not_wait_starts(plane: ControlPlane, jobs: GangJobs) -> None:
     with in_cluster_service(plane, FLAGS):
         for version in ("v1", "v2beta1"):
-            jobs.create(version, f"plain-{version}", {})
+            jobs.submit(version, f"plain-{version}", {})
         for version in ("v1", "v2beta1"):
             jobs.run_to_the_end(f"plain-{version}")

@@ -5,25 +5,33 @@ from typing import Any
 from rallypoint.testing.controlplane import ControlPlane
 from tests.support.builders import pod_status
 
+TIMEOUT_SECONDS = 90
+"""The timeout of each wait."""
+
 
 class Jobs:
     """Jobs of one kind in one namespace of a control plane, with the user's and the kubelet's actions."""
 
     kind = "PyTorchJob"
     container = "pytorch"
+    version = "v1"
+    """The version in which jobs are read and changed."""
 
     def __init__(self, plane: ControlPlane, namespace: str) -> None:
         self._plane = plane
         self._namespace = namespace
 
-    def path(self, name: str = "") -> str:
-        base = f"/apis/kubeflow.org/v1/namespaces/{self._namespace}/{self.kind.lower()}s"
+    def path(self, name: str = "", version: str = "") -> str:
+        prefix = f"/apis/kubeflow.org/{version or self.version}/namespaces/{self._namespace}"
+        base = f"{prefix}/{self.kind.lower()}s"
         return f"{base}/{name}" if name else base
 
-    def create(self, name: str, body: dict[str, Any]) -> None:
-        whole = {"apiVersion": "kubeflow.org/v1", "kind": self.kind, **body}
+    def create(self, name: str, body: dict[str, Any], version: str = "") -> None:
+        """Create a job, in a version of its own if one is given."""
+        version = version or self.version
+        whole = {"apiVersion": f"kubeflow.org/{version}", "kind": self.kind, **body}
         whole["metadata"] = {**body.get("metadata", {}), "name": name}
-        self._plane.request("POST", self.path(), whole)
+        self._plane.request("POST", self.path(version=version), whole)
 
     def patch(self, name: str, change: dict[str, Any]) -> None:
         self._plane.request("PATCH", self.path(name), change)
@@ -38,20 +46,34 @@ class Jobs:
 
     def wait_for(self, name: str, type_: str) -> None:
         self._plane.wait(
-            f"{name} to be {type_}", lambda: (type_, "True") in self.conditions(name), seconds=60
+            f"{name} to be {type_}",
+            lambda: (type_, "True") in self.conditions(name),
+            seconds=TIMEOUT_SECONDS,
         )
 
+    def items(self, plural: str) -> list[Any]:
+        found: list[Any] = self._plane.request("GET", f"/api/v1/namespaces/{self._namespace}/{plural}")[
+            "items"
+        ]
+        return found
+
     def names(self, plural: str) -> list[str]:
-        items = self._plane.request("GET", f"/api/v1/namespaces/{self._namespace}/{plural}")["items"]
-        return sorted(item["metadata"]["name"] for item in items)
+        return sorted(item["metadata"]["name"] for item in self.items(plural))
 
     def pods(self, job: str) -> list[str]:
         return [name for name in self.names("pods") if name.startswith(f"{job}-")]
 
+    def pod_objects(self, job: str, phase: str = "") -> list[Any]:
+        """Return the pods of a job, of one phase if given."""
+        pods = [pod for pod in self.items("pods") if pod["metadata"]["name"].startswith(f"{job}-")]
+        return [pod for pod in pods if phase in {"", pod["status"]["phase"]}]
+
     def uid(self, pod: str) -> str:
         """Return the pod's UID, or an empty string if there is no such pod."""
-        items = self._plane.request("GET", f"/api/v1/namespaces/{self._namespace}/pods")["items"]
-        return next((str(item["metadata"]["uid"]) for item in items if item["metadata"]["name"] == pod), "")
+        return next(
+            (str(item["metadata"]["uid"]) for item in self.items("pods") if item["metadata"]["name"] == pod),
+            "",
+        )
 
     def owner(self, path: str) -> str:
         if not self._plane.has(path):
@@ -60,14 +82,24 @@ class Jobs:
         return str(owners[0]["name"]) if owners else ""
 
     def event_reasons(self, job: str) -> set[str]:
-        items = self._plane.request("GET", f"/api/v1/namespaces/{self._namespace}/events")["items"]
-        return {item["reason"] for item in items if item["involvedObject"]["name"] == job}
+        return {item["reason"] for item in self.items("events") if item["involvedObject"]["name"] == job}
 
     def end_pod(self, name: str, phase: str, code: int) -> None:
         """End a pod's container, as a kubelet reports it."""
         status = pod_status(phase, self.container, code, reason="Error" if code else "Completed")
         path = f"/api/v1/namespaces/{self._namespace}/pods/{name}/status"
         self._plane.request("PATCH", path, {"status": status})
+
+
+class MPIJobs(Jobs):
+    """MPIJobs in one namespace of a control plane."""
+
+    kind = "MPIJob"
+    container = "mpi"
+
+    def end_launcher(self, name: str) -> None:
+        (pod,) = (pod for pod in self.pods(name) if pod.startswith(f"{name}-launcher"))
+        self.end_pod(pod, "Succeeded", 0)
 
 
 def job(*, workers: int, roles: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
