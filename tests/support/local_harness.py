@@ -70,8 +70,8 @@ class LocalHarness:
             return (await stream.read()).decode()
 
     async def wait_for_log(self, name: str, text: str) -> None:
-        """Wait until the running container has written ``text``."""
-        await self.wait_for(name, lambda pod: phase(pod) == "Running")
+        """Wait until the pod's container has written ``text``."""
+        await self.wait_for(name, lambda pod: phase(pod) in ("Running", "Succeeded", "Failed"))
         async with asyncio.timeout(TIMEOUT_SECONDS):
             async with self.client.stream(PODS.path("default", name, "log"), {"follow": "true"}) as stream:
                 while text not in (line := (await stream.readline()).decode()):
@@ -90,6 +90,8 @@ async def start_local_harness(
     async with local_cluster([], folder, isolation=isolation, **how) as cluster:
         harness = LocalHarness(cluster)
         watching = asyncio.create_task(harness.pods.run())
-        yield harness
-        watching.cancel()
-        await asyncio.wait([watching])
+        try:
+            yield harness
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])

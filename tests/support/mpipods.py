@@ -9,24 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-import orjson
-
-from api.meta import PODS, SERVICES, Resource
-from controller.kube.client import Client
-from rallypoint.local.cluster import LocalCluster, local_cluster
+from api.meta import CONFIG_MAPS, PODS, SECRETS, SERVICES, Resource
 from rallypoint.local.node.sandbox.selection import IsolationMode
-
-CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps")
-SECRETS = Resource("", "v1", "Secret", "secrets")
+from tests.support.local_harness import LocalHarness, phase, start_local_harness
 
 Transport: TypeAlias = Literal["ssh", "kubectl"]
 """ssh as in v2beta1, kubectl as in v1."""
 Implementation: TypeAlias = Literal["openmpi", "mpich"]
 Json: TypeAlias = dict[str, Any]
 
-NAME = "pi"
+NAME, LAUNCHER = "pi", "pi-launcher"
 SLOTS = 2
-POLL_SECONDS = 0.05
 KUBEXEC = '#!/bin/sh\nset -x\nPOD_NAME=$1\nshift\n/opt/kube/kubectl exec ${POD_NAME} -- /bin/sh -c "$*"'
 OPERATORS = {"ssh": "mpi-operator", "kubectl": "mpijob-controller"}
 SSHD = ("/usr/sbin/sshd", "-De")
@@ -87,7 +80,7 @@ class MpiJob:
         container: Json = {"name": "l", "command": list(self.command), "env": _env(self._env())}
         if self.transport == "ssh":
             container["volumeMounts"] = [self._key_mount(), _CONFIG_MOUNT]
-            return self._pod("pi-launcher", container, [self._key_volume(), _config(FILES)], named=True)
+            return self._pod(LAUNCHER, container, [self._key_volume(), _config(FILES)], named=True)
         container["volumeMounts"] = [_KUBECTL_MOUNT, _CONFIG_MOUNT]
         delivery = {
             "name": "kubectl-delivery",
@@ -96,7 +89,7 @@ class MpiJob:
             "volumeMounts": [_KUBECTL_MOUNT, _CONFIG_MOUNT],
         }
         volumes = [{"name": "mpi-job-kubectl", "emptyDir": {}}, _config(FILES)]
-        return self._pod("pi-launcher", container, volumes, initContainers=[delivery])
+        return self._pod(LAUNCHER, container, volumes, initContainers=[delivery])
 
     def _env(self) -> dict[str, str]:
         agent, file = "/etc/mpi/kubexec.sh", "/etc/mpi/hostfile"
@@ -133,59 +126,30 @@ class MpiJob:
         return {"name": "ssh-auth", "mountPath": self.keys_at}
 
 
-async def submit(client: Client, job: MpiJob) -> None:
+async def submit(harness: LocalHarness, job: MpiJob) -> None:
     for resource, manifest in job.objects():
-        body = {"apiVersion": resource.api_version, "kind": resource.kind, **manifest}
-        await client.create(resource, "default", orjson.dumps(body))
-
-
-async def launcher_over(client: Client) -> str:
-    """The phase of the launcher once it has ended."""
-    while True:
-        phase = await launcher_phase(client)
-        if phase in ("Succeeded", "Failed"):
-            return phase
-        await asyncio.sleep(POLL_SECONDS)
-
-
-async def launcher_phase(client: Client) -> str:
-    pod = orjson.loads(await client.get(PODS, "default", "pi-launcher"))
-    return str(pod.get("status", {}).get("phase"))
-
-
-def launcher_log(cluster: LocalCluster) -> str:
-    """Empty before the launcher has begun."""
-    return "".join(log.read_text() for log in cluster.node.logs.folder.glob("*pi-launcher*/l/*.log"))
-
-
-async def launcher_says(cluster: LocalCluster, words: str) -> None:
-    while True:
-        if words in launcher_log(cluster):
-            return
-        await asyncio.sleep(POLL_SECONDS)
+        await harness.create(resource, manifest)
 
 
 async def _run(folder: Path, isolation: IsolationMode, enough: str, job: MpiJob, *, real_ssh: bool) -> None:
-    async with local_cluster([], folder, isolation=isolation, real_ssh=real_ssh) as cluster:
-        await submit(cluster.client, job)
+    async with start_local_harness(folder, isolation, real_ssh=real_ssh) as harness:
+        await submit(harness, job)
         if enough:
-            await launcher_says(cluster, enough)
-        phase = await (launcher_phase if enough else launcher_over)(cluster.client)
-        sys.stdout.write(f"{launcher_log(cluster)}\n{phase}\n")
+            await harness.wait_for_log(LAUNCHER, enough)
+            end = ""
+        else:
+            end = phase(await harness.wait_for_end(LAUNCHER))
+        sys.stdout.write(f"{await harness.log(LAUNCHER)}\n{end}\n")
 
 
 def main() -> None:
-    """Run a job, described by JSON in the first argument, on a site of its own; print the launcher's log and phase.
+    """Run a job, described by JSON in the first argument, in a local cluster of its own; print the launcher's log and phase.
 
-    With ``enough``, what the launcher has to say, its end is not waited for.
+    With ``enough``, a line of that log, return after that line and not at the launcher's end.
     """
     options = json.loads(sys.argv[1])
-    folder, isolation, enough = (
-        Path(options.pop("folder")),
-        options.pop("isolation"),
-        options.pop("enough", ""),
-    )
-    real_ssh = options.pop("real_ssh", False)
+    folder, isolation = Path(options.pop("folder")), options.pop("isolation")
+    enough, real_ssh = options.pop("enough", ""), options.pop("real_ssh", False)
     asyncio.run(_run(folder, isolation, enough, MpiJob(**options), real_ssh=real_ssh))
 
 
@@ -194,7 +158,7 @@ _KUBECTL_MOUNT: Json = {"name": "mpi-job-kubectl", "mountPath": "/opt/kube"}
 
 
 def _meta(name: str) -> Json:
-    return {"apiVersion": "v1", "metadata": {"name": name, "namespace": "default"}}
+    return {"metadata": {"name": name}}
 
 
 def _config(files: Sequence[str]) -> Json:

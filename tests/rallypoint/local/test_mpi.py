@@ -14,18 +14,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from api.meta import PODS
-from rallypoint.local.cluster import LocalCluster, local_cluster
 from rallypoint.local.node.sandbox.selection import IsolationMode
+from tests.support.local_harness import LocalHarness, phase, start_local_harness
 from tests.support.mpicc import mpicc
-from tests.support.mpipods import (
-    Implementation,
-    MpiJob,
-    Transport,
-    launcher_log,
-    launcher_over,
-    launcher_says,
-    submit,
-)
+from tests.support.mpipods import LAUNCHER, Implementation, MpiJob, Transport, submit
 from tests.support.unprivileged_user import ROOT, TEST_UIDS, command_as, uid_label
 
 pytestmark = pytest.mark.looptime(False)
@@ -173,27 +165,27 @@ def test_the_real_ssh_and_sshd(
 @asynccontextmanager
 async def under_way(
     folder: Path, isolation: IsolationMode, implementation: Implementation
-) -> AsyncIterator[LocalCluster]:
-    """A site with a job whose ranks wait for each other."""
+) -> AsyncIterator[LocalHarness]:
+    """A local cluster with a job whose ranks wait for each other."""
     command = [f"mpirun.{implementation}", "-np", "6", str(compiled(folder, implementation)), "1000"]
     async with (
-        local_cluster([], folder / "run", isolation=isolation) as cluster,
+        start_local_harness(folder / "run", isolation) as harness,
         asyncio.timeout(PATIENCE_SECONDS),
     ):
-        await submit(cluster.client, MpiJob(command, implementation=implementation))
-        await launcher_says(cluster, "ranks 6")
-        yield cluster
+        await submit(harness, MpiJob(command, implementation=implementation))
+        await harness.wait_for_log(LAUNCHER, "ranks 6")
+        yield harness
 
 
 @pytest.mark.parametrize("implementation", ["openmpi", "mpich"])
 async def test_a_worker_that_dies_fails_the_launcher(
     tmp_path: Path, left: Callable[[], list[str]], isolation: IsolationMode, implementation: Implementation
 ) -> None:
-    async with under_way(tmp_path, isolation, implementation) as cluster:
-        await cluster.client.delete(PODS, "default", "pi-worker-1", grace_period_seconds=0)
+    async with under_way(tmp_path, isolation, implementation) as harness:
+        await harness.client.delete(PODS, "default", "pi-worker-1", grace_period_seconds=0)
 
-        assert await launcher_over(cluster.client) == "Failed"
-        assert launcher_log(cluster).count("ranks 6") == 1
+        assert phase(await harness.wait_for_end(LAUNCHER)) == "Failed"
+        assert (await harness.log(LAUNCHER)).count("ranks 6") == 1
 
 
 @pytest.mark.parametrize("implementation", ["openmpi", "mpich"])
@@ -201,8 +193,8 @@ async def test_nothing_is_left_in_workers_when_the_launcher_dies(
     tmp_path: Path, left: Callable[[], list[str]], isolation: IsolationMode, implementation: Implementation
 ) -> None:
     """The workers themselves stay."""
-    async with under_way(tmp_path, isolation, implementation) as cluster:
-        await cluster.client.delete(PODS, "default", "pi-launcher", grace_period_seconds=0)
+    async with under_way(tmp_path, isolation, implementation) as harness:
+        await harness.client.delete(PODS, "default", "pi-launcher", grace_period_seconds=0)
         while True:
             if not [line for line in left() if "program-" in line or "orted" in line or "hydra" in line]:
                 break
