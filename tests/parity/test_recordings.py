@@ -10,11 +10,10 @@ import pytest
 
 from controller.kinds import ALL
 from rallypoint.testing.service import service
-from tests.support.parity import differs
 from tests.support.parity.case import Case, load
+from tests.support.parity.compare import Outcome, evaluate, load_declared, unused
 from tests.support.parity.environment import OPERATOR, start_control_plane
 from tests.support.parity.run import run_cases
-from tests.support.parity.verdict import Outcome, evaluate, unused
 
 FOLDER = Path(__file__).parent
 GOLDEN = FOLDER / "golden"
@@ -28,7 +27,7 @@ PROFILES: dict[str, list[str]] = {
 EVERY_KIND = [f"--enable-scheme={kind.resource.kind}" for kind in ALL]
 KINDS = {variant.resource for kind in ALL for variant in kind.variants}
 CASES = {case.id: case for case in load(GOLDEN) if case.resource in KINDS and case.profile in PROFILES}
-DECLARED = differs.load(FOLDER / "differs")
+DECLARED = load_declared(FOLDER / "differs")
 
 
 @pytest.fixture(scope="module")

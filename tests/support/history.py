@@ -68,10 +68,13 @@ class History:
 
 @asynccontextmanager
 async def record_history(
-    client: Client, namespace: str, resources: Sequence[Resource] = WATCHED
+    client: Client,
+    namespace: str,
+    resources: Sequence[Resource] = WATCHED,
+    history: History | None = None,
 ) -> AsyncGenerator[History]:
-    """Record the history from now on."""
-    history = History()
+    """Record the history from now on, into ``history`` if it is given."""
+    history = History() if history is None else history
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(
@@ -95,6 +98,7 @@ async def _watch(client: Client, namespace: str, resource: Resource, version: st
             async with client.stream(resource.path(namespace), params) as stream:
                 while line := await stream.readline(max_line_length=LONGEST_LINE_BYTES):
                     event = orjson.loads(line)
+                    assert event["type"] != "ERROR", f"the watch of {resource.plural} failed: {event}"
                     version = event["object"]["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
                         history.record(event["type"], event["object"])

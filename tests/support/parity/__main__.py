@@ -17,9 +17,9 @@ from pathlib import Path
 from rallypoint.testing import gooperators
 from rallypoint.testing.controlplane import ControlPlane
 from tests.support.parity.case import Case, load
+from tests.support.parity.compare import Outcome
 from tests.support.parity.environment import OPERATOR, start_control_plane
 from tests.support.parity.run import run_cases
-from tests.support.parity.verdict import Outcome
 
 _FAST = ("--kube-api-qps=500", "--kube-api-burst=1000")
 _DELIVERY = "--mpi-kubectl-delivery-image=kubeflow/kubectl-delivery:latest"

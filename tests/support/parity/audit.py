@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rallypoint.testing.audit import Call, read
-from tests.support.parity.owners import Owners
+from tests.support.parity.resources import Owners
 
 
 class AuditLog:

@@ -1,13 +1,19 @@
-"""The differences between a record and the recorded one. Pure."""
+"""The differences between a record and the recorded one, and the verdict on a case.
 
-from collections.abc import Collection, Iterator
+A difference counts unless it is declared: there the controller differs from the original on purpose.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import orjson
+import yaml
 from typing_extensions import override
 
-from tests.support.parity.case import Record
+from tests.support.parity.case import Case, Record
 
 SECTIONS = ("creates", "rejected", "deletes", "live", "current", "status", "events")
 
@@ -26,6 +32,88 @@ class Difference:
     @override
     def __str__(self) -> str:
         return f"{self.pointer}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One entry. ``case``, ``record`` and ``pointer`` may hold wildcards; a pointer covers everything below it."""
+
+    case: str
+    pointer: str
+    reason: str
+    record: str = "*"
+
+    def concerns(self, case: str) -> bool:
+        return fnmatchcase(case, self.case)
+
+    def covers(self, case: str, record: str, difference: Difference) -> bool:
+        return (
+            self.concerns(case)
+            and fnmatchcase(record, self.record)
+            and any(
+                fnmatchcase(difference.pointer, pattern)
+                for pattern in (self.pointer, f"{self.pointer.rstrip('/')}/*")
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The records of a case, and the failure that ended it early, if any."""
+
+    records: Mapping[str, Record]
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``complaints`` are lines for a person; a case without complaints matches its recording."""
+
+    complaints: tuple[str, ...]
+    used: frozenset[Declared]
+
+
+def evaluate(case: Case, outcome: Outcome, declared: Collection[Declared]) -> Verdict:
+    complaints, used = [outcome.failure] if outcome.failure else [], set[Declared]()
+    for name, expected in case.expected.items():
+        if name not in outcome.records:
+            complaints.append(f"{name}: not recorded")
+            continue
+        differences = compare(
+            expected,
+            outcome.records[name],
+            left_out=case.not_compared,
+            lossy_events=case.events_are_lossy,
+        )
+        for difference in differences:
+            entry = next((entry for entry in declared if entry.covers(case.id, name, difference)), None)
+            if entry is not None:
+                used.add(entry)
+            else:
+                complaints.append(f"{name} {difference}")
+    return Verdict(tuple(complaints), frozenset(used))
+
+
+def unused(
+    declared: Iterable[Declared],
+    used: Collection[Declared],
+    played: Collection[str],
+    all_cases: Collection[str],
+) -> list[Declared]:
+    """The entries that cover nothing although every case they may concern was played.
+
+    Args:
+        played: ids of the cases that were.
+        all_cases: ids of those that could be, apart from which there may be others: an entry that concerns only
+            others says nothing yet.
+    """
+    return [
+        entry
+        for entry in declared
+        if entry not in used
+        and (concerned := {case for case in all_cases if entry.concerns(case)})
+        and concerned <= set(played)
+    ]
 
 
 def compare(
@@ -47,6 +135,19 @@ def compare(
             ),
             key=len,
         )
+    ]
+
+
+def load_declared(folder: Path) -> list[Declared]:
+    """The entries of all YAML files in a folder.
+
+    Raises:
+        ValueError: an entry has a field that there is not, or lacks one.
+    """
+    return [
+        _declared(entry, path)
+        for path in sorted(folder.glob("*.yaml"))
+        for entry in yaml.safe_load(path.read_text()) or ()
     ]
 
 
@@ -104,3 +205,10 @@ def _under(pointer: str, key: str | int) -> str:
 def _show(value: Any) -> str:
     shown = orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
     return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]} ..."
+
+
+def _declared(entry: dict[str, Any], path: Path) -> Declared:
+    try:
+        return Declared(**entry)
+    except TypeError as error:
+        raise ValueError(f"{path.name}: {entry}: {error}") from None

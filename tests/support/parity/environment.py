@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from api.meta import Resource
+from api.meta import CONFIG_MAPS, Resource
 from controller.crds import all_crds
 from controller.kinds import ALL
 from rallypoint.testing.audit import policy
 from rallypoint.testing.controlplane import ControlPlane, User
 from rallypoint.testing.service import granted
-from tests.support.parity.resources import CONFIG_MAPS, NAMESPACE, NODE
+from tests.support.parity.resources import NAMESPACE, NODE
 
 OPERATOR = "operator"
 CONTROLLERS = ("garbage-collector-controller", "job-controller", "ttl-after-finished-controller")

@@ -1,22 +1,21 @@
-"""Watches the namespace of the cases and keeps what is there of each job.
+"""Watches the namespace of the cases and keeps the objects of each job.
 
-What the controller's own informers make of the same watches is part of what is tested, so this looks with its own eyes.
+It does not use the controller's informers: what they make of the same watches is part of the test.
 """
 
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import asynccontextmanager
-from typing import Any
 
-import orjson
+from typing_extensions import override
 
 from api.meta import PODS, Resource
-from controller.kube.client import LONGEST_LINE_BYTES, Client
+from controller.kube.client import Client
+from tests.support.history import History, record_history
 from tests.support.parity.defaults import Object
-from tests.support.parity.owners import Owners
-from tests.support.parity.resources import CHILDREN, NAMESPACE
+from tests.support.parity.resources import CHILDREN, NAMESPACE, Owners
 
 
 class ObservedJob:
@@ -58,55 +57,25 @@ class ObservedJob:
                 await self._change.wait()
 
 
-class Observer:
+class Observer(History):
     """Observed jobs by name; the empty name holds objects of no job."""
 
-    def __init__(self, client: Client, owners: Owners) -> None:
-        self._client = client
-        self._owners = owners
+    def __init__(self, owners: Owners, jobs: Collection[Resource]) -> None:
+        super().__init__()
         self.observed_jobs: defaultdict[str, ObservedJob] = defaultdict(ObservedJob)
+        self._owners = owners
+        self._resources = {(resource.api_version, resource.kind): resource for resource in (*CHILDREN, *jobs)}
 
-    async def watch(self, resource: Resource, listed: asyncio.Event) -> None:
-        """Keep the scenes true to one resource, until cancelled; ``listed`` is set once they are.
-
-        Raises:
-            RuntimeError: the watch has ended, and what has changed since is not known.
-        """
-        answer = orjson.loads(await self._client.list(resource, NAMESPACE))
-        for obj in answer["items"]:
-            self._note(resource, obj, gone=False)
-        params = {
-            "watch": "true",
-            "resourceVersion": answer["metadata"]["resourceVersion"],
-            "allowWatchBookmarks": "true",
-        }
-        listed.set()
-        # Without events there are only bookmarks, and a busy machine sends those late.
-        async with self._client.stream(resource.path(NAMESPACE), params, endless=True) as lines:
-            while line := await lines.readline(max_line_length=LONGEST_LINE_BYTES):
-                self._take(resource, orjson.loads(line))
-        raise RuntimeError(f"the watch of {resource.plural} ended")
-
-    def _take(self, resource: Resource, event: dict[str, Any]) -> None:
-        if event["type"] == "ERROR":
-            raise RuntimeError(f"the watch of {resource.plural} failed: {event['object']}")
-        if event["type"] != "BOOKMARK":
-            self._note(resource, event["object"], gone=event["type"] == "DELETED")
-
-    def _note(self, resource: Resource, obj: Object, *, gone: bool) -> None:
-        self.observed_jobs[self._owners.of(obj["metadata"])].take(resource, obj, gone=gone)
+    @override
+    def record(self, type_: str, obj: Object) -> None:
+        super().record(type_, obj)
+        resource = self._resources[obj["apiVersion"], obj["kind"]]
+        self.observed_jobs[self._owners.of(obj["metadata"])].take(resource, obj, gone=type_ == "DELETED")
 
 
 @asynccontextmanager
-async def observe(client: Client, owners: Owners, jobs: Iterable[Resource]) -> AsyncGenerator[Observer]:
-    """Yield an observer that has listed everything and watches children and these kinds of jobs."""
-    observer = Observer(client, owners)
-    async with asyncio.TaskGroup() as group:
-        watches: list[asyncio.Task[None]] = []
-        for resource in (*CHILDREN, *jobs):
-            listed = asyncio.Event()
-            watches.append(group.create_task(observer.watch(resource, listed)))
-            await listed.wait()
+async def observe(client: Client, owners: Owners, jobs: Collection[Resource]) -> AsyncGenerator[Observer]:
+    """Yield an observer of children and of these kinds of jobs, from now on."""
+    observer = Observer(owners, jobs)
+    async with record_history(client, NAMESPACE, (*CHILDREN, *jobs), observer):
         yield observer
-        for watch in watches:
-            watch.cancel()

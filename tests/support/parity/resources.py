@@ -1,30 +1,40 @@
-"""The resources in recordings: kinds of jobs, their children, and what cases create."""
+"""The resources in recordings: kinds of jobs, their children, what cases create, and whose an object is."""
 
+from collections.abc import Iterable
 from typing import Any
 
-from api.meta import HORIZONTAL_POD_AUTOSCALERS, PODS, SERVICES, Resource
+from api.batch import BATCH_JOBS
+from api.meta import (
+    CONFIG_MAPS,
+    COSCHEDULING_POD_GROUPS,
+    HORIZONTAL_POD_AUTOSCALERS,
+    PODS,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    VOLCANO_POD_GROUPS,
+    Resource,
+)
 
 NAMESPACE = "golden"
 """The namespace of all cases, in the recordings and here."""
 NODE = "golden-node"
 """A node without a kubelet: pods on it stay terminating until a case removes them."""
 
-_RBAC = "rbac.authorization.k8s.io"
-
-CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps")
-
 CHILDREN = (
     PODS,
     SERVICES,
     CONFIG_MAPS,
-    Resource("", "v1", "Secret", "secrets"),
-    Resource("", "v1", "ServiceAccount", "serviceaccounts"),
-    Resource(_RBAC, "v1", "Role", "roles"),
-    Resource(_RBAC, "v1", "RoleBinding", "rolebindings"),
-    Resource("batch", "v1", "Job", "jobs"),
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    ROLES,
+    ROLE_BINDINGS,
+    BATCH_JOBS,
     HORIZONTAL_POD_AUTOSCALERS,
-    Resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups"),
-    Resource("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups"),
+    VOLCANO_POD_GROUPS,
+    COSCHEDULING_POD_GROUPS,
 )
 """What an operator may create for a job."""
 
@@ -54,3 +64,20 @@ def resource_of(manifest: dict[str, Any]) -> Resource:
         return _BROUGHT[kind]
     group, _, version = api_version.rpartition("/")
     return Resource(group, version, kind, f"{kind.lower()}s")
+
+
+class Owners:
+    """Finds the job of an object by names alone: that of a child starts with the name of its job and ``-`` or ``.``."""
+
+    def __init__(self, jobs: Iterable[str]) -> None:
+        self._jobs = sorted(jobs, key=len, reverse=True)
+
+    def named(self, name: str) -> str:
+        """Return the job with the longest matching name; empty if none matches."""
+        return next((job for job in self._jobs if name == job or name.startswith((f"{job}-", f"{job}."))), "")
+
+    def of(self, metadata: dict[str, Any], name: str = "") -> str:
+        """Return the job that owns an object; ``name`` is for bodies without a name."""
+        references = metadata.get("ownerReferences") or ()
+        owner = next((entry["name"] for entry in references if entry["kind"] in JOB_KINDS), "")
+        return self.named(owner or name or metadata.get("name", ""))

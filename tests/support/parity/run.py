@@ -9,9 +9,9 @@ from rallypoint.testing.controlplane import ControlPlane
 from tests.support.parity.audit import AuditLog
 from tests.support.parity.case import Case, slowest_first
 from tests.support.parity.case_run import CaseFailed, CaseRun
+from tests.support.parity.compare import Outcome
 from tests.support.parity.observer import observe
-from tests.support.parity.owners import Owners
-from tests.support.parity.verdict import Outcome
+from tests.support.parity.resources import Owners
 
 CASES_AT_ONCE = 20
 """A case mostly waits. With more at once two cores do not answer within the quiet time of a case."""

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from tests.support.parity.audit import AuditLog
-from tests.support.parity.owners import Owners
+from tests.support.parity.resources import Owners
 
 
 def line(

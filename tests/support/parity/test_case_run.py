@@ -17,7 +17,7 @@ from tests.support.parity.case import Case, Step
 from tests.support.parity.case_run import CaseFailed, CaseRun
 from tests.support.parity.defaults import Object
 from tests.support.parity.observer import ObservedJob
-from tests.support.parity.owners import Owners
+from tests.support.parity.resources import Owners
 
 JOB: Object = {
     "apiVersion": "kubeflow.org/v1",

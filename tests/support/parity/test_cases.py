@@ -9,7 +9,7 @@ from tests.support.parity.case import Case, Step, load, slowest_first
 from tests.support.parity.case_run import CaseRun
 from tests.support.parity.compare import SECTIONS, compare
 from tests.support.parity.normal import sent
-from tests.support.parity.owners import Owners
+from tests.support.parity.resources import Owners
 
 CASES = {case.id: case for case in load(Path(__file__).parents[2] / "parity" / "golden")}
 

@@ -7,9 +7,15 @@ import orjson
 import pytest
 
 from tests.support.parity.case import Case, Record
-from tests.support.parity.compare import Difference, compare
-from tests.support.parity.differs import Declared, load
-from tests.support.parity.verdict import Outcome, evaluate, unused
+from tests.support.parity.compare import (
+    Declared,
+    Difference,
+    Outcome,
+    compare,
+    evaluate,
+    load_declared,
+    unused,
+)
 
 JOB = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "job"}}
 
@@ -148,7 +154,10 @@ def test_entries_are_read_from_all_files(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("- {case: k/a, pointer: /status, reason: why}\n")
     (tmp_path / "b.yaml").write_text("- {case: k/b, record: gone, pointer: /live, reason: why}\n")
 
-    assert load(tmp_path) == [Declared("k/a", "/status", "why"), Declared("k/b", "/live", "why", "gone")]
+    assert load_declared(tmp_path) == [
+        Declared("k/a", "/status", "why"),
+        Declared("k/b", "/live", "why", "gone"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -158,7 +167,7 @@ def test_an_entry_without_a_reason_is_refused(entry: str, tmp_path: Path) -> Non
     (tmp_path / "a.yaml").write_text(f"- {entry}\n")
 
     with pytest.raises(ValueError, match=r"a\.yaml"):
-        load(tmp_path)
+        load_declared(tmp_path)
 
 
 @pytest.fixture
