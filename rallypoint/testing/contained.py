@@ -9,6 +9,7 @@ lie where the kubelet mounts them. The rest of the file system is this machine's
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,34 +24,30 @@ DECLARED = ("KUBERNETES_SERVICE_", "MY_POD_", "MALLOC_")
 """Prefixes of the variables that a pod of the Deployment has."""
 
 
-def build_environment(folder: Path, interpreter: Path) -> Path:
+def build_environment(environment: Path, interpreter: Path) -> Path:
     """Make a virtual environment as the Dockerfile does: what ``requirements/operator.txt`` locks, and the operator's wheel.
 
     Raises:
         CalledProcessError: a package cannot be had, or the wheel cannot be built.
     """
-    environment, wheels = folder / "environment", folder / "wheels"
     _run(str(interpreter), "-m", "venv", "--without-pip", str(environment))
-    build_wheel(wheels)
     _install(environment, "--require-hashes", "-r", str(ROOT / "requirements" / "operator.txt"))
-    _install(environment, *map(str, wheels.glob("*.whl")))
+    with tempfile.TemporaryDirectory() as wheels:
+        _build_wheel(wheels)
+        _install(environment, *map(str, Path(wheels).glob("*.whl")))
     return environment
 
 
-def build_wheel(folder: Path) -> None:
-    """Build the wheel of rallypoint-operator into a folder, as the Dockerfile does.
-
-    Raises:
-        CalledProcessError: the build fails, or hatchling is missing: it comes with ``rallypoint[testing]``.
-    """
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder.resolve())]
+def _build_wheel(folder: str) -> None:
+    """Build the wheel of rallypoint-operator into a folder; hatchling comes with ``rallypoint[testing]``."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
     subprocess.run(command, cwd=ROOT / "deploy" / "operator", check=True)
 
 
 def _install(environment: Path, *what: str) -> None:
     uv = Path(sys.executable).with_name("uv")
-    options = ("--no-deps", "--only-binary=:all:", "--quiet", "--python", str(environment / "bin" / "python"))
-    _run(str(uv), "pip", "install", *options, *what)
+    options = ("--no-deps", "--only-binary=:all:", "--compile-bytecode", "--quiet")
+    _run(str(uv), "pip", "install", *options, "--python", str(environment / "bin" / "python"), *what)
 
 
 def _run(*command: str) -> None:

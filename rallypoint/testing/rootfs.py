@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 PROGRAMS = ("sh", "cat", "ls", "env", "touch", "mkdir", "rm", "sleep", "head", "id", "sort", "pwd")
-_LIBRARY = re.compile(r"(/\S+)")
+_LIBRARY = re.compile(r"=> (/\S+)|^\s*(/\S+) \(", re.MULTILINE)
 
 
 def build(folder: Path, programs: Iterable[str] = PROGRAMS) -> Path:
@@ -20,16 +20,17 @@ def build(folder: Path, programs: Iterable[str] = PROGRAMS) -> Path:
         "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/home:/bin/sh\n"
     )
     (folder / "etc" / "release").write_text("small\n")
-    for program in programs:
-        place = Path(shutil.which(program) or program).resolve()
+    places = {program: Path(shutil.which(program) or program).resolve() for program in programs}
+    for program, place in places.items():
         shutil.copy(place, folder / "bin" / program)
-        for library in _libraries(place):
-            copy = folder / library.relative_to("/")
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(library, copy)
+    for library in libraries(places.values()):
+        copy = folder / library.relative_to("/")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(library, copy)
     return folder
 
 
-def _libraries(program: Path) -> list[Path]:
-    output = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
-    return [Path(path) for path in _LIBRARY.findall(output) if path != str(program)]
+def libraries(binaries: Iterable[Path]) -> set[Path]:
+    """Return the libraries that these programs and libraries need."""
+    output = subprocess.run(["ldd", *binaries], capture_output=True, text=True, check=False).stdout
+    return {Path(path or other) for path, other in _LIBRARY.findall(output)}

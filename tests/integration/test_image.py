@@ -35,7 +35,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
         python = interpreter(image_version())
     except Missing as error:
         pytest.skip(str(error))
-    return build_environment(tmp_path_factory.mktemp("image"), python)
+    return build_environment(tmp_path_factory.mktemp("image") / "environment", python)
 
 
 @pytest.fixture(scope="module")

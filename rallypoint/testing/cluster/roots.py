@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rallypoint.testing import rootfs
-from rallypoint.testing.contained import build_wheel
+from rallypoint.testing.contained import build_environment
 
 REPOSITORY = Path(__file__).parents[3]
 PREFIX = Path("/opt/rallypoint")
@@ -50,7 +50,6 @@ _UNUSED = re.compile(
     r"|/lib(c|mpich|[a-z]+san)\.a$"
 )
 """Documentation, service units, and large libraries that no example links."""
-_LIBRARY = re.compile(r"=> (/\S+)|^\s*(/\S+) \(", re.MULTILINE)
 
 
 def small(folder: Path) -> Path:
@@ -82,19 +81,7 @@ def python(folder: Path) -> Path:
 
 def operator(folder: Path) -> Path:
     """Build an environment with the locked packages and the operator's wheel."""
-    environment = _in(folder, PREFIX)
-    packages = environment / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
-    packages.mkdir(parents=True)
-    (environment / "bin").mkdir()
-    interpreter = Path(sys.executable).resolve()
-    for name in ("python", "python3"):
-        (environment / "bin" / name).symlink_to(interpreter)
-    (environment / "pyvenv.cfg").write_text(f"home = {interpreter.parent}\n")
-    wheels = folder.with_name(f"{folder.name}-wheels")
-    build_wheel(wheels)
-    locked = str(REPOSITORY / "requirements" / "operator.txt")
-    _install(packages, "--require-hashes", "-r", locked)
-    _install(packages, *map(str, wheels.glob("*.whl")))
+    build_environment(_in(folder, PREFIX), Path(sys.executable).resolve())
     _link(folder)
     return folder
 
@@ -167,22 +154,11 @@ def _base() -> dict[str, str]:
     }
 
 
-def _install(packages: Path, *what: str) -> None:
-    uv = Path(sys.executable).with_name("uv")
-    options = ("--no-deps", "--only-binary=:all:", "--compile-bytecode", "--quiet")
-    _run(str(uv), "pip", "install", *options, "--python", sys.executable, "--target", str(packages), *what)
-
-
 def _link(folder: Path, *programs: Path) -> None:
     """Copy the libraries of these programs and of all modules in the folder."""
-    for library in _libraries([*programs, *folder.rglob("*.so"), *folder.rglob("*.so.*")]):
+    for library in rootfs.libraries([*programs, *folder.rglob("*.so"), *folder.rglob("*.so.*")]):
         if not _in(folder, library).exists() and not _in(folder / "usr", library).exists():
             _copy(library, folder)
-
-
-def _libraries(binaries: Iterable[Path]) -> set[Path]:
-    output = subprocess.run(["ldd", *binaries], capture_output=True, text=True, check=False).stdout
-    return {Path(path or other) for path, other in _LIBRARY.findall(output)}
 
 
 def _copy(path: Path, folder: Path, *, follow_symlinks: bool = True) -> None:
