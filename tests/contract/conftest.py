@@ -10,7 +10,9 @@ import yaml
 
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.testing.controlplane import ControlPlane
-from rallypoint.testing.http_trace import RawClient, Step, comparable, differences
+from rallypoint.testing.http_trace import RawClient, Step
+from tests.support.comparable import comparable
+from tests.support.json_differences import differences
 
 DEFINITIONS = [
     yaml.safe_load(Path(__file__).with_name(name).read_text()) for name in ("trains.yaml", "wagons.yaml")
@@ -69,9 +71,12 @@ class Both:
             about = f"step {i}: {step.method} {step.path}"
             assert (their.code, about) == (step.code, about), their.text
             assert (our.code, about) == (step.code, about), our.text
-            found = differences(comparable(our.body, step.ignore), comparable(their.body, step.ignore))
-            found += differences(comparable(list(our.warnings)), comparable(list(their.warnings)), "warnings")
-            assert not found, "\n".join([about, *found])
+            real, embedded = (
+                {"body": comparable(reply.body, step.ignore), "warnings": comparable(list(reply.warnings))}
+                for reply in (their, our)
+            )
+            found = list(differences(real, embedded))
+            assert not found, "\n".join([about, *map(str, found)])
             if their.body is None:
                 assert our.text == their.text, about
 

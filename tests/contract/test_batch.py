@@ -13,7 +13,9 @@ from controller.kube.client import Client
 from controller.kube.connect import Connection
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.local.batch.jobs import Jobs
-from rallypoint.testing.http_trace import MERGE, RawClient, Step, comparable, differences
+from rallypoint.testing.http_trace import MERGE, RawClient, Step
+from tests.support.comparable import comparable
+from tests.support.json_differences import differences
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -271,7 +273,7 @@ async def test_a_job_that(
 ) -> None:
     ours, theirs = await asyncio.gather(*(story(Hand(client, namespace)) for client in (embedded, real)))
 
-    assert not differences(_sorted(comparable(ours)), _sorted(comparable(theirs)))
+    assert not list(differences(_sorted(comparable(theirs)), _sorted(comparable(ours))))
 
 
 def _sorted(job: Json) -> Json:
@@ -290,7 +292,7 @@ async def test_what_its_pods_are(embedded: RawClient, real: RawClient, namespace
     ours, theirs = await asyncio.gather(pod(embedded), pod(real))
     ignore = ("metadata.name", "spec.nodeName")
 
-    assert not differences(comparable(ours, ignore), comparable(theirs, ignore))
+    assert not list(differences(comparable(theirs, ignore), comparable(ours, ignore)))
 
 
 @pytest.mark.parametrize("how", ["when it is deleted", "when it has been kept long enough"])

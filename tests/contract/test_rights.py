@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from rallypoint.local.apiserver import ApiServer
-from rallypoint.testing.http_trace import APPLY, MERGE, RawClient, Step, comparable
+from rallypoint.testing.http_trace import APPLY, MERGE, RawClient, Step
+from tests.support.comparable import comparable
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ROLES = f"{RBAC}/namespaces/{{ns}}/roles"

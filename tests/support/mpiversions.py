@@ -5,11 +5,12 @@ typed client makes of an object, and a client of one namespace with the calls th
 """
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from api.mpijob import MPIJob
 from rallypoint.testing.http_trace import APPLY, JSON, MERGE, RawClient, Reply, Step
+from tests.support.json_differences import differences
 
 Object = dict[str, Any]
 
@@ -90,21 +91,6 @@ def typed(version: str, obj: Object) -> Object:
     return kept
 
 
-def missing(wanted: Any, there: Any, path: str = "") -> Iterator[str]:
-    """What is not there, or otherwise; what is there beside it does not matter."""
-    if isinstance(wanted, dict) and isinstance(there, dict):
-        for key, value in wanted.items():
-            if key not in there:
-                yield f"{path}.{key}: gone"
-            else:
-                yield from missing(value, there[key], f"{path}.{key}")
-    elif isinstance(wanted, list) and isinstance(there, list) and len(wanted) == len(there):
-        for index, (item, other) in enumerate(zip(wanted, there, strict=True)):
-            yield from missing(item, other, f"{path}[{index}]")
-    elif wanted != there:
-        yield f"{path}: {there!r}, not {wanted!r}"
-
-
 class MPIJobClient:
     """The MPIJobs of one namespace, by raw requests in any version."""
 
@@ -151,4 +137,8 @@ class MPIJobClient:
         """What any version shows otherwise than the job was written, and changed; and of which other flavor it is."""
         wanted = {**body["spec"], **changed, "flavor": flavor}
         views = await self.views(body["metadata"]["name"])
-        return [f"{version}{lost}" for version, view in views.items() for lost in missing(wanted, view)]
+        return [
+            f"{version}{lost}"
+            for version, view in views.items()
+            for lost in differences(wanted, view, additions=False)
+        ]

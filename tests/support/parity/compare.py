@@ -9,29 +9,15 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-import orjson
 import yaml
-from typing_extensions import override
 
+from tests.support.json_differences import Difference, child_pointer, differences
 from tests.support.parity.case import Case, Record
 
 SECTIONS = ("creates", "rejected", "deletes", "live", "current", "status", "events")
 
-_SHOWN = 300
 _OPTIONAL_EVENT = "ExitedWithCode"
 """The original sends it for ended pods that a reconcile happens to find; more of them are no difference."""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """``pointer`` is a JSON pointer into the record; that of an event is ``/events/<reason>``."""
-
-    pointer: str
-    text: str
-
-    @override
-    def __str__(self) -> str:
-        return f"{self.pointer}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +65,13 @@ def evaluate(case: Case, outcome: Outcome, declared: Collection[Declared]) -> Ve
         if name not in outcome.records:
             complaints.append(f"{name}: not recorded")
             continue
-        differences = compare(
+        found = compare(
             expected,
             outcome.records[name],
             left_out=case.not_compared,
             lossy_events=case.events_are_lossy,
         )
-        for difference in differences:
+        for difference in found:
             entry = next((entry for entry in declared if entry.covers(case.id, name, difference)), None)
             if entry is not None:
                 used.add(entry)
@@ -159,7 +145,7 @@ def _variants(expected: Record, section: str) -> Iterator[Any]:
 def _section(section: str, expected: Any, actual: Any, lossy_events: bool) -> Iterator[Difference]:
     if section == "events":
         return _events(expected, actual, lossy_events)
-    return _values(expected, actual, f"/{section}")
+    return differences(expected, actual, f"/{section}")
 
 
 def _events(
@@ -168,43 +154,14 @@ def _events(
     wanted, found = {_text(event): event for event in expected}, {_text(event): event for event in actual}
     for line, event in wanted.items():
         if line not in found and not event.get("sometimes"):
-            yield Difference(_under("/events", event["reason"]), f"missing: {line}")
+            yield Difference(child_pointer("/events", event["reason"]), f"missing: {line}")
     for line, event in found.items():
         if line not in wanted and not lossy and event["reason"] != _OPTIONAL_EVENT:
-            yield Difference(_under("/events", event["reason"]), f"not expected: {line}")
+            yield Difference(child_pointer("/events", event["reason"]), f"not expected: {line}")
 
 
 def _text(event: dict[str, Any]) -> str:
     return f"{event['type']} {event['reason']}: {event['message']}"
-
-
-def _values(expected: Any, actual: Any, at: str) -> Iterator[Difference]:
-    if isinstance(expected, dict) and isinstance(actual, dict):
-        for name in sorted({*expected, *actual}):
-            place = _under(at, name)
-            if name not in actual:
-                yield Difference(place, f"missing, expected {_show(expected[name])}")
-            elif name not in expected:
-                yield Difference(place, f"not expected: {_show(actual[name])}")
-            else:
-                yield from _values(expected[name], actual[name], place)
-    elif isinstance(expected, list) and isinstance(actual, list):
-        if len(expected) != len(actual):
-            yield Difference(at, f"expected {_show(expected)}, found {_show(actual)}")
-        for index, (wanted, found) in enumerate(zip(expected, actual, strict=False)):
-            yield from _values(wanted, found, _under(at, index))
-    elif expected != actual or type(expected) is not type(actual):
-        yield Difference(at, f"expected {_show(expected)}, found {_show(actual)}")
-
-
-def _under(pointer: str, key: str | int) -> str:
-    """RFC 6901."""
-    return f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}"
-
-
-def _show(value: Any) -> str:
-    shown = orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
-    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]} ..."
 
 
 def _declared(entry: dict[str, Any], path: Path) -> Declared:

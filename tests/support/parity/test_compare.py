@@ -6,10 +6,10 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.support.json_differences import Difference
 from tests.support.parity.case import Case, Record
 from tests.support.parity.compare import (
     Declared,
-    Difference,
     Outcome,
     compare,
     evaluate,
