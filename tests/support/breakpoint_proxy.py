@@ -11,16 +11,17 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 import aiohttp
 from aiohttp import web
+from typing_extensions import override
 from yarl import URL
 
 from controller.kube.client import LONGEST_LINE_BYTES
 from controller.kube.connect import Connection
 from tests.support.crash_injection import CrashPoint, Moment
+from tests.support.scripted import ReceivedRequest, ScriptedServer
 
 FORWARDED_HEADERS = ("Authorization", "Content-Type", "Accept", "Accept-Encoding", "User-Agent")
 
@@ -33,7 +34,7 @@ class Breakpoint:
     is_event: bool = False
 
 
-class BreakpointProxy:
+class BreakpointProxy(ScriptedServer):
     """Serves plain HTTP on loopback while the block runs. It counts and stops jobs named ``cut-NUMBER``."""
 
     def __init__(
@@ -44,39 +45,32 @@ class BreakpointProxy:
         lost_responses: Iterable[tuple[str, str]] = (),
     ) -> None:
         """``lost_responses`` are methods and paths. The server handles such a call once; the client gets a 503 with Retry-After."""
-        self.url = ""
+        super().__init__(self._pass_on)
         self.calls: Counter[tuple[str, bool]] = Counter()
         """Calls by job and by whether the call is an event."""
         self.reached: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         """By job, set when it reaches its breakpoint."""
-        self._connection = connection
+        self._target = connection
         self._points = points or {}
         self._lost_responses = set(lost_responses)
         self._over = asyncio.Event()
 
+    @override
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(limit=0, ssl=self._connection.tls() or True)
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._target.tls() or True)
         self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(None))
-        app = web.Application(client_max_size=0)
-        app.router.add_route("*", "/{path:.*}", self._handle)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        host, port = self._runner.addresses[0]
-        self.url = f"http://{host}:{port}"
-        return self
+        return await super().__aenter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    @override
+    async def __aexit__(self, *_: object) -> None:
         self._over.set()
         await self._session.close()  # which ends the watches
-        await self._runner.cleanup()
+        await super().__aexit__()
 
-    async def _handle(self, request: web.Request) -> web.StreamResponse:
-        body = await request.read()
-        if request.query.get("watch"):
+    async def _pass_on(self, request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
+        if "watch" in received.query:
             return await self._stream(request)
+        body = received.body
         job, is_event = _job(request.path_qs.encode() + body), request.path.endswith("/events")
         self.calls[job, is_event] += 1
         point = self._points.get(job)
@@ -119,7 +113,7 @@ class BreakpointProxy:
     def _call(self, request: web.Request, body: bytes) -> "aiohttp.client._RequestContextManager":  # pyright: ignore[reportPrivateUsage] - it has no other name
         return self._session.request(
             request.method,
-            URL(self._connection.server + request.raw_path, encoded=True),
+            URL(self._target.server + request.raw_path, encoded=True),
             data=body or None,
             headers={name: request.headers[name] for name in FORWARDED_HEADERS if name in request.headers},
         )
