@@ -20,6 +20,7 @@ from api.meta import PODS
 from controller.kind import ReplicaKind
 from controller.kube.client import Client
 from controller.kube.errors import Conflict, Invalid, NotFound
+from controller.reconcile.status import merge_patch
 from rallypoint.local.apiserver.patches.jsonpatch import merge
 
 Object = dict[str, Any]
@@ -169,7 +170,7 @@ class Kueue:
             await self._client.patch(PODS, self._namespace, pod, orjson.dumps(change))
 
     async def _write(self, workload: Workload, before: Object, after: Object) -> None:
-        body = orjson.dumps(change(before, after))
+        body = orjson.dumps(merge_patch(before, after))
         name = before["metadata"]["name"]
         answer = await self._client.patch(workload.kind.resource, self._namespace, name, body)
         workload.specs.append(_parsed(answer)["spec"])
@@ -188,19 +189,6 @@ def is_active(job: Object) -> bool:
     """Whether the job still holds quota."""
     roles = job.get("status", {}).get("replicaStatuses") or {}
     return any(role.get("active") for role in roles.values())
-
-
-def change(before: Object, after: Object) -> Object:
-    """The merge patch that makes one of the other."""
-    patch: Object = dict.fromkeys(before.keys() - after.keys())
-    for key, value in after.items():
-        old = before.get(key)
-        if isinstance(old, dict) and isinstance(value, dict):
-            if inner := change(old, value):
-                patch[key] = inner
-        elif old != value:
-            patch[key] = value
-    return patch
 
 
 def _union(own: Mapping[str, str] | None, added: Mapping[str, str]) -> dict[str, str]:

@@ -9,28 +9,16 @@ from typing import Any, Self
 
 import yaml
 
+from controller.kind import ReplicaKind
+from controller.kinds import DEFAULT
 from rallypoint.testing.cluster import images, roots
 from rallypoint.testing.cluster.cluster import Cluster
 from rallypoint.testing.up import RALLYPOINT
 
 _NAMES = itertools.count(1)
 _TIMEOUT_SECONDS = 120.0
-_CONTAINERS = {
-    "PyTorchJob": "pytorch",
-    "TFJob": "tensorflow",
-    "XGBoostJob": "xgboost",
-    "PaddleJob": "paddle",
-    "JAXJob": "jax",
-    "MPIJob": "mpi",
-}
-_SPECS = {
-    "PyTorchJob": "pytorchReplicaSpecs",
-    "TFJob": "tfReplicaSpecs",
-    "XGBoostJob": "xgbReplicaSpecs",
-    "PaddleJob": "paddleReplicaSpecs",
-    "JAXJob": "jaxReplicaSpecs",
-    "MPIJob": "mpiReplicaSpecs",
-}
+_KINDS = {kind.resource.kind: kind for kind in DEFAULT if isinstance(kind, ReplicaKind)}
+_SPECS = {name: kind.replicas_field for name, kind in _KINDS.items()} | {"MPIJob": "mpiReplicaSpecs"}
 
 
 LEAVES_SOON = {
@@ -132,7 +120,7 @@ def job(kind: str, name: str, roles: Mapping[str, Mapping[str, Any]], **spec: An
         container = {
             key: value for key, value in wanted.items() if key not in {"replicas", "pod", "restartPolicy"}
         }
-        pod = {"containers": [{"name": _CONTAINERS[kind], **container}], **wanted.get("pod", {})}
+        pod = {"containers": [{"name": _KINDS[kind].container, **container}], **wanted.get("pod", {})}
         replicas[role] = {
             "replicas": wanted.get("replicas", 1),
             "restartPolicy": wanted.get("restartPolicy", "Never"),
