@@ -14,9 +14,10 @@ from packaging.requirements import Requirement
 
 from controller.crds import all_crds
 from controller.kinds import DEFAULT
-from rallypoint.testing.contained import USER, build_environment
 from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.environment import build
 from rallypoint.testing.service import in_cluster_service, install
+from tests.support.contained import USER
 from tests.support.jobs import Jobs, job
 from tools.python import Missing, image_version, interpreter
 
@@ -35,7 +36,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
         python = interpreter(image_version())
     except Missing as error:
         pytest.skip(str(error))
-    return build_environment(tmp_path_factory.mktemp("image") / "environment", python)
+    return build(tmp_path_factory.mktemp("image") / "environment", python)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def test_a_job_runs_on_a_cluster_whose_authority_has_no_key_identifiers(
     plane: ControlPlane, environment: Path
 ) -> None:
     jobs = Jobs(plane, "default")
-    launcher = ("rallypoint.testing.contained", str(environment))
+    launcher = ("tests.support.contained", str(environment))
     with in_cluster_service(plane, launcher=launcher) as running:
         process = psutil.Process(running.process.pid)
         jobs.create("digits", job(workers=2))

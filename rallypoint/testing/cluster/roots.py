@@ -8,8 +8,7 @@ import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
-from rallypoint.testing import rootfs
-from rallypoint.testing.contained import build_environment
+from rallypoint.testing import environment, rootfs
 
 REPOSITORY = Path(__file__).parents[3]
 PREFIX = Path("/opt/rallypoint")
@@ -81,7 +80,7 @@ def python(folder: Path) -> Path:
 
 def operator(folder: Path) -> Path:
     """Build an environment with the locked packages and the operator's wheel."""
-    build_environment(_in(folder, PREFIX), Path(sys.executable).resolve())
+    environment.build(_in(folder, PREFIX), Path(sys.executable).resolve())
     _link(folder)
     return folder
 

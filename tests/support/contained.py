@@ -1,57 +1,24 @@
 """``python -m controller`` as in a container of the image: its packages, its user, a pod's files; Linux, as root.
 
-    python -m rallypoint.testing.contained ENVIRONMENT FOLDER [FLAG...]
+    python -m tests.support.contained ENVIRONMENT FOLDER [FLAG...]
 
-ENVIRONMENT is a virtual environment, as ``build_environment`` makes it; FOLDER holds the ServiceAccount's files, which
+ENVIRONMENT is a virtual environment, as ``environment.build`` makes it; FOLDER holds the ServiceAccount's files, which
 lie where the kubelet mounts them. The rest of the file system is this machine's.
 """
 
 import os
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from rallypoint.local.node.sandbox.daemon import system
 from rallypoint.local.node.sandbox.daemon.view import FilesystemView, Mount
 
-ROOT = Path(__file__).parents[2]
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 USER = 65532
 """The image's user."""
 DECLARED = ("KUBERNETES_SERVICE_", "MY_POD_", "MALLOC_")
 """Prefixes of the variables that a pod of the Deployment has."""
-
-
-def build_environment(environment: Path, interpreter: Path) -> Path:
-    """Make a virtual environment as the Dockerfile does: what ``requirements/operator.txt`` locks, and the operator's wheel.
-
-    Raises:
-        CalledProcessError: a package cannot be had, or the wheel cannot be built.
-    """
-    _run(str(interpreter), "-m", "venv", "--without-pip", str(environment))
-    _install(environment, "--require-hashes", "-r", str(ROOT / "requirements" / "operator.txt"))
-    with tempfile.TemporaryDirectory() as wheels:
-        _build_wheel(wheels)
-        _install(environment, *map(str, Path(wheels).glob("*.whl")))
-    return environment
-
-
-def _build_wheel(folder: str) -> None:
-    """Build the wheel of rallypoint-operator into a folder; hatchling comes with ``rallypoint[testing]``."""
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
-    subprocess.run(command, cwd=ROOT / "deploy" / "operator", check=True)
-
-
-def _install(environment: Path, *what: str) -> None:
-    uv = Path(sys.executable).with_name("uv")
-    options = ("--no-deps", "--only-binary=:all:", "--compile-bytecode", "--quiet")
-    _run(str(uv), "pip", "install", *options, "--python", str(environment / "bin" / "python"), *what)
-
-
-def _run(*command: str) -> None:
-    subprocess.run(command, cwd=ROOT, check=True)
 
 
 def enter(environment: Path, service_account: Path) -> None:
@@ -76,7 +43,7 @@ def _open_way(view: FilesystemView, path: Path) -> None:
     for folder in reversed(path.parents):
         if not folder.stat().st_mode & 1:
             # Pods never need this, so it has no public name.
-            view._replace_with_tmpfs(str(folder))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            view._replace_with_tmpfs(str(folder))  # pyright: ignore[reportPrivateUsage]
             folder.chmod(0o755)
 
 
