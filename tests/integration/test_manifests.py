@@ -12,7 +12,7 @@ import yaml
 from controller.kinds import DEFAULT
 from rallypoint.testing.controlplane import ControlPlane, binaries
 from rallypoint.testing.manifests import build
-from rallypoint.testing.service import ACCOUNT, STANDALONE, install
+from rallypoint.testing.service import ACCOUNT, MXJOB, STANDALONE, install
 
 LEASE = "1ca428e5.training-operator.kubeflow.org"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -35,6 +35,10 @@ def kustomize(folder: Path) -> list[dict[str, Any]]:
     return list(yaml.load_all(made.stdout, Loader=yaml.CSafeLoader))
 
 
+def in_order(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(documents, key=lambda document: (document["kind"], document["metadata"]["name"]))
+
+
 def test_kustomize_builds_the_same_objects() -> None:
     """But for a namespace that it gives to FlowSchemas, not knowing that they have none."""
     made = kustomize(STANDALONE)
@@ -42,10 +46,29 @@ def test_kustomize_builds_the_same_objects() -> None:
         if document["kind"] == "FlowSchema":
             del document["metadata"]["namespace"]
 
-    def in_order(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return sorted(documents, key=lambda manifest: (manifest["kind"], manifest["metadata"]["name"]))
-
     assert in_order(made) == in_order(build(STANDALONE))
+
+
+def test_kustomize_adds_the_component_for_mxjobs_as_the_builder_of_the_tests_does(tmp_path: Path) -> None:
+    """The component patches the Deployment and the roles; tests/manifests checks its objects with the builder alone."""
+    (tmp_path / "kustomization.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "namespace": "kubeflow",
+                "resources": [os.path.relpath(STANDALONE, tmp_path)],
+                "components": [os.path.relpath(MXJOB, tmp_path)],
+            }
+        )
+    )
+
+    made = kustomize(tmp_path)
+
+    for document in made:
+        if document["kind"] == "FlowSchema":
+            del document["metadata"]["namespace"]
+    names = {(document["kind"], document["metadata"]["name"]) for document in made}
+    assert ("CustomResourceDefinition", "mxjobs.kubeflow.org") in names
+    assert in_order(made) == in_order(build(tmp_path))
 
 
 def test_an_overlay_may_choose_namespace_and_names(tmp_path: Path) -> None:
