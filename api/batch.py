@@ -1,4 +1,4 @@
-"""Jobs of batch/v1 as the service remembers them: rows with what their owner has to know.
+"""Cached rows of batch/v1 Jobs, with the fields that their owner needs.
 
 Source of the fields: the Kubernetes API, batch/v1.
 """
@@ -16,20 +16,20 @@ BATCH_JOBS = Resource("batch", "v1", "Job", "jobs")
 
 
 class BatchJob(Owned, frozen=True, gc=False):
-    """One Job that runs a single pod to its end.
+    """One Job that runs a single pod to completion.
 
-    ``failure`` is the reason and message of its end, if it has failed. ``placement`` is known while it is suspended: the parts of the
-    pod template that may still change then, as JSON.
+    ``failure`` is the reason and message of its failure. ``placement`` is set while the Job is suspended: the mutable
+    parts of its pod template, as JSON.
     """
 
     suspended: bool = False
     started: bool = False
-    """Whether its status has a start; while it has one, the template cannot be changed."""
+    """Whether its status has a start time; the template is immutable while it has one."""
     failures: int = 0
-    """Pods, or restarts of one, that have failed so far."""
+    """Failed pods, or restarts of one pod, so far."""
     complete: bool = False
     completed_at: datetime | None = None
-    """When it was, if it says so."""
+    """The completion time, if there is one."""
     failure: tuple[str, str] | None = None
     ttl_seconds: int | None = None
     placement: bytes = b"{}"
@@ -87,10 +87,10 @@ _decode_template = msgspec.json.Decoder(_Template).decode
 
 
 def batch_job_from_json(raw: bytes | memoryview | msgspec.Raw) -> BatchJob:
-    """The row of a Job as the API server sends it.
+    """Decode a Job as the API server sends it.
 
     Raises:
-        msgspec.DecodeError: this is no Job.
+        msgspec.DecodeError: this is not a Job.
     """
     job = _decode(raw)
     ends = {
@@ -113,7 +113,7 @@ def batch_job_from_json(raw: bytes | memoryview | msgspec.Raw) -> BatchJob:
 
 
 def placement_of(template: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts of a pod template that a suspended Job may change, in the order and form of ``BatchJob.placement``."""
+    """Return the parts of a pod template that a suspended Job may change, in the order and form of ``BatchJob.placement``."""
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
     return {
         "metadata": {name: metadata.get(name) for name in ("labels", "annotations")},

@@ -1,6 +1,6 @@
-"""Pods, Services and PodGroups as the service remembers them: flat rows with what decisions need, read straight from the wire.
+"""Cached rows of Pods, Services and PodGroups: flat, with the fields that planning reads, decoded directly from JSON.
 
-A row is about a hundredth of the object it stands for. Source of the fields: the Kubernetes API, core/v1.
+A row has about a hundredth of the object's size. Source of the fields: the Kubernetes API, core/v1.
 """
 
 from datetime import datetime
@@ -14,13 +14,13 @@ from api.pod_problems import NO_STATE, ContainerStatus, PodStatus, Termination, 
 from api.times import parse_time
 
 NO_INDEX: Final = -1
-"""Index of a pod whose replica-index label is missing or no number."""
+"""The index of a pod whose replica-index label is missing or not a number."""
 
 
 class Exit(msgspec.Struct, frozen=True, gc=False):
-    """A container that has terminated; an ``init`` container, too, that is tried again since. Those count for trouble, not for the exit code.
+    """A terminated container, or an ``init`` container that runs again since. Those count as troubles, but not for the exit code.
 
-    ``started_at`` is when it began to run, None if it never did (which runtimes write as the year 1970); ``finished_at`` when it ended.
+    ``started_at`` is None if the container never started (runtimes write that as the year 1970); ``finished_at`` is when it ended.
     """
 
     container: str
@@ -33,7 +33,7 @@ class Exit(msgspec.Struct, frozen=True, gc=False):
 
 
 class Owned(msgspec.Struct, frozen=True, gc=False):
-    """What is known of any child: which object it is, whose, and which place of the job it fills."""
+    """The fields of every child: its identity, its owner, and the slot of the job that it fills."""
 
     namespace: str
     name: str
@@ -52,21 +52,21 @@ class Service(Owned, frozen=True, gc=False):
 
 
 class ConfigMap(Owned, frozen=True, gc=False):
-    """One ConfigMap, without what it holds."""
+    """One ConfigMap, without its data."""
 
 
 class PodGroup(Owned, frozen=True, gc=False):
-    """What a scheduler takes a job's pods for: one whole. ``spec`` is JSON."""
+    """The group of a job's pods for a gang scheduler. ``spec`` is JSON."""
 
     phase: str = ""
     spec: bytes = b"{}"
 
 
 class Pod(Owned, frozen=True, gc=False):
-    """One pod. ``restarts`` sums the in-place restarts of all its containers, init containers included.
+    """One pod. ``restarts`` is the sum of the in-place restarts of all its containers, init containers included.
 
-    Where it is and whether it is ready is known of running pods only, so that a pod which comes up is news no more often for it.
-    ``reason`` and ``message`` are the pod's own, such as Evicted; ``running_since`` is when its youngest container began.
+    Node and readiness are stored only for running pods, so that a starting pod does not cause additional changes of the row.
+    ``reason`` and ``message`` are the pod's own, such as Evicted; ``running_since`` is when its youngest container started.
     """
 
     phase: str = ""
@@ -80,7 +80,7 @@ class Pod(Owned, frozen=True, gc=False):
     node: str = ""
     address: str = ""
     failed_before: int = 0
-    """How many pods of its name failed in a row before it, by its annotation."""
+    """How many pods of its name failed in a row before it, from its annotation."""
 
     @property
     def is_finished(self) -> bool:
@@ -88,11 +88,11 @@ class Pod(Owned, frozen=True, gc=False):
 
     @property
     def is_active(self) -> bool:
-        """Running and not on its way out."""
+        """Whether the pod runs and is not being deleted."""
         return self.phase == "Running" and not self.deleting
 
     def exit_of(self, container: str) -> Exit | None:
-        """How that container ended, if it has."""
+        """Return the termination of that container, if there is one."""
         return next((done for done in self.exits if done.container == container and not done.init), None)
 
 
@@ -108,7 +108,7 @@ class _Annotations(msgspec.Struct, rename={"failed_before": labels.FAILED_BEFORE
 
 
 class Meta(msgspec.Struct, rename="camel"):
-    """What the rows of all children take from ``metadata``."""
+    """Return the fields of all rows that come from ``metadata``."""
 
     name: str = ""
     namespace: str = ""
@@ -150,10 +150,10 @@ _decode_object = msgspec.json.Decoder(_Object).decode
 
 
 def pod_from_json(raw: bytes | memoryview | msgspec.Raw) -> Pod:
-    """The row of a pod as the API server sends it.
+    """Decode a pod as the API server sends it.
 
     Raises:
-        msgspec.DecodeError: this is no pod.
+        msgspec.DecodeError: this is not a pod.
     """
     pod = _decode_pod(raw)
     status = pod.status or PodStatus()
@@ -172,28 +172,28 @@ def pod_from_json(raw: bytes | memoryview | msgspec.Raw) -> Pod:
 
 
 def service_from_json(raw: bytes | memoryview | msgspec.Raw) -> Service:
-    """The row of a Service, whole or metadata only.
+    """Decode a Service, whole or metadata only.
 
     Raises:
-        msgspec.DecodeError: this is no object of the API.
+        msgspec.DecodeError: this is not an API object.
     """
     return Service(**owned(_decode_object(raw).metadata))
 
 
 def config_map_from_json(raw: bytes | memoryview | msgspec.Raw) -> ConfigMap:
-    """The row of a ConfigMap, whole or metadata only.
+    """Decode a ConfigMap, whole or metadata only.
 
     Raises:
-        msgspec.DecodeError: this is no object of the API.
+        msgspec.DecodeError: this is not an API object.
     """
     return ConfigMap(**owned(_decode_object(raw).metadata))
 
 
 def pod_group_from_json(raw: bytes | memoryview | msgspec.Raw) -> PodGroup:
-    """The row of a PodGroup of either scheduler.
+    """Decode a PodGroup of either scheduler.
 
     Raises:
-        msgspec.DecodeError: this is no PodGroup.
+        msgspec.DecodeError: this is not a PodGroup.
     """
     group = _decode_pod_group(raw)
     phase = group.status.phase if group.status else ""
@@ -201,12 +201,13 @@ def pod_group_from_json(raw: bytes | memoryview | msgspec.Raw) -> PodGroup:
 
 
 _shared = lru_cache(maxsize=16_384)(str)
-"""One and the same string for equal ones: one row says nearly what the next says. Not ``sys.intern``, which in some versions of
-Python keeps each string for ever, and jobs come and go."""
+"""Interns strings, because most rows have equal values. Not ``sys.intern``, which in some versions of Python keeps each string
+forever, although jobs come and go.
+"""
 
 
 def owned(meta: Meta) -> dict[str, Any]:
-    """The fields of ``Owned``. Text that many rows share is kept once."""
+    """Return the fields of ``Owned``. Rows share equal strings."""
     owner, marks = _controller(meta), meta.labels or {}
     return {
         "namespace": _shared(meta.namespace),
@@ -279,7 +280,7 @@ def _since(text: str | None) -> datetime | None:
 
 
 def time_of(text: str | None) -> datetime | None:
-    """The time, None where there is none that can be read: a row without it is better than none at all."""
+    """Parse a time; None if it is unreadable, because a row without a time is better than no row."""
     try:
         return parse_time(text) if text else None
     except ValueError:

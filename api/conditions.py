@@ -1,6 +1,6 @@
-"""The condition list of a job: what it says, and how a new condition is merged into it.
+"""The condition list of a job: queries, and the rules for setting a condition.
 
-The list is ordered by last write. Everything here is a plain function over lists; the list given is never changed.
+The list is ordered by the last write. All functions are pure and never change the given list.
 
 Source: training-operator 1.9, pkg/util/status.go.
 """
@@ -15,7 +15,7 @@ FALSE = "False"
 
 
 def find(conditions: Sequence[JobCondition], type_: ConditionType) -> JobCondition | None:
-    """The condition of that type; there is at most one."""
+    """Return the condition of that type; there is at most one."""
     return next((condition for condition in conditions if condition.type == type_), None)
 
 
@@ -25,7 +25,7 @@ def is_true(status: JobStatus | None, type_: ConditionType) -> bool:
 
 
 def is_finished(status: JobStatus | None) -> bool:
-    """Succeeded or Failed is True."""
+    """Return whether Succeeded or Failed is True."""
     return is_true(status, ConditionType.SUCCEEDED) or is_true(status, ConditionType.FAILED)
 
 
@@ -39,10 +39,10 @@ def merge(
     *,
     rewords: bool = False,
 ) -> list[JobCondition]:
-    """The list with one condition set; ``now`` in whole seconds.
+    """Return the list with one condition set; ``now`` in whole seconds.
 
-    A failed job keeps its conditions. The same type, status and reason again changes nothing, not even the message unless it ``rewords``.
-    Running and Restarting exclude each other; Succeeded and Failed turn Running to False where it stands.
+    A failed job keeps its conditions. A condition with the same type, status and reason changes nothing, not even the message unless
+    ``rewords`` is set. Running and Restarting exclude each other; Succeeded and Failed set an existing Running to False.
 
     Source: training-operator 1.9, pkg/util/status.go, setCondition and filterOutCondition.
     """

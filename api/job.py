@@ -1,6 +1,6 @@
-"""What all job kinds of kubeflow.org/v1 share: run policy, replica specs and status.
+"""The types that all job kinds of kubeflow.org/v1 share: run policy, replica specs and status.
 
-Pod templates stay plain dicts: they are passed through, not understood. Defaults are decided in memory (``controller.kind``)
+Pod templates stay plain dicts and are passed on unchanged. Defaults are applied in memory (``controller.kind``)
 and never written back.
 
 Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/common_types.go.
@@ -28,7 +28,7 @@ class ConditionType(StrEnum):
 
 
 class CleanPodPolicy(StrEnum):
-    """Which pods go once a job has finished. Unknown values act as ALL, as in the original."""
+    """Which pods are deleted when a job has finished. Unknown values count as ALL, as in the original."""
 
     ALL = "All"
     RUNNING = "Running"
@@ -36,7 +36,7 @@ class CleanPodPolicy(StrEnum):
 
 
 class RestartPolicy(StrEnum):
-    """When a failed pod is replaced. EXIT_CODE replaces it for codes of 128 and more."""
+    """When a failed pod is replaced. EXIT_CODE replaces it for exit codes of 128 and more."""
 
     ALWAYS = "Always"
     ON_FAILURE = "OnFailure"
@@ -55,7 +55,7 @@ class SchedulingPolicy(Wire):
 
 
 class RunPolicy(Wire):
-    """How long a job may run, how often it may restart, and what is left of it. Durations are in seconds."""
+    """The limits of a job's duration and restarts, and what remains after its end. Durations are in seconds."""
 
     clean_pod_policy: str | None = None
     ttl_seconds_after_finished: int | None = None
@@ -67,7 +67,7 @@ class RunPolicy(Wire):
 
 
 class ReplicaSpec(Wire):
-    """One role of a job: how many pods, from which template, restarted when."""
+    """One role of a job: the number of pods, their template and restart policy."""
 
     replicas: int | None = None
     template: dict[str, Any] | None = None
@@ -75,23 +75,23 @@ class ReplicaSpec(Wire):
 
 
 class ReplicaStatus(Wire):
-    """How many pods of a role are active, succeeded and failed; zero counters are left out on the wire."""
+    """How many pods of a role are active, succeeded and failed; zero counters are omitted in JSON."""
 
     active: int | None = None
     succeeded: int | None = None
     failed: int | None = None
     selector: str | None = None
     restarts: int | None = None
-    """Restarts that pods which are gone have used of the ``backoffLimit``; written only for jobs that have one.
+    """Restarts of deleted pods that count towards ``backoffLimit``; written only for jobs with that limit.
 
-    Differs: training-operator forgets them, see docs/decisions/0003-limits.md.
+    Differs: training-operator ignores them, see docs/decisions/0003-limits.md.
     """
     replacing: list[str] | None = None
-    """UIDs of failed pods that ``restarts`` counts already and that are not gone yet; so no restart counts twice, or not at all."""
+    """UIDs of failed pods that ``restarts`` already includes and that still exist, so that each restart counts exactly once."""
 
 
 class JobCondition(Wire):
-    """One entry of the condition list, which is ordered by last write."""
+    """One entry of the condition list, which is ordered by the last write."""
 
     type: str
     status: str
@@ -102,7 +102,7 @@ class JobCondition(Wire):
 
 
 class JobStatus(Wire):
-    """What the operator says of a job. ``last_reconcile_time`` is written while a gang waits, never else."""
+    """The status of a job. ``last_reconcile_time`` is written only while a gang waits."""
 
     conditions: list[JobCondition] | None = None
     replica_statuses: dict[str, ReplicaStatus] | None = None
@@ -112,7 +112,7 @@ class JobStatus(Wire):
 
 
 class JobSpec(Wire):
-    """The part of a spec that every kind has."""
+    """The fields of a spec that all kinds have."""
 
     run_policy: RunPolicy | None = None
 
@@ -123,12 +123,12 @@ class JobSpec(Wire):
 
 
 class Job(Wire):
-    """A job of any kind: the spec is that of the kind."""
+    """A job of any kind; each kind has its own type of spec."""
 
     other_versions: ClassVar[tuple[str, ...]] = ()
-    """API versions that are served beside the stored one, which is its resource's."""
+    """API versions that are served in addition to the resource's version, which is the storage version."""
     any_name: ClassVar[bool] = False
-    """Whether a job may have any name that an object may have; else only such as its Services may have."""
+    """Whether a job may have any valid object name; otherwise only names that are valid for its Services."""
 
     api_version: str = ""
     kind: str = ""
@@ -138,12 +138,12 @@ class Job(Wire):
 
     @property
     def owner_version(self) -> str:
-        """The API version in which children name the job as their owner; empty is that of its resource."""
+        """The API version in the owner references of children; empty means that of the resource."""
         return ""
 
 
 class ReplicaField(NamedTuple):
-    """The field of a spec that maps roles to replica specs."""
+    """A field of a spec that maps roles to replica specs."""
 
     attribute: str
     wire_name: str
@@ -163,7 +163,7 @@ def replica_field(model: type[Job]) -> ReplicaField:
 
 
 def owner_reference(resource: Resource, job: Job) -> dict[str, Any]:
-    """What every child of a job carries: the job as its one owner and controller."""
+    """Return the owner reference of every child: the job as the controller."""
     named = replace(resource, version=job.owner_version or resource.version)
     return OwnerReference(
         api_version=named.api_version,

@@ -1,4 +1,4 @@
-"""Every label and annotation key of the contract. The values are made in ``api.names``.
+"""Every label and annotation key of the contract. ``api.names`` computes the values.
 
 Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/common_types.go.
 """
@@ -10,26 +10,26 @@ REPLICA_INDEX = "training.kubeflow.org/replica-index"
 JOB_ROLE = "training.kubeflow.org/job-role"
 
 MANAGED_BY_US = "kubeflow.org/training-operator"
-"""Value of ``runPolicy.managedBy`` that means this operator; unset means the same."""
+"""The value of ``runPolicy.managedBy`` that names this operator; an empty value means the same."""
 MANAGED_BY_MPI_OPERATOR = "kubeflow.org/mpi-operator"
-"""The same of MPIJobs of the versions that mpi-operator has."""
+"""The same for MPIJobs of mpi-operator's versions."""
 MANAGED_BY_MULTIKUEUE = "kueue.x-k8s.io/multikueue"
-"""The only other value that ``runPolicy.managedBy`` may have; of an MPIJob it may be any text."""
+"""The only other valid value of ``runPolicy.managedBy``; MPIJobs accept any text."""
 KUEUE_PREFIX = "kueue.x-k8s.io/"
-"""How the keys of Kueue's labels and annotations begin."""
+"""The prefix of Kueue's labels and annotations."""
 
 FAILED_BEFORE = "training.kubeflow.org/failed-before"
-"""Annotation of a pod that replaces a failed one: how many pods of its name failed in a row before it, if two or more.
+"""Annotation of a replacement pod: how many pods of its name failed in a row before it, if two or more.
 
 Differs: training-operator has none. See docs/decisions/0022-replacement-backoff.md.
 """
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""Annotation: the manifest that client-side ``kubectl apply`` has applied last, as JSON."""
+"""Annotation: the manifest of the last client-side ``kubectl apply``, as JSON."""
 
 GROUP_NAME = "scheduling.k8s.io/group-name"
-"""Annotation: the PodGroup that a pod is a member of, for Volcano."""
+"""Annotation: the PodGroup of a pod, for Volcano."""
 TASK_SPEC = "volcano.sh/task-spec"
-"""Annotation: which task of that group, for Volcano."""
+"""Annotation: the task of a pod in that group, for Volcano."""
 POD_GROUP = "scheduling.x-k8s.io/pod-group"
-"""Label: the PodGroup that a pod is a member of, for the coscheduling of scheduler-plugins."""
+"""Label: the PodGroup of a pod, for the coscheduling of scheduler-plugins."""

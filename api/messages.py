@@ -1,19 +1,19 @@
-"""Texts that components of Kubernetes write about pods, and which of them say the same."""
+"""Compares the messages that Kubernetes components write about pods."""
 
 import re
 
 _VARYING = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<!\w)\w*\d[\w.]*|[0-9a-f]{12,}")
-"""A UID, any word with a digit in it (a count, an index, a duration, an address), or a hash without one.
+"""A UID, any word with a digit (a count, an index, a duration, an address), or a hash without one.
 
-A word is looked at from its beginning only: from each of its letters, the time would grow with the square of its length.
+The pattern matches only at the start of a word: matching at each letter would take quadratic time.
 """
 COMPARED_CHARACTERS = 1024
-"""Messages whose first so many characters are equal say the same. Programs write them, at any length."""
+"""Messages with an equal prefix of this length count as equal, because programs write messages of any length."""
 
 
 def without_numbers(message: str) -> str:
-    """Return the message with all that varies between repeats replaced by ``#``: counts, indices, durations, hashes, addresses.
+    """Return the message with all parts that vary between repeats replaced by ``#``: counts, indices, durations, hashes, addresses.
 
-    Two messages that are equal then say the same of two pods, or of one pod at two times. Only their beginnings are compared.
+    Equal results mean the same problem of two pods, or of one pod at two times. Only the beginning of the message is used.
     """
     return _VARYING.sub("#", message[:COMPARED_CHARACTERS])

@@ -1,6 +1,6 @@
-"""The ground every wire type stands on: the base model, object metadata and the address of a resource.
+"""The base of every wire type: the base model, object metadata and the address of a resource.
 
-What a job kind adds is in its own module; what all of them share is in ``api.job``.
+Each job kind has its own module; ``api.job`` contains what they share.
 """
 
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ from api.times import Time
 
 
 class Wire(BaseModel):
-    """A JSON object of the API: camelCase outside, snake_case inside; fields it does not know are kept."""
+    """A JSON object of the API: camelCase in JSON, snake_case in Python. Unknown fields are kept."""
 
     model_config = ConfigDict(extra="allow", alias_generator=to_camel, populate_by_name=True)
 
     def to_wire(self) -> dict[str, Any]:
-        """The JSON object, with what was never set left out and nulls dropped."""
+        """Return the JSON object without unset fields and nulls."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
 
 
 class ObjectMeta(Wire):
-    """The part of ``metadata`` that decisions need; the rest is kept as it came."""
+    """The fields of ``metadata`` that planning needs; the others are kept unchanged."""
 
     name: str = ""
     namespace: str = ""
@@ -38,7 +38,7 @@ class ObjectMeta(Wire):
 
 
 class OwnerReference(Wire):
-    """Who an object belongs to; at most one owner of an object is its controller."""
+    """The owner of an object; at most one owner is its controller."""
 
     api_version: str
     kind: str
@@ -50,7 +50,7 @@ class OwnerReference(Wire):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Where objects of one kind are found: ``group`` is empty for the core API."""
+    """The URL of objects of one kind; ``group`` is empty for the core API."""
 
     group: str
     version: str

@@ -1,4 +1,4 @@
-"""Names and labels of a job's children. They are what users, SDKs, Kueue and dashboards select on; none may change.
+"""Names and labels of a job's children. Users, SDKs, Kueue and dashboards select on them, so none may change.
 
 Source: training-operator 1.9, pkg/controller.v1/common/util.go and pkg/util/labels/labels.go.
 """
@@ -6,16 +6,16 @@ Source: training-operator 1.9, pkg/controller.v1/common/util.go and pkg/util/lab
 from api import labels
 
 LONGEST_NAME = 63
-"""Characters of a DNS-1035 label: Service names may not be longer."""
+"""Maximum length of a DNS-1035 label, and so of a Service name."""
 
 
 def child_name(job: str, role: str, index: int) -> str:
-    """The name of the pod and of the Service of one replica; ``role`` in lower case."""
+    """Return the name of the pod and of the Service of one replica; ``role`` in lower case."""
     return f"{job}-{role}-{index}".replace("/", "-")
 
 
 def child_labels(controller: str, job: str, role: str, index: int) -> dict[str, str]:
-    """The four labels of every pod and Service; they are also the Service's selector."""
+    """Return the four labels of every pod and Service; they are also the Service's selector."""
     return {
         labels.OPERATOR_NAME: controller,
         labels.JOB_NAME: job,
@@ -25,6 +25,6 @@ def child_labels(controller: str, job: str, role: str, index: int) -> dict[str, 
 
 
 def role_selector(controller: str, job: str, role: str) -> str:
-    """The selector of one role's pods as the scale subresource shows it, keys sorted."""
+    """Return the selector of one role's pods for the scale subresource, with sorted keys."""
     pairs = ((labels.JOB_NAME, job), (labels.OPERATOR_NAME, controller), (labels.REPLICA_TYPE, role))
     return ",".join(f"{key}={value}" for key, value in pairs)

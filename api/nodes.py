@@ -1,4 +1,4 @@
-"""Nodes as the service remembers them: rows that say where each is, by one of its labels."""
+"""Cached rows of nodes with their topology domain, the value of one label."""
 
 import msgspec
 
@@ -8,7 +8,7 @@ NODES = Resource("", "v1", "Node", "nodes", namespaced=False)
 
 
 class NodeDomain(msgspec.Struct, frozen=True, gc=False):
-    """Where one node is; empty if its label does not say."""
+    """The topology domain of one node; empty if the node lacks the label."""
 
     name: str
     uid: str
@@ -32,10 +32,10 @@ _decode = msgspec.json.Decoder(_Node).decode
 
 
 def node_domain_from_json(label: str, raw: bytes | memoryview | msgspec.Raw) -> NodeDomain:
-    """The row of a node, whole or metadata only, by that label.
+    """Decode a node, whole or metadata only, with the domain from that label.
 
     Raises:
-        msgspec.DecodeError: this is no object of the API.
+        msgspec.DecodeError: this is not an API object.
     """
     meta = _decode(raw).metadata
     return NodeDomain(meta.name, meta.uid, int(meta.resource_version), (meta.labels or {}).get(label, ""))

@@ -1,7 +1,7 @@
-"""What is wrong with a pod, read from its status alone.
+"""Finds the problems of a pod in its status.
 
-The operator's events, ``rallypoint why``, the progress of ``rallypoint run`` and the bench read pods here, and differ only in their words.
-Plain functions over typed statuses.
+The operator's events, ``rallypoint why``, the progress of ``rallypoint run`` and the benchmarks use these functions and add only
+their own wording. Pure functions over typed statuses.
 """
 
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ import msgspec
 from api.messages import without_numbers
 
 CRASH_LOOP: Final = "CrashLoopBackOff"
-"""Reason of a container that has failed and that the kubelet restarts after a back-off."""
+"""Reason of a failed container that the kubelet restarts after a back-off."""
 STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
-"""Reasons of containers that wait for nothing but their turn to start."""
+"""Reasons of containers that only wait to be started."""
 
 
 class Termination(msgspec.Struct, rename="camel"):
-    """How one run of a container ended. Times are as on the wire."""
+    """The end of one run of a container. Times have the format of the API."""
 
     exit_code: int = 0
     reason: str = ""
@@ -29,7 +29,7 @@ class Termination(msgspec.Struct, rename="camel"):
 
 
 class Waiting(msgspec.Struct):
-    """Why a container does not run yet, or not again."""
+    """Why a container does not run yet, or not any more."""
 
     reason: str = ""
     message: str = ""
@@ -42,7 +42,7 @@ class Running(msgspec.Struct, rename="camel"):
 
 
 class ContainerState(msgspec.Struct):
-    """One of the three; none for a container of which the node has not reported yet."""
+    """One of the three states; none for a container that the node has not reported yet."""
 
     terminated: Termination | None = None
     waiting: Waiting | None = None
@@ -53,7 +53,7 @@ NO_STATE: Final = ContainerState()
 
 
 class ContainerStatus(msgspec.Struct, rename="camel"):
-    """One container. ``last_state`` is that of the run before this one."""
+    """One container. ``last_state`` is that of the previous run."""
 
     name: str = ""
     restart_count: int = 0
@@ -79,7 +79,7 @@ class PodStatus(
         "pod_ip": "podIP",
     },
 ):
-    """The parts of a pod's status that say how it fares."""
+    """The parts of a pod's status that show its problems."""
 
     phase: str = ""
     reason: str = ""
@@ -95,22 +95,22 @@ class PodStatus(
 
 
 class ProblemType(Enum):
-    """In what way a container does not run."""
+    """Why a container does not run."""
 
     STARTING = "starting"
-    """It waits to be started, and the node says for what."""
+    """It waits to be started, for the reason that the node reports."""
     CANNOT_START = "cannot start"
-    """It waits for a reason that starting does not give by itself, such as ImagePullBackOff."""
+    """It waits for a reason other than the normal start, such as ImagePullBackOff."""
     CRASH_LOOP = "crash loop"
     """It has failed, and the kubelet restarts it after a back-off."""
     FAILED = "failed"
-    """It has failed and is not running. In a pod that goes on, the kubelet restarts it."""
+    """It has failed and does not run. The kubelet restarts it unless the pod has ended."""
 
 
 class ContainerProblem(msgspec.Struct, frozen=True):
-    """A container that does not run and has not succeeded either.
+    """A container that does not run and has not succeeded.
 
-    ``waiting`` is there unless the container FAILED; ``termination`` is the failed run of one that FAILED or is in a CRASH_LOOP, as far as
+    ``waiting`` is set unless the container FAILED; ``termination`` is the failed run of a container that FAILED or is in a CRASH_LOOP, if
     the kubelet has reported it.
     """
 
@@ -125,8 +125,8 @@ class ContainerProblem(msgspec.Struct, frozen=True):
 class Trouble(msgspec.Struct, frozen=True, gc=False):
     """A problem of a pod as an event reports it.
 
-    Two of equal reason and ``similar`` are the same trouble, whatever their messages: a scheduler writes a new text whenever a node changes,
-    and a kubelet how long it waits now.
+    Two with equal reason and ``similar`` are the same trouble, whatever their messages: a scheduler writes a new text whenever a node changes,
+    and a kubelet writes the current delay.
     """
 
     reason: str
@@ -135,7 +135,7 @@ class Trouble(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_status(pod: Mapping[str, Any]) -> PodStatus:
-    """Return the status of a pod given as plain data. What is missing or null counts as empty.
+    """Parse the status of a pod from plain data. Missing and null fields count as empty.
 
     Raises:
         msgspec.ValidationError: a field has the wrong type.
@@ -143,7 +143,7 @@ def read_status(pod: Mapping[str, Any]) -> PodStatus:
     status = pod.get("status") or {}
     try:
         return msgspec.convert(status, PodStatus)
-    except msgspec.ValidationError:  # an API server writes no nulls; without them the copy is not needed
+    except msgspec.ValidationError:  # an API server writes no nulls, so the copy is rarely needed
         return msgspec.convert(_without_nulls(status), PodStatus)
 
 
@@ -161,7 +161,7 @@ def container_problems(status: PodStatus) -> list[ContainerProblem]:
 
 
 def unscheduled(status: PodStatus) -> PodCondition | None:
-    """Return the condition in which the scheduler says why the pod has no node; None if it says nothing of the kind."""
+    """Return the condition with the scheduler's reason why the pod has no node; None if there is none."""
     return next(
         (
             condition
@@ -173,9 +173,9 @@ def unscheduled(status: PodStatus) -> PodCondition | None:
 
 
 def troubles(pod: str, status: PodStatus) -> tuple[Trouble, ...]:
-    """Return what the job's events report of the pod of that name.
+    """Return the troubles of the named pod that the job's events report.
 
-    Container statuses if there are any, else those of init containers, else the newest condition.
+    They come from container statuses if there are any, else from those of init containers, else from the newest condition.
 
     Source: training-operator 1.9, pkg/controller.v1/common/job.go, recordAbnormalPods.
     """
@@ -192,7 +192,7 @@ def troubles(pod: str, status: PodStatus) -> tuple[Trouble, ...]:
 
 
 def reason_and_message(given: Waiting | PodCondition | PodStatus) -> str:
-    """Return ``Reason: message``, or the one of the two that is there."""
+    """Return ``Reason: message``, or the one that is not empty."""
     return ": ".join(filter(None, (given.reason.strip(), given.message.strip())))
 
 
@@ -224,7 +224,7 @@ def _container_trouble(pod: str, problem: ContainerProblem) -> Trouble | None:
     else:
         end = problem.termination or Termination()
         reason, text = end.reason, f"exitCode: {end.exit_code} terminated message: {end.message}"
-    # The pod's name is in some of a kubelet's texts, too; that of a pod whose name somebody else chose may have no number.
+    # Some messages of the kubelet also contain the pod's name, which may lack a number if somebody else chose it.
     similar = f"{problem.container} {without_numbers(text.replace(pod, '#'))}"
     return Trouble(reason, f"Error pod {pod} container {problem.container} {text}", similar)
 

@@ -1,4 +1,4 @@
-"""Resource quantities (``500m``, ``2Gi``): read, added up, and written as the API server writes them.
+"""Resource quantities (``500m``, ``2Gi``): parsing, addition, and the API server's canonical form.
 
 Source: apimachinery, pkg/api/resource/quantity.go.
 """
@@ -18,12 +18,12 @@ _QUANTITY = re.compile(
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _LONGEST = 64
-"""Characters of a quantity: more is nobody's, and would take long to compute with."""
+"""Maximum length of a quantity: longer ones do not occur in practice and would be expensive to compute with."""
 _LARGEST_EXPONENT = 30
 
 
 class Form(Enum):
-    """How an amount is written: ``1Gi``, ``1G``, ``1e9``."""
+    """The form of a quantity: ``1Gi``, ``1G``, ``1e9``."""
 
     BINARY = auto()
     DECIMAL = auto()
@@ -32,7 +32,7 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """An amount in its base unit (cores, bytes, pieces), exactly, and the form that it is written in."""
+    """The exact amount in its base unit (cores, bytes, pieces), and the form of its text."""
 
     amount: Fraction
     form: Form
@@ -45,7 +45,7 @@ class Quantity:
 
     @override
     def __str__(self) -> str:
-        """The canonical form: ``1024Mi`` is ``1Gi``, ``0.5`` is ``500m``. Below a billionth it is rounded away from zero."""
+        """The canonical form: ``1024Mi`` is ``1Gi``, ``0.5`` is ``500m``. Amounts below a billionth are rounded away from zero."""
         if self.form is Form.BINARY and self.amount.denominator == 1 and abs(self.amount) >= 1024:
             whole, power = int(self.amount), 0
             while whole % 1024 == 0 and power < len(_BINARY) - 1:
@@ -59,7 +59,7 @@ class Quantity:
 
 @lru_cache(maxsize=4096)
 def read(text: str) -> Quantity:
-    """The quantity that is written so.
+    """Parse a quantity.
 
     Raises:
         ValueError: it is not a quantity.
@@ -74,12 +74,12 @@ def read(text: str) -> Quantity:
         return Quantity(number * Fraction(10) ** _DECIMAL[suffix], Form.DECIMAL)
     exponent = int(suffix[1:])
     if abs(exponent) > _LARGEST_EXPONENT:
-        raise ValueError(f"{text!r} is not a quantity that anything has")
+        raise ValueError(f"{text!r} has an exponent out of range")
     return Quantity(number * Fraction(10) ** exponent, Form.EXPONENT)
 
 
 def parse(text: str | float) -> Fraction:
-    """The amount alone.
+    """Parse a quantity and return only its amount.
 
     Raises:
         ValueError: it is not a quantity.
@@ -89,7 +89,7 @@ def parse(text: str | float) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def canonical(text: str) -> str | None:
-    """The canonical form; None when it is no quantity."""
+    """Return the canonical form; None if it is not a quantity."""
     try:
         return str(read(text))
     except ValueError:
@@ -97,7 +97,7 @@ def canonical(text: str) -> str | None:
 
 
 def value(text: str) -> Fraction:
-    """The amount; what is no quantity counts as zero."""
+    """Return the amount; 0 if it is not a quantity."""
     try:
         return read(text).amount
     except ValueError:
@@ -105,17 +105,17 @@ def value(text: str) -> Fraction:
 
 
 def times(quantity: Fraction, divisor: Fraction) -> int:
-    """How often ``divisor`` goes into ``quantity``, rounded up, as the downward API gives it."""
+    """Return how often ``divisor`` fits into ``quantity``, rounded up, as in the downward API."""
     return math.ceil(quantity / divisor)
 
 
 def spell(quantity: Fraction) -> str:
-    """The shortest of the plain and the milli form."""
+    """Return the shorter of the plain and the milli form."""
     return str(quantity.numerator) if quantity.denominator == 1 else f"{math.ceil(quantity * 1000)}m"
 
 
 def _scaled(amount: Fraction) -> tuple[int, int]:
-    """Mantissa and power of ten, the power as large as it can be in steps of three."""
+    """Return the mantissa and the largest possible power of ten that is a multiple of three."""
     billionths = math.ceil(abs(amount) * 10**9)
     whole, power = (billionths if amount > 0 else -billionths), -9
     while whole and whole % 1000 == 0 and power < 18:

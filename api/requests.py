@@ -1,4 +1,4 @@
-"""What a pod asks of the node that it runs on, by its spec.
+"""The resource requests of a pod, from its spec.
 
 Source: Kubernetes, component-helpers/resource/helpers.go, PodRequests.
 """
@@ -17,11 +17,11 @@ _NONE = Quantity(Fraction(0), Form.DECIMAL)
 
 
 def requests(spec: Mapping[str, Any]) -> Amounts:
-    """What the scheduler reserves for a pod: its containers together, or its largest init container if that is more.
+    """Return what the scheduler reserves for a pod: the sum of its containers, or its largest init container if that is more.
 
-    Sidecars (init containers that always restart) run beside the others, and so count among them. A limit without
-    a request is a request, as the API server defaults it. What is requested for the pod as a whole goes before its containers;
-    what it is limited to as a whole counts only where no container asks.
+    Sidecars (init containers that always restart) count like containers. A limit without a request counts as the request, as the
+    API server defaults it. Pod-level requests precede those of the containers; pod-level limits count only if no container
+    requests the resource.
 
     Raises:
         ValueError: an amount is not a quantity.

@@ -12,7 +12,7 @@ RESOURCE = Resource("kubeflow.org", "v1", "MXJob", "mxjobs")
 
 
 class MXJobSpec(JobSpec):
-    """``job_mode`` is ``MXTrain`` or ``MXTune``; any text will do, and nothing reads it."""
+    """``job_mode`` is ``MXTrain`` or ``MXTune``; any text is accepted and has no effect."""
 
     job_mode: str | None = None
     mx_replica_specs: dict[str, ReplicaSpec] | None = None

@@ -14,7 +14,7 @@ RESOURCE = Resource("kubeflow.org", "v1", "PaddleJob", "paddlejobs")
 
 
 class PaddleElasticPolicy(Wire):
-    """Taken and without effect, as in the original."""
+    """Accepted without effect, as in the original."""
 
     min_replicas: int | None = None
     max_replicas: int | None = None

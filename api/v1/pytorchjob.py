@@ -32,10 +32,10 @@ class ElasticPolicy(Wire):
     rdzv_conf: list[RDZVConf] | None = None
     standalone: bool | None = None
     nproc_per_node: int | None = Field(default=None, alias="nProcPerNode")
-    """Deprecated upstream since 1.7 for ``spec.nprocPerNode``; other spelling, other type."""
+    """Deprecated upstream since 1.7 in favor of ``spec.nprocPerNode``, which has another spelling and type."""
     max_restarts: int | None = None
     metrics: list[dict[str, Any]] | None = None
-    """``autoscaling/v2`` metric specs; not empty makes a HorizontalPodAutoscaler."""
+    """``autoscaling/v2`` metric specs; if not empty, the operator creates a HorizontalPodAutoscaler."""
 
 
 class PyTorchJobSpec(JobSpec):

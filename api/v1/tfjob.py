@@ -11,11 +11,11 @@ from api.meta import Resource
 RESOURCE = Resource("kubeflow.org", "v1", "TFJob", "tfjobs")
 
 ALL_WORKERS = "AllWorkers"
-"""The success policy that waits for every worker. Any other text means the default: worker 0 will do."""
+"""The success policy that waits for every worker. Any other text means the default: worker 0 is sufficient."""
 
 
 class TFJobSpec(JobSpec):
-    """``enable_dynamic_worker`` lets workers come, go and fail while the job runs."""
+    """``enable_dynamic_worker`` allows workers to be added, removed and to fail while the job runs."""
 
     tf_replica_specs: dict[str, ReplicaSpec] | None = None
     success_policy: str | None = None

@@ -221,7 +221,7 @@ async def test_log_options(harness: LocalHarness) -> None:
     ("params", "words"),
     [
         ({"container": "none"}, "container none is not valid for pod a"),
-        ({"sinceTime": "2026-01-01T12:00:00"}, "is no time of the form 2006-01-02T15:04:05Z"),
+        ({"sinceTime": "2026-01-01T12:00:00"}, "is not a time of the form 2006-01-02T15:04:05Z"),
         ({"previous": "true"}, 'previous terminated container "main" in pod "a" not found'),
     ],
 )
