@@ -26,7 +26,10 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("show", help="print a recorded run as tables")
     parser.add_argument("file", type=Path, metavar="FILE", help="a file of bench/results")
     parser.add_argument(
-        "--into", type=Path, metavar="PAGE", help="put the tables into this Markdown page, one row per case"
+        "--into",
+        type=Path,
+        metavar="PAGE",
+        help="write the tables into this Markdown page, with one row per case",
     )
     parser.set_defaults(execute=execute)
 

@@ -34,14 +34,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--kubeconfig",
         default="",
         metavar="FILE",
-        help="of the cluster; default: a local cluster on this machine",
+        help="kubeconfig file of the cluster; default: a local cluster on this machine",
     )
-    where.add_argument("--in-cluster", action="store_true", help="use the cluster around this pod")
+    where.add_argument("--in-cluster", action="store_true", help="use the cluster that this process runs in")
     parser.add_argument(
         "--namespace",
         "-n",
         default="",
-        help="default: the namespace of the kubeconfig or the pod, else default",
+        help="namespace of the job; default: the namespace of the kubeconfig or the pod, else default",
     )
     add_isolation(parser)
 

@@ -23,17 +23,17 @@ def add_parser(subparsers: Subparsers) -> None:
     cluster.add_flags(parser)
     exit_status.add_flags(parser)
     parser.add_argument(
-        "--min-busbw", type=float, metavar="GB/S", help="exit 1 if the best size has less bus bandwidth"
+        "--min-busbw", type=float, metavar="GB/S", help="exit 1 if the best bus bandwidth is below this value"
     )
     parser.add_argument(
-        "--reference", choices=tuple(REFERENCES), help="exit 1 if all_reduce is slower than this hardware"
+        "--reference", choices=tuple(REFERENCES), help="exit 1 if all_reduce is slower than on this hardware"
     )
     parser.add_argument(
         "--within",
         type=float,
         default=gate.DEFAULT_SHARE,
         metavar="SHARE",
-        help="share of the reference that is enough; default 0.9",
+        help="share of the reference that all_reduce must reach; default 0.9",
     )
     parser.set_defaults(execute=execute)
 

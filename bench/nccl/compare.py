@@ -28,7 +28,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--allow",
         type=float,
         metavar="SHARE",
-        help="exit 1 if B is slower by a larger share and outside the spread, such as 0.05",
+        help="exit 1 if B is slower by more than this share and by more than the spread, such as 0.05",
     )
     parser.set_defaults(execute=execute)
 

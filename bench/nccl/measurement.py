@@ -22,7 +22,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--manifest",
         type=Path,
         metavar="FILE",
-        help="base of the job: a file, or a name from bench/manifests such as h200-ib",
+        help="manifest to derive the job from: a file, or a name from bench/manifests such as h200-ib",
     )
     parser.add_argument(
         "--python", default="python", metavar="PATH", help="interpreter with torch in the pods"
@@ -33,7 +33,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"resource that pods request for their GPUs, or empty; default {manifest.GPU}",
     )
-    parser.add_argument("--name", default="", help="of the job; default: generated")
+    parser.add_argument("--name", default="", help="name of the job; default: generated")
     parser.add_argument(
         "--start-timeout",
         type=positive,
@@ -42,7 +42,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="seconds until the first rank runs; default 600",
     )
     parser.add_argument(
-        "--timeout", type=positive, default=3600, metavar="S", help="seconds from then on; default 3600"
+        "--timeout",
+        type=positive,
+        default=3600,
+        metavar="S",
+        help="seconds from the start of the first rank to the end of the job; default 3600",
     )
 
 

@@ -16,14 +16,18 @@ from bench.subparsers import Subparsers
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "overhead",
-        help="measure what the operator costs a job: start and bandwidth",
+        help="measure the operator's overhead for a job: start time and bandwidth",
         description="Run the same collectives in turn by torchrun or mpirun by hand, and as a job in local mode.",
         epilog="Exit status: 0; 1 measurement failed; 2 invalid flags; 130 interrupted.",
     )
     run_config.add_flags(parser)
     run_config.add_sweep(parser)
     parser.add_argument(
-        "--runs", type=run_config.positive, default=5, metavar="N", help="runs of each; default 5"
+        "--runs",
+        type=run_config.positive,
+        default=5,
+        metavar="N",
+        help="runs of each way to start the ranks; default 5",
     )
     measurement.add_flags(parser)
     cluster.add_isolation(parser)

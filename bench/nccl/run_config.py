@@ -20,12 +20,22 @@ PAIR_BYTES = {"nccl": 256 << 20, "gloo": 1 << 20}
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of job kind, ranks, backend and repetitions."""
     parser.add_argument(
-        "--via", choices=("pytorchjob", "mpijob"), default="pytorchjob", help="kind of the job"
+        "--via",
+        choices=("pytorchjob", "mpijob"),
+        default="pytorchjob",
+        help="kind of the job; default pytorchjob",
     )
     parser.add_argument("--nodes", type=positive, default=1, metavar="N", help="pods with GPUs; default 1")
     parser.add_argument("--gpus", type=positive, default=1, metavar="G", help="ranks per pod; default 1")
-    parser.add_argument("--backend", choices=("nccl", "gloo"), default="nccl", help="gloo: on CPUs")
-    parser.add_argument("--share-gpu", action="store_true", help="let ranks share GPUs, through sockets")
+    parser.add_argument(
+        "--backend",
+        choices=("nccl", "gloo"),
+        default="nccl",
+        help="nccl between GPUs, or gloo between CPUs; default nccl",
+    )
+    parser.add_argument(
+        "--share-gpu", action="store_true", help="let ranks share GPUs and communicate through sockets"
+    )
     parser.add_argument(
         "--warmup", type=positive, default=5, metavar="N", help="calls before a size is timed; default 5"
     )
@@ -36,8 +46,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_sweep(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--min", type=size, default=8, metavar="SIZE", help="default 8")
-    parser.add_argument("--max", type=size, metavar="SIZE", help="default 8G, with gloo 4M")
+    parser.add_argument(
+        "--min", type=size, default=8, metavar="SIZE", help="smallest size in bytes; default 8"
+    )
+    parser.add_argument(
+        "--max", type=size, metavar="SIZE", help="largest size in bytes; default 8G, with gloo 4M"
+    )
     parser.add_argument(
         "--factor", type=positive, default=2, metavar="N", help="ratio between sizes; default 2"
     )
@@ -46,14 +60,14 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
         type=_listed(COLLECTIVES),
         default=["all_reduce"],
         metavar="LIST",
-        help=f"all, or some of {','.join(COLLECTIVES)}; default all_reduce",
+        help=f"collectives to measure: all, or some of {','.join(COLLECTIVES)}; default all_reduce",
     )
     parser.add_argument(
         "--dtypes",
         type=_listed(DTYPES),
         default=["float32"],
         metavar="LIST",
-        help=f"all, or some of {','.join(DTYPES)}; default float32",
+        help=f"data types to measure: all, or some of {','.join(DTYPES)}; default float32",
     )
     parser.add_argument(
         "--in-place",
@@ -64,7 +78,9 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pairs", action="store_true", help="also measure all pairs of ranks, and name slow ones"
     )
-    parser.add_argument("--pair-size", type=size, metavar="SIZE", help="default 256M, with gloo 1M")
+    parser.add_argument(
+        "--pair-size", type=size, metavar="SIZE", help="size in bytes for --pairs; default 256M, with gloo 1M"
+    )
     parser.add_argument(
         "--nccl-tests",
         default="",

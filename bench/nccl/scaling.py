@@ -27,7 +27,9 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     run_config.add_flags(parser)
     parser.add_argument("--also-mpijob", action="store_true", help="run an MPIJob as well as a PyTorchJob")
-    parser.add_argument("--model", choices=MODELS, default="resnet50", help="default resnet50")
+    parser.add_argument(
+        "--model", choices=MODELS, default="resnet50", help="model to train; default resnet50"
+    )
     parser.add_argument(
         "--batch",
         type=run_config.positive,

@@ -142,11 +142,22 @@ class Cluster:
 
 def add_flags(parser: argparse.ArgumentParser, *, all_namespaces: bool = False) -> None:
     parser.add_argument(
-        "--kubeconfig", default="", metavar="FILE", help="default: $KUBECONFIG, then ~/.kube/config"
+        "--kubeconfig",
+        default="",
+        metavar="FILE",
+        help="kubeconfig file; default: $KUBECONFIG, then ~/.kube/config",
     )
-    parser.add_argument("--context", default="", metavar="NAME", help="a context of the kubeconfig")
     parser.add_argument(
-        "--namespace", "-n", default="", help="default: the namespace of the context, else default"
+        "--context",
+        default="",
+        metavar="NAME",
+        help="context of the kubeconfig; default: the current context",
+    )
+    parser.add_argument(
+        "--namespace",
+        "-n",
+        default="",
+        help="namespace of the objects; default: the namespace of the context, else default",
     )
     if all_namespaces:
         parser.add_argument("--all-namespaces", "-A", action="store_true", help="use all namespaces")

@@ -27,7 +27,9 @@ def add_parser(
     parser = subparsers.add_parser("logs", help="show the logs of containers in a cluster, local or real")
     parser.add_argument("what", nargs="?", metavar="POD", help="POD, or KIND/NAME of an owner of pods")
     parser.add_argument("--selector", "-l", default="", help="show the logs of all pods with these labels")
-    parser.add_argument("--container", "-c", default="", help="default: the first container")
+    parser.add_argument(
+        "--container", "-c", default="", help="name of the container; default: the first container"
+    )
     parser.add_argument(
         "--follow", "-f", action="store_true", help="print new lines until the container ends"
     )

@@ -17,7 +17,10 @@ def main(started: float) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("task", type=Path)
     parser.add_argument(
-        "--master", default="", metavar="HOST:PORT", help="address of the first rank, if no variable has it"
+        "--master",
+        default="",
+        metavar="HOST:PORT",
+        help="address of rank 0, if no environment variable contains it",
     )
     args = parser.parse_args()
     task = json.loads(args.task.read_text())
