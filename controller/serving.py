@@ -1,6 +1,6 @@
-"""Accepts connections for an aiohttp application, and bounds how many there are and how long each may be silent.
+"""Accepts connections for an aiohttp application, and limits their number and their idle time.
 
-aiohttp bounds neither: by default a connection that never completes a request stays open for an hour, and enough of them leave the
+aiohttp limits neither: by default a connection that never completes a request stays open for an hour, and enough of them leave the
 process without file descriptors.
 """
 
@@ -15,9 +15,9 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 HANDSHAKE_SECONDS = 10.0
-"""The longest TLS handshake."""
+"""The timeout of a TLS handshake."""
 ACCEPT_RETRY_SECONDS = 0.1
-"""The pause after an ``accept`` that failed for want of descriptors or memory."""
+"""The pause after an ``accept`` that failed for lack of descriptors or memory."""
 _BACKLOG = 128
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -42,16 +42,16 @@ class BoundedServer:
         self._busy: set[RequestHandler] = set()
 
     async def start(self) -> None:
-        """Get ready to listen."""
+        """Prepare to listen."""
         await self._runner.setup()
 
     async def listen(
         self, host: str | None, port: int, *, tls: ssl.SSLContext | None = None
     ) -> tuple[str, int]:
-        """Listen at one more address; return it. A ``host`` of None means all addresses of this machine.
+        """Listen on one more address, and return it. A ``host`` of None means all addresses of this machine.
 
         Raises:
-            OSError: the address is taken or unknown.
+            OSError: the address is in use or unknown.
         """
         listener = await _bound(host, port)
         self.listen_on(listener, tls=tls)
@@ -59,7 +59,7 @@ class BoundedServer:
         return address[0], address[1]
 
     def listen_on(self, listener: socket.socket, *, tls: ssl.SSLContext | None = None) -> None:
-        """Listen on one more socket, which this server closes in the end."""
+        """Listen on one more socket, which this server closes when it stops."""
         listener.setblocking(False)
         listener.listen(_BACKLOG)
         self._listeners[listener] = asyncio.create_task(
@@ -81,12 +81,12 @@ class BoundedServer:
     async def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            # A flood of connections must leave the other tasks their turn.
+            # Yield, so that a flood of connections does not block the other tasks.
             await asyncio.sleep(0)
             try:
                 connection, _ = await loop.sock_accept(listener)
             except OSError:
-                # Out of descriptors or memory, or the client has gone again.
+                # There are no descriptors or no memory left, or the client has disconnected.
                 self._close_oldest_idle()
                 await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                 continue
@@ -98,7 +98,7 @@ class BoundedServer:
             task.add_done_callback(lambda done: self._handshakes.pop(done, None))
 
     async def _open(self, connection: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Hand a connection to a new request handler, after the TLS handshake if there is one."""
+        """Assign a connection to a new request handler, after the TLS handshake if there is one."""
         server = self._runner.server
         assert server is not None
         try:
@@ -106,17 +106,17 @@ class BoundedServer:
                 server, connection, ssl=tls, ssl_handshake_timeout=HANDSHAKE_SECONDS if tls else None
             )
         except OSError:
-            connection.close()  # no client of ours: it speaks no TLS, takes too long or has gone
+            connection.close()  # the client does not speak TLS, is too slow or has disconnected
         except asyncio.CancelledError:
             connection.close()
             raise
 
     def _count(self) -> int:
-        """How many connections are open and not about to be closed."""
+        """Return how many connections are open and not about to be closed."""
         return sum(not task.cancelling() for task in self._handshakes) + len(self._open_connections())
 
     def _open_connections(self) -> dict[RequestHandler, asyncio.Transport]:
-        """The connections that have a request handler, the oldest first."""
+        """Return the connections that have a request handler, the oldest first."""
         assert self._runner.server is not None
         transports = {handler: handler.transport for handler in self._runner.server.connections}
         return {

@@ -1,4 +1,4 @@
-"""``python -m controller.crds``, which ``rallypoint crds`` calls as well: print the CustomResourceDefinitions, or write them into a folder."""
+"""``python -m controller.crds``, also ``rallypoint crds``: prints the CustomResourceDefinitions, or writes them into a folder."""
 
 import argparse
 import asyncio
@@ -51,10 +51,13 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--from-cluster",
         action="store_true",
-        help="take the pod template from the cluster's own API server, so that its newest pod fields are known",
+        help="take the schema of pod templates from the cluster's API server, to include the pod fields of its version",
     )
     parser.add_argument(
-        "--kubeconfig", default="", metavar="FILE", help="which cluster; default: $KUBECONFIG"
+        "--kubeconfig",
+        default="",
+        metavar="FILE",
+        help="kubeconfig file for --from-cluster; default: $KUBECONFIG",
     )
     parser.add_argument(
         "--kind",
@@ -62,7 +65,7 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
         default=[],
         metavar="KIND",
         choices=[kind.resource.kind for kind in ALL],
-        help="only this kind; repeatable; default: the kinds of the default installation",
+        help="print only this kind; repeatable; default: the kinds of the default installation",
     )
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="write a file for each kind instead of printing"

@@ -1,6 +1,6 @@
-"""One CustomResourceDefinition: names, versions, what kubectl prints and what can be scaled.
+"""Builds one CustomResourceDefinition: names, versions, printer columns and the scale subresource.
 
-Source: training-operator 1.9, manifests/base/crds; the printer columns and scale paths are what users and HPAs rely on.
+Source: training-operator 1.9, manifests/base/crds; users and HPAs rely on the printer columns and scale paths.
 """
 
 from typing import Any
@@ -12,19 +12,19 @@ from controller.crds.kubernetes import PodSchemas
 from controller.crds.openapi import Schema
 
 KUBERNETES_VERSION = "kubeflow.org/pod-template-version"
-"""Annotation: the Kubernetes release whose pod template the definition contains."""
+"""Annotation with the Kubernetes release whose pod template the definition contains."""
 
 STATE = {"name": "State", "type": "string", "jsonPath": ".status.conditions[-1:].type"}
 AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 SCALED_ROLE = "Worker"
-"""The role that the scale subresource speaks of."""
+"""The role that the scale subresource changes."""
 
 
 def crd(resource: Resource, model: type[Job], pods: PodSchemas, *, scalable: bool = False) -> dict[str, Any]:
-    """The definition of a kind: the resource's version is stored, the others of the model are served beside it.
+    """Return the definition of a kind. The resource's version is the storage version; the model's other versions are also served.
 
-    Objects go from version to version as they are, with no webhook, so all versions have the same fields.
+    All versions have the same fields, because there is no conversion webhook.
     """
     beside = subresources(model, scalable)
     return {
@@ -56,7 +56,7 @@ def names(resource: Resource) -> dict[str, str]:
 
 
 def version(name: str, schema: Schema, served_beside: Schema, *, storage: bool) -> dict[str, Any]:
-    """One version of a definition; exactly one of them is stored."""
+    """Return one version of a definition; exactly one version is stored."""
     return {
         "name": name,
         "served": True,
@@ -68,7 +68,7 @@ def version(name: str, schema: Schema, served_beside: Schema, *, storage: bool) 
 
 
 def subresources(model: type[Job], scalable: bool) -> Schema:
-    """``/status`` for all, ``/scale`` for the kinds whose workers may change in number."""
+    """Return ``/status`` for all kinds, and ``/scale`` for the kinds with a variable number of workers."""
     if not scalable:
         return {"status": {}}
     replicas = replica_field(model).wire_name

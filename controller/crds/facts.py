@@ -1,7 +1,7 @@
-"""What a Python type cannot say of a field: widths of integers, enumerations, defaults, transition rules.
+"""Facts about fields that a Python type cannot express: integer widths, enumerations, defaults, transition rules.
 
-A table is merged over what the types say (``jobs``). MPIJob has its own beside the common one, and one for each version: by
-the differences between those the API server tells in which version a job was created.
+``jobs`` merges these tables over the schemas of the types. MPIJob has an additional table, and one for each version: their
+differences tell the API server in which version a job was created.
 
 Source: training-operator 1.9, manifests/base/crds and pkg/webhooks; mpi-operator 0.8, manifests/base/kubeflow.org_mpijobs.yaml.
 """
@@ -15,9 +15,9 @@ from api.mpijob import Flavor, MPIJob, MPIJobSpec, go_operator
 from controller.crds.openapi import Schema
 
 Facts = Mapping[tuple[type[Wire], str], Schema]
-"""By model and field, as Python names it."""
+"""By model and field, with the Python name of the field."""
 
-_MANAGED_BY = "(has({0}.runPolicy) && has({0}.runPolicy.managedBy) ? {0}.runPolicy.managedBy : '')"  # never '' by its enum
+_MANAGED_BY = "(has({0}.runPolicy) && has({0}.runPolicy.managedBy) ? {0}.runPolicy.managedBy : '')"  # the enum excludes ''
 
 _QUEUE: Schema = {
     "x-kubernetes-validations": [
@@ -29,7 +29,7 @@ _COMMON: Facts = {
     (Job, "spec"): {
         "x-kubernetes-validations": [
             {
-                # On the spec, since a rule on the field itself is silent when the field is added or taken away.
+                # On the spec, because a rule on the field itself does not apply when the field is added or removed.
                 "rule": f"{_MANAGED_BY.format('self')} == {_MANAGED_BY.format('oldSelf')}",
                 "message": "field is immutable",
                 "fieldPath": ".runPolicy.managedBy",
@@ -38,15 +38,15 @@ _COMMON: Facts = {
     },
     (RunPolicy, "active_deadline_seconds"): {"format": "int64"},
     (RunPolicy, "suspend"): {"default": False},
-    # As the webhooks of the original have it, in the words of the API server.
+    # The rule of the original's webhooks, with the message of the API server.
     (RunPolicy, "managed_by"): {"enum": [MANAGED_BY_US, MANAGED_BY_MULTIKUEUE]},
     (SchedulingPolicy, "queue"): _QUEUE,
-    # Differs: the original takes a negative number and then makes no pods, or one for ever.
+    # Differs: the original accepts a negative number and then creates no pods, or one forever.
     (ReplicaSpec, "replicas"): {"minimum": 0},
 }
 
 _MPIJOB: Facts = {
-    # No webhook ever looked at MPIJobs: any managedBy may be stored. Its default is the version's.
+    # The originals never validated MPIJobs by webhook: any managedBy may be stored. The default depends on the version.
     (JobSpec, "run_policy"): {"default": {}},
     (Job, "spec"): {},
     (RunPolicy, "managed_by"): {},
@@ -78,7 +78,7 @@ _MPIJOB_VERSIONS: Mapping[str, Facts] = {
 
 
 def facts(model: type[Job], version: str) -> Facts:
-    """All that is to be merged over the types of a kind in one of its versions."""
+    """Return everything to merge over the types of a kind in one of its versions."""
     if model is not MPIJob:
         return _COMMON
     stamp: Facts = {
@@ -89,7 +89,7 @@ def facts(model: type[Job], version: str) -> Facts:
 
 
 def _stamp(version: str) -> Schema:
-    """The field that the API server fills in with the version of the request that creates a job, for good."""
+    """The immutable field that the API server sets from the version of the request that creates a job."""
     return {
         "enum": sorted(flavor.value for flavor in Flavor),
         "default": version,

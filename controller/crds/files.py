@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions as YAML files, one a kind, named as the original names them."""
+"""CustomResourceDefinitions as YAML files, one per kind, with the file names of the original."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +13,7 @@ HEADER = (
 
 
 class _Dumper(yaml.CSafeDumper):
-    """Schemas repeat themselves; an alias for what is said before would be unreadable, and not every tool follows it."""
+    """Writes repeated parts in full: aliases would be unreadable, and some tools do not support them."""
 
     @override
     def ignore_aliases(self, data: Any) -> bool:
@@ -21,7 +21,7 @@ class _Dumper(yaml.CSafeDumper):
 
 
 def to_yaml(definition: dict[str, Any]) -> str:
-    """One YAML document. The innermost maps stand on one line, so that a pod template is a few pages, not hundreds."""
+    """Return one YAML document. The innermost maps take one line each, so that a pod template has a few pages, not hundreds."""
     return "---\n" + yaml.dump(
         definition, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=120
     )
@@ -33,7 +33,7 @@ def file_name(definition: dict[str, Any]) -> str:
 
 
 def write(definitions: Iterable[dict[str, Any]], folder: Path) -> list[Path]:
-    """Write a file for each definition into ``folder``, which is made if need be; files of other names stay."""
+    """Write a file for each definition into ``folder``, and create the folder if needed. Other files stay."""
     folder.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
     for definition in definitions:

@@ -1,7 +1,7 @@
-"""The schema of a job, made from its wire model, so that model and schema cannot drift apart.
+"""Derives the schema of a job from its wire model, so that model and schema cannot diverge.
 
-What a Python type cannot say is in the tables of ``facts``; pod templates and other fields that are passed through as dicts come
-from a Kubernetes release. A field that nothing of this describes raises TypeError.
+The tables of ``facts`` add what a Python type cannot express. The schemas of pod templates and other fields that the model keeps as dicts
+come from a Kubernetes release. A field without any description raises TypeError.
 
 Source: training-operator 1.9, manifests/base/crds.
 """
@@ -32,11 +32,11 @@ SERVICE_NAME: Schema = {
     "type": "object",
     "properties": {"name": {"type": "string", "maxLength": 63, "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$"}},
 }
-"""The metadata of kinds whose replicas have Services: a Service of any other name would be refused, for ever."""
+"""The metadata of kinds whose replicas have Services, because the API server would never accept a Service with another name."""
 
 
 def job_schema(model: type[Job], pods: PodSchemas, version: str) -> Schema:
-    """The structural schema of a kind in one of its versions, closed: fields it does not name are pruned."""
+    """Return the structural schema of a kind in one of its versions. The API server prunes fields that it does not name."""
     made = _Schemas(pods, facts(model, version))
     spec, status = model.model_fields["spec"], model.model_fields["status"]
     return {
@@ -53,7 +53,7 @@ def job_schema(model: type[Job], pods: PodSchemas, version: str) -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class _Schemas:
-    """Schemas of models, with the pods of one release and the facts of one version."""
+    """Builds schemas of models, with the pods of one release and the facts of one version."""
 
     pods: PodSchemas
     facts: Facts
@@ -66,9 +66,7 @@ class _Schemas:
         schema["properties"] = {
             field.alias or name: self.field(model, name, field) for name, field in fields.items()
         }
-        if (
-            model is ReplicaStatus
-        ):  # deprecated upstream and never written, but what reads it must find the field
+        if model is ReplicaStatus:  # deprecated upstream and never written, but readers may expect the field
             schema["properties"]["labelSelector"] = self.pods.label_selector
         return schema
 
@@ -84,7 +82,7 @@ class _Schemas:
             raise TypeError(f"{model.__name__}.{name}: {error}") from error
 
     def _fact(self, model: type[Wire], name: str) -> Schema:
-        """Of the model itself, or of what it is derived from."""
+        """Return the facts about the model itself or its base classes."""
         holders = [base for base in model.__mro__ if issubclass(base, Wire)]
         return next((self.facts[base, name] for base in holders if (base, name) in self.facts), {})
 
@@ -109,7 +107,7 @@ def _is_replica_map(annotation: Any) -> bool:
 
 
 def _plain(annotation: Any) -> Any:
-    """The type without ``None``: on the wire a field that may be absent is never null."""
+    """Return the type without ``None``: an optional field may be absent, but is never null."""
     if get_origin(annotation) not in {Union, UnionType}:
         return annotation
     first, *others = (part for part in get_args(annotation) if part is not type(None))

@@ -1,6 +1,6 @@
-"""The types of one Kubernetes release that our schemas contain: shipped as data, or asked of a cluster.
+"""The Kubernetes types that the schemas contain: those of the shipped release, or of a cluster.
 
-The file is written by ``controller.crds.refresh`` from an API server, never by hand.
+``controller.crds.refresh`` writes the file from an API server; never edit it by hand.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ FILE = "kubernetes.json"
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A release's ``version``, such as v1.36.3, and its definitions by name, slimmed and referring to each other."""
+    """A release's ``version``, such as v1.36.3, and its definitions by name, reduced and with references."""
 
     version: str
     definitions: Mapping[str, Schema]
@@ -31,7 +31,7 @@ class Release:
         return cls(document["version"], document["definitions"])
 
     def to_json(self) -> bytes:
-        """One definition a line, so that a diff between releases can be read."""
+        """Return JSON with one definition per line, so that a diff between releases is readable."""
         lines = [f"    {_text(name)}: {_text(schema)}" for name, schema in self.definitions.items()]
         definitions = ",\n".join(lines)
         return f'{{\n  "version": {_text(self.version)},\n  "definitions": {{\n{definitions}\n  }}\n}}\n'.encode()
@@ -39,7 +39,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class PodSchemas:
-    """The structural schemas that a job's schema is completed with, and the Kubernetes ``version`` they are of."""
+    """The structural schemas that complete a job's schema, and the Kubernetes ``version`` that they come from."""
 
     version: str
     template: Schema
@@ -58,12 +58,12 @@ def pod_schemas(release: Release) -> PodSchemas:
 
 @cache
 def shipped() -> PodSchemas:
-    """The schemas of the release that this package was made with."""
+    """Return the schemas of the shipped release."""
     return pod_schemas(Release.from_json(Path(__file__).with_name(FILE).read_bytes()))
 
 
 async def ask(client: Client) -> Release:
-    """The release that a cluster runs. Raises what the client raises, NotFound for an API server older than 1.27."""
+    """Return the release that a cluster runs. Raises the client's errors, and NotFound for an API server older than 1.27."""
     published: dict[str, Schema] = {}
     for path in DOCUMENTS:
         document = orjson.loads(await client.request("GET", path))

@@ -1,11 +1,11 @@
-"""From the OpenAPI of an API server to structural schemas: pure functions over dicts.
+"""Converts the OpenAPI of an API server into structural schemas: pure functions over dicts.
 
-An API server publishes its types as definitions that refer to each other, with descriptions, enumerations and hints for
-patches. A CustomResourceDefinition wants one tree without references and only some of the hints. ``select`` drops what no
-schema of ours shows and keeps the references, so that a release of Kubernetes stays a short file; ``inline`` resolves them.
+An API server publishes its types as definitions that refer to each other, with descriptions, enumerations and patch
+hints. A CustomResourceDefinition requires one tree without references and only some of the hints. ``select`` removes the parts that no
+generated schema contains and keeps the references, so that the file of a Kubernetes release stays short; ``inline`` resolves them.
 
-Enumerations go: a value that a newer API server takes is not for this schema to refuse. Defaults go, except for the keys of
-keyed lists, which a schema must either require or default; the API server fills in the rest when it makes the pod.
+Enumerations are removed, because an older schema must not refuse the new values of a newer API server. Defaults are removed, except for
+the keys of keyed lists, which a schema must either require or default; the API server sets the others when it creates the pod.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,7 +35,7 @@ EMBEDDED_META: Schema = {
         "namespace": {"type": "string"},
     },
 }
-"""What of a template's metadata is kept; the rest of it is made by the API server."""
+"""The fields of a template's metadata that the schema keeps; the API server sets the others."""
 
 _LEAVES: Definitions = {
     "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": EMBEDDED_META,
@@ -54,7 +54,7 @@ _PREFIX = "#/components/schemas/"
 
 
 def select(published: Definitions, roots: Iterable[str]) -> dict[str, Schema]:
-    """The definitions that ``roots`` need, slimmed, in the order of their names. KeyError: one is not published."""
+    """Return the definitions that ``roots`` need, reduced and ordered by name. KeyError: one is not published."""
     found: dict[str, Schema] = {}
     wanted = list(roots)
     while wanted:
@@ -66,18 +66,18 @@ def select(published: Definitions, roots: Iterable[str]) -> dict[str, Schema]:
 
 
 def slim(schema: Schema) -> Schema:
-    """A published schema without what ours never show; references stay, as ``{"$ref": name}``."""
+    """Return a published schema without the unused parts; references stay, as ``{"$ref": name}``."""
     if (target := _target(schema)) is not None:
         return {"$ref": target}
     result = {key: schema[key] for key in _COPIED_KEYS if key in schema}
-    if schema.get("x-kubernetes-list-type") in {"map", "set"}:  # "atomic" is what a list is anyway
+    if schema.get("x-kubernetes-list-type") in {"map", "set"}:  # lists are "atomic" by default
         result["x-kubernetes-list-type"] = schema["x-kubernetes-list-type"]
     for key in ("items", "additionalProperties"):
         if key in schema:
             result[key] = _without_default(slim(schema[key]))
     if "properties" in schema:
         required = schema.get("required", ())
-        # The default of a required field is Go's zero value, written down by the publisher and never applied.
+        # The default of a required field is Go's zero value, which the generator writes but nothing applies.
         result["properties"] = {
             name: _without_default(slim(field)) if name in required else slim(field)
             for name, field in schema["properties"].items()
@@ -86,12 +86,12 @@ def slim(schema: Schema) -> Schema:
 
 
 def inline(definitions: Definitions, name: str) -> Schema:
-    """The structural schema of one definition. ValueError: it contains itself, which no such schema can say."""
+    """Return the structural schema of one definition. ValueError: it contains itself, which a structural schema cannot express."""
     return _inline(definitions, {"$ref": name}, keys=(), inside=())
 
 
 def _inline(definitions: Definitions, schema: Schema, keys: Iterable[str], inside: tuple[str, ...]) -> Schema:
-    """``keys`` are the properties by which the list around this schema is keyed."""
+    """Resolve references. ``keys`` are the properties that are the keys of the list around this schema."""
     if (name := schema.get("$ref")) is not None:
         if name in _LEAVES:
             return deepcopy(_LEAVES[name])
@@ -121,7 +121,7 @@ def _without_default(schema: Schema) -> Schema:
 
 
 def _target(schema: Schema) -> str | None:
-    """The name that a schema refers to, directly or, to carry a default beside it, as the only part of an ``allOf``."""
+    """Return the name that a schema refers to: directly, or as the only item of an ``allOf`` beside a default."""
     reference = schema.get("$ref")
     if reference is None and len(parts := schema.get("allOf", ())) == 1:
         reference = parts[0].get("$ref")

@@ -1,6 +1,6 @@
-"""Take the pod template of the Kubernetes release that an API server runs, and ship it: a step of each release of ours.
+"""Update the shipped pod template to the Kubernetes release of an API server. A step of each release of this project.
 
-``python -m controller.crds.refresh --kubeconfig FILE`` rewrites ``kubernetes.json``; ``make crds`` then renews the manifests.
+``python -m controller.crds.refresh --kubeconfig FILE`` rewrites ``kubernetes.json``; ``make crds`` then regenerates the manifests.
 """
 
 import argparse
@@ -15,16 +15,19 @@ from controller.kube.connect import connect
 
 
 async def release_of(kubeconfig: str) -> Release:
-    """The release of the cluster that ``kubeconfig``, $KUBECONFIG or the surrounding pod names."""
+    """Return the release of the cluster that ``kubeconfig``, $KUBECONFIG or the pod's ServiceAccount names."""
     async with Client(await connect(kubeconfig)) as client:
         return await ask(client)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m controller.crds.refresh", description=__doc__)
-    parser.add_argument("--kubeconfig", default="", help="default: $KUBECONFIG")
+    parser.add_argument("--kubeconfig", default="", help="kubeconfig file; default: $KUBECONFIG")
     parser.add_argument(
-        "--file", type=Path, default=Path(__file__).with_name(FILE), help="default: the shipped one"
+        "--file",
+        type=Path,
+        default=Path(__file__).with_name(FILE),
+        help="file to write; default: the shipped one",
     )
     args = parser.parse_args(argv)
     release = asyncio.run(release_of(args.kubeconfig))

@@ -1,11 +1,11 @@
-"""What the engine asks of a job kind, and the shape that the kinds with indexed pods share.
+"""The interface of a job kind, and the parts that the kinds with indexed pods share.
 
-A replica kind is a value (``replica``, ``shape``): data and a few functions. What those functions have in common is beside this file:
-``pods`` (the bodies of pods and Services), ``completion_rules`` (how counts become a verdict), ``checks`` (what the original's webhooks
-refuse), ``autoscaler``. ``options`` are what the settings say, ``definition`` refuses a kind that cannot work, ``status_builder`` is a
-status being rewritten, for any flow of decisions.
+A replica kind is a value (``replica``, ``shape``): data and a few functions. This package contains what those functions share:
+``pods`` (the bodies of pods and Services), ``completion_rules`` (from pod counts to a verdict), ``checks`` (what the original's webhooks
+refuse) and ``autoscaler``. ``options`` holds the settings that planning reads, ``definition`` rejects an invalid kind, ``status_builder``
+builds a job's new status.
 
-``JobKind`` and ``Replicas`` name all that the engine asks. What a kind has to provide comes first; ``KindDefaults`` has the rest.
+``JobKind`` and ``Replicas`` declare every member that the reconciler uses. Required members come first; ``KindDefaults`` has the others.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ __all__ = [
 
 
 class Flow(Protocol):
-    """Decisions of a kind that go another way than ``reconcile.plan``, whose functions these are named after. Pure."""
+    """The planning functions of a kind that does not use those of ``reconcile.plan``, which have the same names. Pure."""
 
     def decide(
         self, job: Any, snapshot: Snapshot, now: datetime, options: Options, malformed: Sequence[Problem]
@@ -46,11 +46,11 @@ class Flow(Protocol):
 
 
 class JobKind(Protocol[J]):
-    """What the engine needs to know of every kind. The first six have no default."""
+    """What the reconciler requires of every kind. The first six members have no default."""
 
     @property
     def resource(self) -> Resource:
-        """The version that is watched; of a variant, the version that its events are of."""
+        """The resource in the watched version; of a variant, in the version that its events refer to."""
         ...
 
     @property
@@ -65,43 +65,43 @@ class JobKind(Protocol[J]):
 
     @property
     def controller_name(self) -> str:
-        """The value of the operator-name label, and the source of events."""
+        """The value of the label ``operator-name``, and the source component of events."""
         ...
 
     @property
     def children(self) -> tuple[Resource, ...]:
-        """The resources whose objects are watched for these jobs."""
+        """The resources that the reconciler watches as children of these jobs."""
         ...
 
     def slot(self, job: str, row: Owned) -> PodSlot | None:
-        """Which place of the job of that name a child fills, None if the job puts no such child there. Labels prove nothing."""
+        """Return the slot of the named job that a child fills, None if the job has no such child. Labels are not sufficient evidence."""
         ...
 
-    # The rest is optional.
+    # The other members are optional.
 
     @property
     def managed_by(self) -> str:
-        """The value of ``runPolicy.managedBy`` that means this operator; unset, or that of another variant, means the same."""
+        """The value of ``runPolicy.managedBy`` that names this operator. An empty value, or that of another variant, has the same meaning."""
         ...
 
     @property
     def lease(self) -> str:
-        """The name of the Lease under which another operator does this kind's work; empty if that of the settings says it."""
+        """The name of the Lease of another operator that serves this kind; empty if it is the one of the settings."""
         ...
 
     @property
     def scalable(self) -> bool:
-        """Whether the status of a role holds the label selector that ``/scale`` speaks of."""
+        """Whether the status of a role contains the label selector for ``/scale``."""
         ...
 
     @property
     def is_opt_in(self) -> bool:
-        """Whether the default installation does without the kind: it has neither its definition nor rights on it, and ``--enable-scheme`` names it."""
+        """Whether the default installation excludes the kind. It then has neither its CRD nor rights for it; ``--enable-scheme`` enables it."""
         ...
 
     @property
     def options(self) -> type[KindOptions] | None:
-        """The class of the kind's own options, whose fields are flags of the controller; asked of the kind that is watched."""
+        """The class of the kind's own options, whose fields are flags of the controller. Read from the watched kind."""
         ...
 
     @property
@@ -114,94 +114,94 @@ class JobKind(Protocol[J]):
 
     @property
     def variants(self) -> "tuple[JobKind[Any], ...]":
-        """All that ``variant`` may answer."""
+        """All kinds that ``variant`` can return."""
         ...
 
     @property
     def flow(self) -> Flow | None:
-        """How jobs are decided on; without one the kind is one of ``Replicas``, and ``reconcile.plan`` says."""
+        """The planning functions; None for a kind that implements ``Replicas``, which ``reconcile.plan`` handles."""
         ...
 
     def variant(self, job: J, children: Iterable[Owned] = ()) -> "JobKind[Any]":
-        """The kind whose behaviour this very job gets: this one, unless jobs of one kind differ in it.
+        """Return the kind that defines the behavior of this job: this one, unless jobs of one kind differ.
 
-        ``children`` are the pods and batch Jobs whose controller the job is, whatever their names: those of another operator may say more
-        than the job does.
+        ``children`` are the pods and batch Jobs whose controller is the job, whatever their names. Children that another operator created
+        can show more than the job does.
         """
         ...
 
     def node_label(self, options: Options) -> str:
-        """The label of nodes whose values decisions read; empty reads no nodes. Asked of the kind that is watched."""
+        """Return the node label that planning reads; empty if it reads no nodes. Called on the watched kind."""
         ...
 
     def normal(self, job: J, /) -> J:
-        """The job as decisions read it: what its spec says in a place of its own is where all kinds say it."""
+        """Return the job with the fields that all kinds share in their common places."""
         ...
 
     def warnings(self, job: J, children: Iterable[Owned] = ()) -> Iterable[Event]:
-        """What is to be told of a job that is not part of its state; asked of the kind that is watched, not of its variants."""
+        """Return warnings about a job that are not part of its state. Called on the watched kind, not on its variants."""
         ...
 
     def required_annotations(self, job: J) -> Mapping[str, str]:
-        """Annotations that the job must have when it is another controller's, who may copy no more than these; asked likewise."""
+        """Return the annotations required on a job of another controller, which may copy only annotations. Called on the watched kind."""
         ...
 
     def while_idle(self, job: J, /) -> Iterable[Child]:
-        """Which of the job's children that decisions do not read are kept, and how, while it is suspended, once it has finished, and while it is deleted."""
+        """Return the uncached children to keep, and how, while the job is suspended, after it has finished, and while it is being deleted."""
         ...
 
 
 class Replicas(JobKind[J], Protocol):
-    """A kind whose jobs are roles of indexed pods, and more if need be. The first four have no default."""
+    """A kind whose jobs consist of roles with indexed pods, and other children if needed. The first four members have no default."""
 
     def roles(self, job: J) -> Roles:
-        """The roles of a job with their defaults; empty where the spec has none."""
+        """Return the roles of a job with their defaults; empty if the spec has none."""
         ...
 
     def problems(self, job: J, options: Options) -> Sequence[Problem]:
-        """Why the job cannot be run; empty if it can."""
+        """Return why the job cannot run; empty if it can."""
         ...
 
     def wanted(self, job: J, roles: Roles, options: Options) -> Iterator[tuple[Role, int, Child]]:
-        """Every child of every replica, in the order in which they are created."""
+        """Yield every child of every replica, in the order of creation."""
         ...
 
     def completion_rule(self, job: J, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
-        """What the counts mean for the job."""
+        """Return the verdict that follows from the pod counts."""
         ...
 
-    # The rest is optional.
+    # The other members are optional.
 
     @property
     def settings_word(self) -> str:
-        """How the reasons of events begin that tell of a template's own settings."""
+        """The prefix of the reasons of events about settings in the pod template, such as ``SettedPodTemplate``."""
         ...
 
     @property
     def warns_of_unnamed_scheduler(self) -> bool:
-        """Whether a gang is warned of another scheduler, too, where no template names that of gangs."""
+        """Whether to warn about a different scheduler of a gang even if no pod template names the gang scheduler."""
         ...
 
     def can_create(self, job: J, role: Role, snapshot: Snapshot, options: Options, /) -> bool:
-        """Whether the pods of a role may be made already, as far as the kind knows."""
+        """Return whether the kind allows the creation of a role's pods now."""
         ...
 
     def later(self, job: J, snapshot: Snapshot, options: Options, /) -> Collection[str]:
-        """The roles that have no pods because those of the others are not up; a gang is without them meanwhile."""
+        """Return the roles whose pods are created only when the pods of other roles run. They do not count as members of the gang until then."""
         ...
 
     def extras(self, job: J, snapshot: Snapshot, now: datetime, options: Options, /) -> Iterable[Child]:
-        """Children that belong to the job as a whole. Decisions read none of them; they go before the pods."""
+        """Yield the children of the job as a whole. Planning does not read them; they are created before the pods."""
         ...
 
     def due_in(self, job: J, snapshot: Snapshot, now: datetime, options: Options, /) -> float | None:
-        """Seconds until those or the next say something else though nothing happens, None if they do not."""
+        """Return the seconds until ``extras`` changes without an event; None if it does not."""
         ...
 
     def waits_for(self, job: J, snapshot: Snapshot, now: datetime, options: Options, /) -> str:
-        """What the pods that may not be made yet have been waiting for, and that for long, or why pods do not start; empty if nothing."""
+        """Return what pods that cannot be created yet have been waiting for too long for, or why pods do not start; empty if neither."""
         ...
 
     def counted(self, counts: Mapping[str, Counts], /) -> Mapping[str, Counts]:
-        """The counts as the kind's status has them."""
+        """Return the counts as they appear in the kind's status."""
         ...

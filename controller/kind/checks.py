@@ -1,6 +1,6 @@
-"""What the original's webhooks refuse, asked of every job before its first pod, and limits of our own.
+"""Validation of jobs before their first pod: the rules of the original's webhooks, and limits of this operator.
 
-There is no webhook: a problem becomes a Failed condition with the webhook's words. See docs/decisions/0002-validation.md.
+There is no webhook: a problem becomes a Failed condition with the webhook's message. See docs/decisions/0002-validation.md.
 
 Source: training-operator 1.9, pkg/webhooks and pkg/common/util/webhooks.go.
 """
@@ -17,12 +17,12 @@ from controller.kind.options import Options
 from controller.kind.shape import Shape
 
 LONGEST_VARIABLE: Final = 128 * 1024 - 1
-"""Bytes that Linux takes of one environment variable, name and ``=`` included, where pages have 4 KiB.
+"""The longest environment variable that Linux accepts, with name and ``=``, if pages have 4 KiB.
 
 Source: Linux, include/uapi/linux/binfmts.h, MAX_ARG_STRLEN, which counts the NUL at the end.
 """
 SURELY_LISTED: Final = 300
-"""So many addresses fit into a variable, however long their names are."""
+"""This number of addresses always fits into a variable, whatever the length of their names."""
 
 _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _DNS_1035_TEXT = (
@@ -32,7 +32,7 @@ _DNS_1035_TEXT = (
 
 
 def common_problems(kind: Shape[J], job: J, options: Options) -> Iterator[Problem]:
-    """All problems of a job that do not depend on its kind, in the order of the spec.
+    """Return the problems of a job that do not depend on its kind, in the order of the spec.
 
     Differs: an empty replica map is refused, and one role of several may be empty. See docs/decisions/0002-validation.md.
     """
@@ -54,18 +54,18 @@ def common_problems(kind: Shape[J], job: J, options: Options) -> Iterator[Proble
         yield from role_problems(kind, job, role, f"{path}[{role.name}]")
     total = sum(role.replicas for role in roles.values())
     if roles and all(role.replicas == 0 for role in roles.values()):
-        # One role of several may have none, as when workers are scaled to zero beside a master; a job of nothing cannot run.
+        # One of several roles may have no replicas, as when workers are scaled to zero beside a master; a job without any pod cannot run.
         yield Problem(f"{path}[{next(iter(roles))}].replicas", "Forbidden: must be at least 1", at_start=True)
     if total > options.max_replicas:
         yield Problem(path, f"Invalid value: {total} replicas: must be at most {options.max_replicas}")
 
 
 def variable_problems(kind: Shape[J], job: J, options: Options) -> Iterator[Problem]:
-    """A list of replicas that is too long for a variable: each container would end with "argument list too long".
+    """Return a problem if the list of replicas does not fit into a variable: containers would fail with "argument list too long".
 
-    Asked of jobs that have no other problem.
+    Called only for jobs without other problems.
 
-    Differs: the original makes the pods. See docs/decisions/0002-validation.md.
+    Differs: the original creates the pods. See docs/decisions/0002-validation.md.
     """
     roles = kind.roles(job)
     total = sum(role.replicas for role in roles.values())
@@ -87,7 +87,7 @@ def variable_problems(kind: Shape[J], job: J, options: Options) -> Iterator[Prob
 
 
 def name_problems(job: Job) -> Iterator[Problem]:
-    """Services are named after the job, so its name must be one of a Service."""
+    """Check that the job's name is valid for Services, which contain it."""
     if label_problem(job.metadata.name):
         yield Problem(
             "metadata.name", f'Invalid value: "{job.metadata.name}": should match: {_DNS_1035_TEXT}'
@@ -95,16 +95,16 @@ def name_problems(job: Job) -> Iterator[Problem]:
 
 
 def label_problem(name: str) -> str:
-    """Why a Service cannot have that name, empty if it can."""
+    """Return why a Service cannot have that name; empty if it can."""
     if len(name) > LONGEST_NAME:
         return f"must be no more than {LONGEST_NAME} characters"
     return "" if _DNS_1035.fullmatch(name) else _DNS_1035_TEXT
 
 
 def role_name_problems(known: Sequence[str], given: Iterable[str], path: str) -> Iterator[Problem]:
-    """Each role at most once, and none that the kind does not have.
+    """Check that each role occurs at most once, and only roles of the kind.
 
-    Differs: the original's webhook asks for the exact spelling, though its controller does not. See docs/decisions/0002-validation.md.
+    Differs: the original's webhook requires the exact spelling, although its controller does not. See docs/decisions/0002-validation.md.
     """
     left = {name.lower() for name in known}
     for key in given:
@@ -119,10 +119,10 @@ def role_name_problems(known: Sequence[str], given: Iterable[str], path: str) ->
 
 
 def role_problems(kind: Shape[J], job: J, role: Role, path: str) -> Iterator[Problem]:
-    """Problems of one replica spec.
+    """Return the problems of one replica spec.
 
-    Differs: no replicas at all is allowed (see ``common_problems``), a restart policy that does not exist is not, and the derived
-    names count. See docs/decisions/0002-validation.md.
+    Differs: a spec without replicas is allowed (see ``common_problems``), an unknown restart policy is refused, and so are invalid derived
+    names. See docs/decisions/0002-validation.md.
     """
     if role.name in kind.single_roles:
         if role.replicas != 1:
@@ -147,7 +147,7 @@ def restart_policy_problems(role: Role, known: Collection[str], path: str) -> It
 
 
 def template_problems(kind: Shape[J], role: Role, path: str) -> Iterator[Problem]:
-    """Problems of the containers; the rest of a template is the API server's to judge."""
+    """Return the problems of the containers; the API server validates the rest of the template."""
     containers = _containers(role)
     yield from container_problems(role, path)
     if not any(container.get("name") == kind.container for container in containers):
@@ -155,7 +155,7 @@ def template_problems(kind: Shape[J], role: Role, path: str) -> Iterator[Problem
 
 
 def container_problems(role: Role, path: str) -> Iterator[Problem]:
-    """Problems of the containers, whatever their names."""
+    """Return the problems of the containers, except those of their names."""
     containers = _containers(role)
     if not containers:
         yield Problem(path, "Required value: must be specified")
@@ -170,5 +170,5 @@ def _containers(role: Role) -> Sequence[Mapping[str, Any]]:
 
 
 def _cut(value: str) -> str:
-    """A user's value for a message; what nobody can read need not be whole."""
+    """Shorten a user's value for a message."""
     return shortened(value, 64)

@@ -1,4 +1,4 @@
-"""How counts become a verdict, for the kinds that share a rule.
+"""The completion rules that kinds share: from pod counts to a verdict.
 
 Source: training-operator 1.9, pkg/controller.v1/pytorch/pytorchjob_controller.go, UpdateJobStatus, and its siblings.
 """
@@ -10,9 +10,9 @@ from api.job import Job, RestartPolicy
 from controller.domain import Counts, Role, Verdict
 
 WORKER: Final = "Worker"
-"""The role that ends a job without a leader, and that ``/scale`` sets."""
+"""The role that ends a job without a leader, and that ``/scale`` changes."""
 NO_LEADER = ""
-"""Leads the jobs of a kind whose workers are all alike."""
+"""The leader of a kind whose workers are all equal."""
 
 
 def led_by(
@@ -24,10 +24,10 @@ def led_by(
     *,
     first_success_ends: bool = False,
 ) -> Verdict:
-    """The leader decides if the job has one, else all workers do (or, elastic, the first that succeeds).
+    """The leader ends the job if there is one; otherwise all workers together, or in an elastic job the first that succeeds.
 
-    Differs: a role without replicas decides nothing; in the original no worker is the same as all workers done. Nothing is judged
-    beyond a success. See docs/decisions/0004-cleanup.md and 0008-pods-and-replicas.md.
+    Differs: a role without replicas never ends a job; in the original, zero workers count as all workers done. No rule applies
+    after a success. See docs/decisions/0004-cleanup.md and 0008-pods-and-replicas.md.
     """
     deciding = leader if leader in roles else WORKER
     if deciding not in roles:
@@ -56,9 +56,9 @@ def losses(
     restart: str = "{kind} {name} is restarting because {count} {role} replica(s) failed.",
     dispensable: Collection[str] = (),
 ) -> tuple[str, str]:
-    """The messages (failed, restarting) of the first role that has lost pods, in the kind's order.
+    """Return the messages (failed, restarting) of the first role that has lost pods, in the kind's order.
 
-    Under Never, roles that are ``dispensable`` may lose pods without an end of the job.
+    Under the restart policy Never, ``dispensable`` roles may lose pods without ending the job.
     """
     words = {"kind": kind, "namespace": job.metadata.namespace, "name": job.metadata.name}
     failed = restarting = ""

@@ -1,4 +1,4 @@
-"""What a kind need not say: the defaults of all members that the engine can do without, and the words that all kinds share."""
+"""The defaults of the optional members of a kind, and types that all kinds share."""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
@@ -19,13 +19,13 @@ PodSlot = tuple[str, int]
 """The label of a role, and an index."""
 
 EnvVar = tuple[str, str | Mapping[str, Any]]
-"""Name and value, or where the value comes from: what Kubernetes calls ``valueFrom``."""
+"""A name and a value, or the source of the value (``valueFrom`` in Kubernetes)."""
 
 DEFAULT_TTL_EVENT_REASONS: Final = ("SuccessfulDeleteJob", "FailedDeleteJob")
 
 
 class KindDefaults:
-    """The optional members of ``JobKind`` and ``Replicas``, where they are documented."""
+    """Defaults of the optional members of ``JobKind`` and ``Replicas``, which document them."""
 
     managed_by: str = MANAGED_BY_US
     lease: str = ""

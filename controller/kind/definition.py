@@ -1,4 +1,4 @@
-"""What is checked of a kind when it is defined, so that a mistake in it stops the program and not a user's job."""
+"""Checks of the definition of a kind, so that a mistake stops the program at its start and not a user's job."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,9 +9,9 @@ from api.meta import Resource
 from api.names import LONGEST_NAME
 
 LONGEST_PORT_NAME: Final = 15
-"""Characters of the name of a container's port, as of RFC 6335."""
+"""Maximum length of a container port's name, from RFC 6335."""
 LONGEST_ROLE: Final = 32
-"""Characters of a role's name: names of pods are made of the job's name, the role and the index, and have 63 together."""
+"""Maximum length of a role name: a pod's name contains the job's name, the role and the index, and has at most 63 characters."""
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _LABEL_TEXT = "lower-case letters, digits and '-', with a letter or digit at both ends"
@@ -21,11 +21,11 @@ _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
 
 
 class InvalidKind(ValueError):
-    """The definition of a kind cannot work; the message names each field and says why."""
+    """The definition of a kind is invalid; the message names each field and the problem."""
 
 
 class Named(Protocol):
-    """What is checked of every kind."""
+    """The members of every kind that are checked."""
 
     @property
     def resource(self) -> Resource: ...
@@ -34,7 +34,7 @@ class Named(Protocol):
 
 
 class Defined(Named, Protocol):
-    """What is checked of a kind whose jobs are indexed pods."""
+    """The members of a kind with indexed pods that are checked."""
 
     @property
     def container(self) -> str: ...
@@ -49,7 +49,8 @@ class Defined(Named, Protocol):
 
 
 def require(kind: Named, problems: Iterator[str]) -> None:
-    """
+    """Raise if the definition of a kind is invalid.
+
     Raises:
         InvalidKind: there are problems.
     """
@@ -58,7 +59,7 @@ def require(kind: Named, problems: Iterator[str]) -> None:
 
 
 def name_problems(kind: Named) -> Iterator[str]:
-    """Return what is wrong with the names of a kind that go into URLs and labels."""
+    """Return the problems of those names of a kind that URLs and labels contain."""
     if not _LABEL.fullmatch(kind.resource.plural):
         yield f"the plural {kind.resource.plural!r} must be {_LABEL_TEXT}"
     if len(kind.controller_name) > LONGEST_NAME or not _LABEL_VALUE.fullmatch(kind.controller_name):
@@ -69,7 +70,7 @@ def name_problems(kind: Named) -> Iterator[str]:
 
 
 def replica_problems(kind: Defined) -> Iterator[str]:
-    """Return what is wrong with the port, the container, the roles and the restart policy of a kind."""
+    """Return the problems of a kind's port, container, roles and restart policy."""
     yield from name_problems(kind)
     if len(kind.port_name) > LONGEST_PORT_NAME:
         yield (
@@ -94,7 +95,7 @@ def replica_problems(kind: Defined) -> Iterator[str]:
 
 
 def unknown_roles(kind: Defined, fields: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Return the roles that the given fields name and the kind does not have."""
+    """Return the roles in the given fields that the kind does not have."""
     for field, names in fields.items():
         for name in names:
             if name not in kind.role_names:
@@ -102,4 +103,4 @@ def unknown_roles(kind: Defined, fields: Mapping[str, Sequence[str]]) -> Iterato
 
 
 UNSET: Any = None
-"""The default of a field that ``__post_init__`` fills in from the others."""
+"""The default of a field that ``__post_init__`` derives from the others."""

@@ -1,7 +1,6 @@
-"""Why a job does not run, as the reason of its condition Running (False) says, and whether it has run before.
+"""The reasons of the condition Running (False): why a job does not run, and whether it has run before.
 
-A job that has run and waits again, which only a resumed job does, gets reasons of its own: this is how the next process knows that it has
-run.
+Only a resumed job can have run and wait again. It has separate reasons, so that the next controller process knows that the job has run.
 """
 
 from enum import StrEnum
@@ -13,36 +12,36 @@ from api.job import ConditionType, JobStatus
 
 
 class IdleReason(StrEnum):
-    """What follows the kind in the reason."""
+    """The suffix of the reason, after the kind."""
 
     BLOCKED = "Blocked"
-    """Somebody has to act before the job can go on."""
+    """The job is blocked until somebody acts."""
     WAITING_FOR_PODS = "WaitingForPods"
     """Pods are not created yet, or do not start."""
 
     @property
     def after_resume(self) -> str:
-        """The same of a job that has run before."""
+        """The same for a job that has run before."""
         return f"{self.value}AfterResume"
 
     @property
     def suffixes(self) -> tuple[str, str]:
-        """Both forms, whether the job has run before or not."""
+        """Both forms, before and after the job has run."""
         return self.value, self.after_resume
 
 
 SUSPENDED: Final = "Suspended"
-"""What follows the kind in the reason of a job that was suspended."""
+"""The suffix of the reason of a suspended job, after the kind."""
 _OLD_BLOCKED: Final = "HeldUp"
 _OLD_REASONS: Final = (_OLD_BLOCKED, "WaitsForPods")
-"""Reasons that were written before the first release, whether the job had run or not."""
+"""Reasons of versions before the first release; they do not show whether the job has run."""
 
 
 def has_run(kind: str, status: JobStatus | None) -> bool:
-    """Return whether the job was ever Running, as far as its conditions say.
+    """Return whether the job was ever Running, according to its conditions.
 
-    An MPIJob that is suspended before it has run is not Running, either: its reason is the same then, as mpi-operator has it, and only the
-    time, which is that of its creation, tells them apart. Of a job with a reason from before the first release only a suspension says so.
+    An MPIJob that is suspended before it has run is not Running, either. It has the same reason, as in mpi-operator, and only the
+    time shows the difference, because it is the job's creation time. With a reason from before the first release, only a suspension counts.
     """
     given = (status or JobStatus()).conditions or ()
     if conditions.find(given, ConditionType.RESTARTING):
@@ -59,7 +58,7 @@ def has_run(kind: str, status: JobStatus | None) -> bool:
 
 
 def is_blocked(kind: str, status: JobStatus | None) -> bool:
-    """Return whether the last that the status says is that somebody has to act before the job can go on."""
+    """Return whether the last reason in the status says that the job is blocked."""
     running = conditions.find((status or JobStatus()).conditions or (), ConditionType.RUNNING)
     suffixes = (*IdleReason.BLOCKED.suffixes, _OLD_BLOCKED)
     return running is not None and running.reason in {f"{kind}{suffix}" for suffix in suffixes}

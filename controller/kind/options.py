@@ -1,6 +1,6 @@
-"""What decisions know of the settings: the options that all kinds share, and those that a kind brings.
+"""The settings that planning reads: the options that all kinds share, and those of single kinds.
 
-A kind with options of its own has a frozen dataclass for them, derived from ``KindOptions``. Each field made by ``option`` is a flag of the
+The options of a kind are a frozen dataclass that derives from ``KindOptions``. Each field made by ``option`` is a flag of the
 controller.
 """
 
@@ -10,17 +10,17 @@ from typing import Any, ClassVar, Self, TypeVar
 
 
 class InvalidOption(Exception):
-    """An option names something that cannot be used, such as a missing file; the message begins with the flag."""
+    """An option cannot be used, such as the name of a missing file; the message begins with the flag."""
 
 
 class KindOptions:
-    """The options of one kind, as flags give them."""
+    """The options of one kind, as the flags set them."""
 
     prefix: ClassVar[str]
     """Flags are named ``--PREFIX-FIELD``."""
 
     def load(self) -> Self:
-        """Return the options with the contents of the files that they name. The composition root calls this once.
+        """Return the options with the contents of the files that they name. ``app`` calls this once.
 
         Raises:
             InvalidOption: a file cannot be used.
@@ -33,7 +33,7 @@ K = TypeVar("K", bound=KindOptions)
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """The flag of one field. ``on_off`` flags take these two words, other flags of a bool are switches."""
+    """The flag of one field. ``on_off`` flags take the values ``on`` and ``off``; other boolean flags are switches."""
 
     name: str
     attribute: str
@@ -45,18 +45,18 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the settings say that decisions depend on."""
+    """The settings that planning reads."""
 
     gang_scheduler: str = ""
-    """``volcano``, or the name of a scheduler with the coscheduling of scheduler-plugins; empty schedules no gangs."""
+    """``volcano``, or the name of a scheduler with the coscheduling of scheduler-plugins; empty disables gang scheduling."""
     max_replicas: int = 10_000
-    """The most pods that one job may ask for."""
+    """The maximum number of pods of one job."""
     cluster_domain: str = ""
-    """What follows ``.svc`` in addresses that are told to programs, such as ``cluster.local``; empty is nothing."""
+    """The domain after ``.svc`` in the addresses that programs get, such as ``cluster.local``; empty adds nothing."""
     keeps_ledger: bool = True
-    """Whether the installed CRD stores which restarts are counted; another operator's may not."""
+    """Whether the installed CRD stores which restarts are counted. The CRD of another operator may not."""
     of_kinds: tuple[KindOptions, ...] = ()
-    """The options of single kinds; a kind that is missing has its defaults."""
+    """The options of single kinds; a missing kind has its defaults."""
 
     def of(self, type_: type[K]) -> K:
         """Return the options of one kind."""
@@ -64,12 +64,12 @@ class Options:
 
 
 def find(type_: type[K], options: Iterable[object]) -> K:
-    """Return the options of that type, the defaults if there are none."""
+    """Return the options of that type, or its defaults if there are none."""
     return next((each for each in options if isinstance(each, type_)), None) or type_()
 
 
 def option(default: Any, help_: str, *, metavar: str | None = None, on_off: bool = False) -> Any:
-    """A field of the options of a kind that is a flag."""
+    """Declare a field of a kind's options that is a flag."""
     return field(default=default, metadata={"help": help_, "metavar": metavar, "on_off": on_off})
 
 

@@ -1,4 +1,4 @@
-"""The bodies of a replica kind's pods and Services. Templates are never changed; what is built shares their parts.
+"""The bodies of a replica kind's pods and Services. They share parts with the templates, which never change.
 
 Source: training-operator 1.9, pkg/controller.v1/common/pod.go, service.go and job_controller.go.
 """
@@ -20,7 +20,7 @@ from controller.kind.shape import Shape
 def children(
     kind: Shape[J], job: J, roles: Roles, role: Role, options: Options
 ) -> Iterator[tuple[Role, int, Child]]:
-    """The pod and the Service of each replica of a role, each pod before its Service."""
+    """Yield the pod and the Service of each replica of a role, each pod before its Service."""
     for index in range(role.replicas):
         name = kind.name(job, role, index)
         yield role, index, Child(PODS, name, partial(pod, kind, job, roles, role, index, options))
@@ -28,7 +28,7 @@ def children(
 
 
 def pod(kind: Shape[J], job: J, roles: Roles, role: Role, index: int, options: Options) -> dict[str, Any]:
-    """One pod: the template, overlaid by the operator's labels, environment, port and restart policy."""
+    """Return one pod: the template with the operator's labels, environment, port and restart policy."""
     template: Mapping[str, Any] = role.template.get("metadata") or {}
     spec = role.template["spec"]
     own_labels = child_labels(kind.controller_name, job.metadata.name, role.label, index)
@@ -61,7 +61,7 @@ def pod(kind: Shape[J], job: J, roles: Roles, role: Role, index: int, options: O
 
 
 def service(kind: Shape[J], job: J, role: Role, index: int) -> dict[str, Any]:
-    """The headless Service that gives one replica its DNS name."""
+    """Return the headless Service that gives one replica its DNS name."""
     selector = child_labels(kind.controller_name, job.metadata.name, role.label, index)
     spec: dict[str, Any] = {"clusterIP": "None", "selector": selector}
     ports = service_ports(kind, role)
@@ -80,14 +80,14 @@ def service(kind: Shape[J], job: J, role: Role, index: int) -> dict[str, Any]:
 
 
 def effective_restart_policy(role: Role) -> str:
-    """What the kubelet is told: with ExitCode it is the operator that restarts."""
+    """Return the pod's restart policy. With ExitCode the operator restarts pods, not the kubelet."""
     return RestartPolicy.NEVER if role.restart_policy == RestartPolicy.EXIT_CODE else role.restart_policy
 
 
 def containers(kind: Shape[J], role: Role) -> list[Mapping[str, Any]]:
-    """The template's containers, the default port added where it is missing.
+    """Return the template's containers, with the default port added if it is missing.
 
-    It goes to the container of the kind's name, or to the first if there is none.
+    The port is added to the container that is named after the kind, or to the first one if there is none.
 
     Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/defaulting_utils.go, setDefaultPort.
     """
@@ -104,14 +104,14 @@ def containers(kind: Shape[J], role: Role) -> list[Mapping[str, Any]]:
 
 
 def with_env(kind: Shape[J], container: Mapping[str, Any], env: list[dict[str, Any]]) -> Mapping[str, Any]:
-    """The container with those variables after its own, if it is one that gets them."""
+    """Return the container with these variables after its own, if it gets them."""
     if not env or not (kind.env_everywhere or container.get("name") == kind.container):
         return container
     return {**container, "env": [*(container.get("env") or ()), *env]}
 
 
 def role_port(kind: Shape[J], role: Role) -> int:
-    """The number of the kind's port in one role's template."""
+    """Return the number of the kind's port in one role's template."""
     for container in containers(kind, role):
         for port in container.get("ports") or ():
             if container.get("name") == kind.container and port.get("name") == kind.port_name:
@@ -120,10 +120,10 @@ def role_port(kind: Shape[J], role: Role) -> int:
 
 
 def service_ports(kind: Shape[J], role: Role) -> list[dict[str, Any]]:
-    """The named ports of the kind's container, each number once, the kind's own port first.
+    """Return the named ports of the kind's container, each number once, the kind's own port first.
 
-    Differs: training-operator asks for ports without a name and for one number under two names, which the API server refuses for
-    ever. See docs/decisions/0005-ports.md.
+    Differs: training-operator creates Services with unnamed ports and with one number under two names, which the API server always
+    refuses. See docs/decisions/0005-ports.md.
     """
     named = [
         port

@@ -1,4 +1,4 @@
-"""A replica kind: its shape, together with what the engine asks of every kind."""
+"""A replica kind: its shape together with the interface of every kind."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the containers that are added to users' pods may do: nothing but run, which a ``restricted`` namespace accepts."""
+"""The security context of containers that the operator adds to users' pods; a ``restricted`` namespace accepts it."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""The data of a replica kind, and what follows from it alone: roles with their defaults, names of children."""
+"""The data of a replica kind, and what follows from it: roles with their defaults, and names of children."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -37,10 +37,10 @@ def nothing(*_: object) -> tuple[()]:
 
 @dataclass(frozen=True, kw_only=True)
 class Shape(KindDefaults, Generic[J]):
-    """A kind whose jobs are indexed pods with one headless Service each. What has no default has to be given.
+    """A kind whose jobs are indexed pods with one headless Service each. Fields without a default are required.
 
     Raises:
-        InvalidKind: the definition cannot work.
+        InvalidKind: the definition is invalid.
     """
 
     resource: Resource
@@ -48,49 +48,49 @@ class Shape(KindDefaults, Generic[J]):
     model: type[J]
     """The wire type of the jobs. One field of its spec maps roles to replica specs."""
     role_names: tuple[str, ...]
-    """All roles of the kind, in the order of creation and of status."""
+    """All roles of the kind, in the order of creation and of the status."""
     port: int
-    """The number of the port that the operator adds to a template that has no port of the name ``port_name``."""
+    """The port number that the operator adds to a template without a port named ``port_name``."""
     env: Callable[[J, Roles, Role, int, Options], list[EnvVar]]
-    """The variables of one pod, after the user's own."""
+    """Return the environment variables of one pod; they follow the user's own."""
 
     leader: str = ""
-    """The role that ends the job and has the label ``job-role: master``. In a job without one all pods of the role ``Worker`` end it."""
+    """The role that ends the job and has the label ``job-role: master``. A job without one ends with all pods of the role ``Worker``."""
     framework: str = ""
-    """The value of the metric label ``framework``; by default the kind in lower case, without ``job`` at its end."""
+    """The value of the metric label ``framework``; the default is the kind in lower case, without the suffix ``job``."""
     container: str = ""
-    """The name of the container that trains; by default the framework."""
+    """The name of the container that trains; the default is the framework."""
     port_name: str = ""
-    """By default the kind in lower case and ``-port``."""
+    """The default is the kind in lower case and ``-port``."""
     restart_policy: str = RestartPolicy.NEVER
-    """Of a replica spec that names none."""
+    """The restart policy of a replica spec without one."""
     is_leader: Callable[[Roles, Role, int], bool] = UNSET
-    """Whether a pod carries the label ``job-role: master``; by default those of the ``leader`` do."""
+    """Return whether a pod has the label ``job-role: master``; by default the pods of the ``leader`` have it."""
     completion_rule: Callable[[J, Roles, Mapping[str, Counts]], Verdict] = UNSET
-    """What the counts of pods mean for the job; by default as ``leader`` says."""
+    """Return the verdict of the pod counts; by default as ``leader`` describes."""
     check: Callable[[J, Roles], Iterable[Problem]] = nothing
-    """Why a job is refused, beyond what is checked of all kinds."""
+    """Return problems of a job beyond the checks of all kinds."""
     env_everywhere: bool = True
-    """Whether every container of a pod gets the variables, or only the one of the kind's name."""
+    """Whether all containers of a pod get the variables, or only the container that is named after the kind."""
     init_containers: Callable[[J, Roles, Role, Options], list[dict[str, Any]]] = field(default=lambda *_: [])
     extras: Callable[[J, Snapshot, datetime, Options], Iterable[Child]] = nothing  # pyright: ignore[reportIncompatibleMethodOverride] - a function for a method
     single_roles: tuple[str, ...] = ()
     """Roles that have exactly one replica."""
     required_roles: tuple[str, ...] = ()
-    """Roles that no job can do without."""
+    """Roles that every job must have."""
     alternative_roles: tuple[str, ...] = ()
-    """Roles of which a job has one at most."""
+    """Roles that have at most one replica."""
     scalable: bool = False
-    """Whether the workers can be scaled by ``/scale``, which needs a label selector in the status."""
+    """Whether ``/scale`` can scale the workers, which requires a label selector in the status."""
     missing_container: str = "must have at least one container with name {}"
-    """What is said of a template without the kind's container."""
+    """The message about a template without the kind's container."""
     ttl_event_reasons: tuple[str, str] = DEFAULT_TTL_EVENT_REASONS
     managed_by: str = MANAGED_BY_US
     children: tuple[Resource, ...] = (PODS, SERVICES)
     event_messages: EventMessages = DEFAULT_MESSAGES
     settings_word: str = "Set"
     is_opt_in: bool = False
-    """Whether the default installation does without the kind; ``--enable-scheme`` names it."""
+    """Whether the default installation excludes the kind; ``--enable-scheme`` enables it."""
     options: type[KindOptions] | None = None
     """The class of the kind's own options, whose fields are flags of the controller."""
     flow: None = None
@@ -134,7 +134,7 @@ class Shape(KindDefaults, Generic[J]):
         return self._replica_field.wire_name
 
     def replicas(self, job: J) -> Mapping[str, ReplicaSpec] | None:
-        """The replica map of a job."""
+        """Return the replica map of a job."""
         specs: Mapping[str, ReplicaSpec] | None = getattr(job.spec, self._replica_field.attribute)
         return specs
 
@@ -143,7 +143,7 @@ class Shape(KindDefaults, Generic[J]):
         return f"{self.resource.singular}-controller"
 
     def roles(self, job: J) -> Roles:
-        """Role names are matched without regard to case, replicas default to 1.
+        """Return the roles of a job. Role names are case-insensitive; replicas default to 1.
 
         Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/defaulting_utils.go.
         """
@@ -166,9 +166,9 @@ class Shape(KindDefaults, Generic[J]):
         return child_name(job.metadata.name, role.label, index)
 
     def slot(self, job: str, row: Owned) -> PodSlot | None:
-        """By name. Labels may be missing, as somebody may have removed them, but not say otherwise."""
+        """Return the slot by the child's name. Labels may be missing, because somebody removed them, but must not contradict the name."""
         if row.role and row.index >= 0 and row.name == child_name(job, row.role, row.index):
-            return row.role, row.index  # nearly all of them, and five times as fast
+            return row.role, row.index  # the common case, and five times as fast
         role, _, number = row.name.removeprefix(f"{job}-").rpartition("-")
         if not number.isascii() or not number.isdigit():
             return None

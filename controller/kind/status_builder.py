@@ -1,6 +1,6 @@
-"""A status being rewritten, with the events and counts that tell of its changes.
+"""Builds the new status of a job, with the events and counts that report its changes.
 
-The reasons and messages are the contract's. The draft starts as a copy; the job's own status is never touched.
+The contract defines the reasons and messages. The builder starts with a copy and never changes the job's own status.
 
 Source: training-operator 1.9, pkg/util/status.go and pkg/common/util/util.go.
 """
@@ -18,11 +18,11 @@ from controller.domain import Child, Count, Counts, Deletion, Event, Plan, Probe
 from controller.kind.idle import IdleReason, has_run, is_blocked
 
 LONGEST_MESSAGE = 4096
-"""Characters of a condition's message: a status that nobody can store tells nobody anything."""
+"""Maximum length of a condition's message, so that the API server can store the status."""
 
 
 class Named(Protocol):
-    """What a draft needs to know of a job's kind."""
+    """What the builder requires of a job's kind."""
 
     @property
     def resource(self) -> Resource: ...
@@ -33,7 +33,7 @@ class Named(Protocol):
 
 
 class StatusBuilder:
-    """What the status of one job shall become. ``now`` is cut to whole seconds, as times on the wire are."""
+    """Builds the status of one job. ``now`` is truncated to whole seconds, as in serialized timestamps."""
 
     def __init__(self, kind: Named, job: Job, now: datetime) -> None:
         self.now = now.replace(microsecond=0)
@@ -55,7 +55,7 @@ class StatusBuilder:
         requeue_after_seconds: float | None = None,
         again: bool = False,
     ) -> Plan:
-        """Return the plan that writes this status, records its events and counts, and does the rest."""
+        """Return the plan that writes this status, records its events and counts, and contains the given actions."""
         return Plan(
             status=self.status,
             events=tuple(self.events),
@@ -69,7 +69,7 @@ class StatusBuilder:
         )
 
     def before(self, role: str) -> ReplicaStatus | None:
-        """What the status says of a role so far."""
+        """Return the status of a role so far."""
         return (self.status.replica_statuses or {}).get(role)
 
     def created(self) -> None:
@@ -82,7 +82,7 @@ class StatusBuilder:
             self.status.start_time = self.now
 
     def waits(self) -> None:
-        """The job's gang is not admitted; since when is written once, not in each pass.
+        """Record that the scheduler has not admitted the job's gang. The time is written once, not in each reconcile.
 
         Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs.
         """
@@ -98,7 +98,10 @@ class StatusBuilder:
             self._record_event(Severity.NORMAL, "Suspended", message)
 
     def resumed(self) -> bool:
-        """Whether that ends a suspension; then the job's clock starts anew, and no pod of before is missed."""
+        """Record that the job is not suspended, and return whether that ends a suspension.
+
+        If so, the start time is set anew and earlier pods do not count as lost.
+        """
         if not conditions.is_true(self.status, ConditionType.SUSPENDED):
             return False
         message = f"{self._kind} {self._name} is resumed."
@@ -109,7 +112,7 @@ class StatusBuilder:
         return True
 
     def running(self, message: str, since: datetime | None = None) -> None:
-        """``since`` is when that began, if it was before now; a node's clock makes no job older than it is."""
+        """``since`` is when the job started to run, if that was earlier. A wrong node clock makes no job older than it is."""
         created = conditions.find(self.status.conditions or (), ConditionType.CREATED)
         earliest = (created and created.last_transition_time) or self.now
         self._set(
@@ -117,12 +120,12 @@ class StatusBuilder:
         )
 
     def restarting(self, message: str, held: str = "") -> None:
-        """``held`` says which failed pods are replaced later, and when. It is reworded as that changes."""
+        """Record that the job restarts. ``held`` says which failed pods are replaced later, and when; the message follows its changes."""
         text = f"{message} {held}".rstrip()
         self._set(ConditionType.RESTARTING, TRUE, "Restarting", text, rewords=bool(held))
 
     def succeeded(self, message: str) -> None:
-        """The job is done; pods that still run count as succeeded, as the original has it."""
+        """Record that the job succeeded. Pods that still run count as succeeded, as in the original."""
         if self._set(ConditionType.SUCCEEDED, TRUE, "Succeeded", message):
             self._record_event(Severity.NORMAL, "Succeeded", message)
             self.counted.append(Count.SUCCESSFUL)
@@ -130,9 +133,9 @@ class StatusBuilder:
         self.fold_active()
 
     def failed(self, message: str, severity: Severity = Severity.NORMAL, suffix: str = "Failed") -> None:
-        """The job has failed.
+        """Record that the job failed.
 
-        Differs: completionTime is set with every failure; without one a TTL could never end. See docs/decisions/0004-cleanup.md.
+        Differs: every failure sets completionTime; without one a TTL would never end. See docs/decisions/0004-cleanup.md.
         """
         if self._set(ConditionType.FAILED, TRUE, suffix, message):
             self._record_event(severity, suffix, message)
@@ -140,13 +143,13 @@ class StatusBuilder:
         self._complete()
 
     def blocked(self, message: str) -> None:
-        """A job that does not run yet waits for somebody; one that runs goes on meanwhile."""
+        """Record that a job that does not run yet is blocked; a running job continues."""
         self._idle(IdleReason.BLOCKED, message)
 
     def unreadable(self, message: str) -> None:
-        """Nothing is decided for the job, whatever it does. What holds goes on holding, and says so in its message.
+        """Record that no decision about the job is possible, whatever its state. The current condition stays true and its message says so.
 
-        The condition of a job that has ended stays as it is.
+        The condition of a finished job does not change.
         """
         if conditions.is_finished(self.status):
             return
@@ -158,12 +161,12 @@ class StatusBuilder:
         self.blocked(message)
 
     def unblocked(self) -> None:
-        """Nothing is in the way of its pods any more; they may take their time to run."""
+        """Record that nothing blocks the job's pods any more; they may still need time to start."""
         if is_blocked(self._kind, self.status):
             self.waits_for(f"{self._kind} {self._name} waits for its pods to run.")
 
     def waits_for(self, message: str) -> None:
-        """Pods of the job are not made yet, or do not start, and that for a while."""
+        """Record that pods of the job have not been created, or do not start, for a while."""
         self._idle(IdleReason.WAITING_FOR_PODS, message)
 
     def record_restart(self, message: str) -> None:
@@ -175,10 +178,10 @@ class StatusBuilder:
         self.events.append(Event(severity, reason, message, once, similar))
 
     def count_roles(self, roles: Mapping[str, Role], counts: Mapping[str, Counts]) -> None:
-        """Write the replica statuses anew. Zero counters stay off the wire; used restarts are kept.
+        """Rewrite the replica statuses. Zero counters are omitted; used restarts are kept.
 
-        Differs: roles that the spec no longer has are left out, where the original keeps their last counters for ever, and the
-        selector of a kind that can be scaled is always there. See docs/reference/differences-from-training-operator.md.
+        Differs: the status omits roles that the spec no longer has, whereas the original keeps their last counters forever. The
+        selector of a scalable kind is always present. See docs/reference/differences-from-training-operator.md.
         """
         self.status.replica_statuses = {
             name: ReplicaStatus(
@@ -193,7 +196,7 @@ class StatusBuilder:
         }
 
     def use_restarts(self, role: str, count: int, replacing: Sequence[str]) -> None:
-        """Add restarts whose pods are about to go, and say which pods have been added so far and are still there."""
+        """Add restarts of pods that are about to be deleted, and record which counted pods still exist."""
         statuses = self.status.replica_statuses or {}
         used = ((statuses[role].restarts or 0) + count) or None
         update = {"restarts": used, "replacing": list(replacing) or None}
@@ -208,7 +211,7 @@ class StatusBuilder:
         self._replace(statuses)
 
     def recount_active(self, active: Mapping[str, int]) -> None:
-        """Set only the active counters; the rest stays as it was."""
+        """Set only the active counters."""
         statuses = self.status.replica_statuses or {}
         self._replace(
             {
@@ -222,9 +225,9 @@ class StatusBuilder:
             self.status.replica_statuses = statuses
 
     def _idle(self, reason: IdleReason, message: str) -> None:
-        """Why the job does not run, as it is now. Not said over that it runs, restarts, is suspended or has ended.
+        """Record why the job does not run. Does nothing if the job runs, restarts, is suspended or has finished.
 
-        What holds stays last, since the last condition is what kubectl shows as the job's state.
+        The true condition stays last, because kubectl shows the last condition as the job's state.
         """
         statuses = (
             ConditionType.RUNNING,
@@ -252,7 +255,7 @@ class StatusBuilder:
         *,
         rewords: bool = False,
     ) -> bool:
-        """Whether that changed anything."""
+        """Set a condition, and return whether that changed anything."""
         before = self.status.conditions or []
         text = shortened(message, LONGEST_MESSAGE)
         reason = f"{self._kind}{suffix}"

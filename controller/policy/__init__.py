@@ -1,1 +1,1 @@
-"""Rules that all kinds share: when pods are replaced, when a job is out of time or tries, and what is left of it."""
+"""The rules that all kinds share: restarts and replacements, deadlines and limits, cleanup, suspension, gang scheduling."""

@@ -1,4 +1,4 @@
-"""What is left of a job that has finished or is suspended: pods, Services, and the job itself.
+"""Which pods, Services and jobs are deleted when a job has finished or is suspended.
 
 Source: training-operator 1.9, pkg/controller.v1/common/job.go, DeletePodsAndServices and CleanupJob.
 """
@@ -12,9 +12,9 @@ from controller.domain import Deletion, Snapshot
 
 
 def everything(snapshot: Snapshot) -> tuple[Deletion, ...]:
-    """All pods and all Services of a job.
+    """Return all pods and all Services of a job.
 
-    Differs: the original forgets the Service of a pod that is already gone. See docs/decisions/0004-cleanup.md.
+    Differs: the original keeps the Service of a pod that is already gone. See docs/decisions/0004-cleanup.md.
     """
     pods = tuple(Deletion(PODS, pod.name, pod.uid) for pod in snapshot.pods if not pod.deleting)
     return pods + tuple(
@@ -23,7 +23,7 @@ def everything(snapshot: Snapshot) -> tuple[Deletion, ...]:
 
 
 def after_finish(policy: RunPolicy, snapshot: Snapshot) -> tuple[Deletion, ...]:
-    """What cleanPodPolicy asks for once a job has finished. None of it is the default; unknown words mean All."""
+    """Return what cleanPodPolicy deletes once a job has finished. The default is None; unknown values mean All."""
     wanted = policy.clean_pod_policy
     if wanted is None or wanted == CleanPodPolicy.NONE:
         return ()
@@ -34,7 +34,7 @@ def after_finish(policy: RunPolicy, snapshot: Snapshot) -> tuple[Deletion, ...]:
 
 
 def expires_in(policy: RunPolicy, status: JobStatus, now: datetime) -> float | None:
-    """Seconds until a finished job is deleted, 0 or less when it is due; None if it stays.
+    """Return the seconds until a finished job is deleted, 0 or less if it is due; None if it stays.
 
     A suspended job stays.
 

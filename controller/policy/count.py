@@ -1,4 +1,4 @@
-"""How many pods of a role do what.
+"""Counts the pods of a role by their state.
 
 Source: training-operator 1.9, pkg/core/status.go, UpdateJobReplicaStatuses.
 """
@@ -10,20 +10,20 @@ from api.job import ReplicaStatus
 from controller.domain import Counts, Role
 
 Slots = Mapping[int, Pod]
-"""The pods of one role by index; only indices that the role has."""
+"""Return the pods of one role by index, only for indices that the role has."""
 
 
 def slots(role: Role, pods: tuple[Pod, ...]) -> Slots:
-    """The pods of a role that fill one of its places; pods beyond ``replicas`` fill none."""
+    """Return the pods of a role that fill one of its slots; pods beyond ``replicas`` fill none."""
     return {pod.index: pod for pod in pods if pod.role == role.label and 0 <= pod.index < role.replicas}
 
 
 def counts(role: Role, filled: Slots, before: ReplicaStatus | None, container: str) -> Counts:
-    """Count a role's pods. ``before`` is what the status said of the role when it was last written.
+    """Count a role's pods. ``before`` is the role's last written status.
 
     ``container`` is the one whose exit code counts.
 
-    Differs: pods that are removed by scaling down count as nothing, not as failed. See docs/decisions/0008-pods-and-replicas.md.
+    Differs: pods that scaling down removes do not count, not even as failed. See docs/decisions/0008-pods-and-replicas.md.
     """
     active = sum(pod.is_active for pod in filled.values())
     succeeded = sum(pod.phase == "Succeeded" for pod in filled.values())

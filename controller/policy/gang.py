@@ -1,6 +1,7 @@
-"""Gangs: a PodGroup tells the scheduler to start a job's pods together or not at all. When it is there, what it says, who is in it.
+"""Gang scheduling: a PodGroup makes the scheduler start a job's pods together or not at all. This module decides about its existence,
+content and members.
 
-With Volcano pods are made once the group has its turn; with the coscheduling of scheduler-plugins they wait in the scheduler.
+With Volcano, pods are created once the group is Inqueue; with the coscheduling of scheduler-plugins, pods wait in the scheduler.
 
 Source: training-operator 1.9, pkg/controller.v1/common/scheduling.go and util.go, pkg/controller.v1/control/podgroup_control.go.
 """
@@ -24,14 +25,14 @@ VOLCANO = "volcano"
 
 @dataclass(frozen=True, slots=True)
 class GroupRules:
-    """What the two originals do differently with a PodGroup."""
+    """How the PodGroups of the two originals differ."""
 
     default_queue: str
-    """Of a job that names none; empty leaves it to Volcano."""
+    """The queue of a job that names none; empty leaves it to Volcano."""
     follows_queue: bool
-    """Whether a group that is there moves to another queue with its job; training-operator's API keeps the queue as it is."""
+    """Whether an existing group moves to another queue with its job; in training-operator's API the queue is immutable."""
     copies_annotations: bool
-    """Whether a new group has the annotations of its job."""
+    """Whether a new group gets the annotations of its job."""
 
 
 TRAINING_OPERATOR = GroupRules("default", follows_queue=False, copies_annotations=True)
@@ -42,11 +43,11 @@ _FIELDS = {
     VOLCANO_POD_GROUPS: ("minMember", "minResources", "queue", "priorityClassName"),
     COSCHEDULING_POD_GROUPS: ("minMember", "minResources", "scheduleTimeoutSeconds"),
 }
-"""What we say of a group; the rest of its spec is others' to say."""
+"""The fields of a group's spec that this operator owns."""
 
 
 def scheduler_of(flag: str) -> str:
-    """The scheduler that a value of ``--gang-scheduler-name`` means; empty for none.
+    """Return the scheduler that a value of ``--gang-scheduler-name`` means; None if it is empty.
 
     Source: training-operator 1.9, pkg/controller.v1/common/job_controller.go and cmd/training-operator.v1/main.go.
     """
@@ -56,12 +57,12 @@ def scheduler_of(flag: str) -> str:
 
 
 def groups_of(scheduler: str) -> Resource:
-    """The PodGroups that this scheduler goes by."""
+    """The PodGroup resource of this scheduler."""
     return VOLCANO_POD_GROUPS if scheduler == VOLCANO else COSCHEDULING_POD_GROUPS
 
 
 def is_waiting(scheduler: str, snapshot: Snapshot) -> bool:
-    """Whether no pod may be made yet: Volcano lets a group into its queue first."""
+    """Return whether no pod may be created yet, because Volcano must admit the group to its queue first."""
     group = snapshot.group
     return scheduler == VOLCANO and (group is None or group.deleting or group.phase in {"", "Pending"})
 
@@ -75,11 +76,11 @@ def group(
     rules: GroupRules = TRAINING_OPERATOR,
     later: Collection[str] = (),
 ) -> Iterator[Child]:
-    """The job's PodGroup if it has to be made or changed; nothing if it is as it should be.
+    """Yield the job's PodGroup if it must be created or changed.
 
-    Roles that come ``later``, when the others are up, are no members yet: schedulers would wait for them, and they for the others.
+    Roles that start ``later``, when others run, are not members yet: the scheduler would wait for them, and they for the others.
 
-    Differs: compared by meaning, where the original writes it in each pass; what others say in its spec stays. See
+    Differs: compares values, whereas the original writes the group in each reconcile; fields of other owners stay. See
     docs/decisions/0015-gang-scheduling.md.
     """
     resource, there = groups_of(scheduler), snapshot.group
@@ -98,7 +99,7 @@ def group(
 
 
 def remains(scheduler: str, snapshot: Snapshot) -> tuple[Deletion, ...]:
-    """The group of a job that runs no pods any more."""
+    """Return the group of a job that runs no pods any more."""
     group = snapshot.group
     if group is None or group.deleting:
         return ()
@@ -106,12 +107,12 @@ def remains(scheduler: str, snapshot: Snapshot) -> tuple[Deletion, ...]:
 
 
 def member(scheduler: str, job: Job, role: Role, pod: Child) -> Child:
-    """That pod as a member of the job's group."""
+    """Return the pod as a member of the job's group."""
     return replace(pod, body=partial(_member_body, scheduler, job.metadata.name, role.label, pod))
 
 
 def enlisted(scheduler: str, job: str, body: dict[str, Any]) -> dict[str, Any]:
-    """That pod, or pod template, as a member of the job's group whatever scheduler it asks for.
+    """Return the pod or pod template as a member of the job's group, whatever scheduler it names.
 
     Source: mpi-operator 0.8, pkg/controller/podgroup.go, decoratePodTemplateSpec.
     """
@@ -124,13 +125,13 @@ def enlisted(scheduler: str, job: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_elsewhere(scheduler: str, role: Role) -> bool:
-    """Whether the template asks for another scheduler, which knows nothing of the group."""
+    """Return whether the template names another scheduler, which ignores the group."""
     requested = (role.template.get("spec") or {}).get("schedulerName")
     return bool(requested) and requested != scheduler
 
 
 def is_named(scheduler: str, roles: Roles) -> bool:
-    """Whether a template asks for that scheduler."""
+    """Return whether a template names that scheduler."""
     return any((role.template.get("spec") or {}).get("schedulerName") == scheduler for role in roles.values())
 
 
@@ -166,7 +167,7 @@ def _spec(
     rules: GroupRules,
     later: Collection[str],
 ) -> dict[str, Any]:
-    """What the group's spec shall say, of what we say at all; ``said`` is what it says now."""
+    """Return the desired values of the fields that this operator owns; ``said`` is the current spec."""
     policy = job.spec.policy.scheduling_policy or SchedulingPolicy()
     present = {name: role for name, role in roles.items() if name not in later}
     total, count = _pods(roles), _pods(present)
@@ -178,7 +179,7 @@ def _spec(
         resources = {name: str(amount) for name, amount in _least(present, members).items()}
     if (
         resources or resource == VOLCANO_POD_GROUPS
-    ):  # which lets a group without any pass by its queue's limits
+    ):  # which makes a group without limits pass its queue's limits
         spec["minResources"] = {name: _canonical(amount) for name, amount in resources.items()}
     if resource == VOLCANO_POD_GROUPS:
         before = said.get("queue")
@@ -197,9 +198,9 @@ def _pods(roles: Roles) -> int:
 
 
 def _least(roles: Roles, members: int) -> Amounts:
-    """What the first so many pods ask for, in the order of the roles.
+    """Return the sum of the requests of the first ``count`` pods, in the order of the roles.
 
-    Differs: the original adds up its containers only, leaves limits without a request out, and takes the roles in any order. See
+    Differs: the original sums up only containers, ignores limits without a request, and takes the roles in any order. See
     docs/decisions/0015-gang-scheduling.md.
     """
     needed: Amounts = {}
@@ -209,14 +210,14 @@ def _least(roles: Roles, members: int) -> Amounts:
         try:
             requested = requests(role.template.get("spec") or {})
         except ValueError:
-            continue  # the API server refuses such a pod, and says why
+            continue  # the API server refuses such a pod with a message
         if count:
             needed = total(needed, {name: amount * count for name, amount in requested.items()})
     return needed
 
 
 def _change(said: Mapping[str, Any], wanted: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
-    """The merge patch of the fields that say something else; null takes one away."""
+    """Return the merge patch of the fields that differ; null removes a field."""
     change: dict[str, Any] = {}
     for field in fields:
         before, after = said.get(field) or None, wanted.get(field) or None
@@ -229,7 +230,7 @@ def _change(said: Mapping[str, Any], wanted: Mapping[str, Any], fields: tuple[st
 
 
 def _numbers(written: Mapping[str, Any]) -> dict[str, Any]:
-    """Amounts as they compare: ``1Gi`` is 1073741824. What is none stays as it is."""
+    """Return quantities in a comparable form: ``1Gi`` is 1073741824. Other values stay unchanged."""
     return {name: quantity.value(str(amount)) or amount for name, amount in written.items()}
 
 

@@ -1,4 +1,4 @@
-"""How long and how often: the active deadline and the backoff limit.
+"""The limits of a job: active deadline and backoff limit.
 
 Source: training-operator 1.9, pkg/core/job.go and pkg/controller.v1/common/job.go.
 """
@@ -22,7 +22,7 @@ def exceeded(
     status: JobStatus,
     now: datetime,
 ) -> str:
-    """The message of the limit that the job has reached; empty if it may go on."""
+    """Return the message of the limit that the job has reached; empty if it may continue."""
     if out_of_tries(policy, restarts(roles, pods, status)):
         return _OUT_OF_TRIES.format(job)
     if past_deadline(policy, status.start_time, now):
@@ -31,23 +31,23 @@ def exceeded(
 
 
 def was_exceeded(job: str, message: str | None) -> bool:
-    """Whether that message of a Failed condition tells of a limit."""
+    """Return whether the message of a Failed condition is about a limit."""
     return message in {_OUT_OF_TRIES.format(job), _OUT_OF_TIME.format(job)}
 
 
 def out_of_tries(policy: RunPolicy, count: int) -> bool:
-    """Whether so many restarts reach the limit. 0 and 1 both mean: the first restart is too many."""
+    """Return whether this number of restarts reaches the limit. 0 and 1 both mean that the first restart is too many."""
     return policy.backoff_limit is not None and (
         policy.backoff_limit < 0 or count >= max(policy.backoff_limit, 1)
     )
 
 
 def restarts(roles: Mapping[str, Role], pods: tuple[Pod, ...], status: JobStatus) -> int:
-    """All restarts of a job: those in place, those of pods that were replaced, and the replacements now due.
+    """Return all restarts of a job: those in place, those of replaced pods, and the replacements now due.
 
     Roles with restart policy Never do not restart.
 
-    Differs: the original counts only what running pods remember, so it forgets whatever a replaced pod has used up. See
+    Differs: the original counts only the restart counts of existing pods, so it ignores those of replaced pods. See
     docs/decisions/0003-limits.md.
     """
     count = 0
@@ -61,9 +61,9 @@ def restarts(roles: Mapping[str, Role], pods: tuple[Pod, ...], status: JobStatus
 
 
 def past_deadline(policy: RunPolicy, started: datetime | None, now: datetime) -> bool:
-    """Whether the job has been active for as long as it may.
+    """Return whether the job has been active for at least ``activeDeadlineSeconds``.
 
-    A job without a start or without a limit is never late. Reaching the limit exactly is late.
+    A job without a start time or a deadline is never late.
 
     Source: training-operator 1.9, pkg/core/job.go, PastActiveDeadline.
     """
@@ -72,7 +72,7 @@ def past_deadline(policy: RunPolicy, started: datetime | None, now: datetime) ->
 
 
 def deadline_in(policy: RunPolicy, started: datetime | None, now: datetime) -> float | None:
-    """Seconds until the deadline, negative after it; None without one."""
+    """Return the seconds until the deadline, negative after it; None without one."""
     if started is None or policy.active_deadline_seconds is None:
         return None
     return policy.active_deadline_seconds - (now - started).total_seconds()

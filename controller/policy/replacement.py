@@ -1,10 +1,10 @@
-"""When a failed pod is replaced: at once after its replica's first failure, then after ever longer pauses.
+"""When a failed pod is replaced: immediately after its replica's first failure, then after increasing pauses.
 
-Failures are counted per replica, that is, per name of a pod. From the second on, the count is stored in an annotation of the replacement:
-that costs no write and outlives the controller.
+Failures are counted per replica, that is, per pod name. From the second on, an annotation of the replacement stores the count:
+this needs no extra write and survives a restart of the controller.
 
 Source: the back-off of the kubelet (CrashLoopBackOff) and of batch/v1 Jobs (DefaultJobPodFailureBackOff, MaxJobPodFailureBackOff).
-Differs: training-operator replaces a pod that always fails as fast as the API server allows. See docs/decisions/0022-replacement-backoff.md.
+Differs: training-operator replaces a pod that always fails as fast as the API server allows.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,16 +19,16 @@ from controller.domain import Child, Failure
 FIRST_PAUSE_SECONDS = 10.0
 LONGEST_PAUSE_SECONDS = 300.0
 RESET_AFTER = timedelta(minutes=10)
-"""A pod that ran for so long before it failed had recovered: its failure counts as the first."""
+"""A pod that ran this long before it failed had recovered: its failure counts as the first."""
 
 
 def observed(
     failures: Mapping[str, Failure], pods: Iterable[Pod], now: datetime, *, is_first: bool = False
 ) -> Mapping[str, Failure]:
-    """Return the last failures by name, with pods that have failed since counted, each once.
+    """Return the last failures by name, including those of newly failed pods, each counted once.
 
-    A pod that somebody deletes is not counted: it has not failed by itself. ``is_first`` says that this process sees the job for the first
-    time. Only then does a pod's own time of failure count, so that a restart of the controller makes no pause longer: the clock of a node
+    A deleted pod does not count: it did not fail by itself. ``is_first`` says that this process reconciles the job for the first
+    time. Only then the pod's own time of failure counts, so that a restart of the controller does not extend a pause: a node's clock
     may be wrong.
     """
     now = now.replace(microsecond=0)
@@ -74,7 +74,7 @@ def described(failures: Mapping[str, Failure], pods: Iterable[Pod], now: datetim
 
 
 def marked(failures: Mapping[str, Failure], child: Child) -> Child:
-    """Return the pod with an annotation of how many of its name failed in a row before it, if two or more did."""
+    """Return the pod with an annotation of how many pods of its name failed in a row before it, if two or more did."""
     last = failures.get(child.name)
     if last is None or last.count < 2:
         return child
@@ -90,14 +90,14 @@ def marked(failures: Mapping[str, Failure], child: Child) -> Child:
 
 
 def _pause_seconds(count: int) -> float:
-    """Return how long the pause is after so many failures in a row."""
+    """Return the pause after this many failures in a row."""
     return min(FIRST_PAUSE_SECONDS * 2.0 ** min(count - 2, 60), LONGEST_PAUSE_SECONDS) if count > 1 else 0.0
 
 
 def _had_recovered(pod: Pod, last: Failure | None, now: datetime) -> bool:
     """Return whether the pod ran for long before it failed.
 
-    One without times of its containers, such as an evicted one, may have run since the pod before it was replaced.
+    A pod without container times, such as an evicted one, may have run since its predecessor was replaced.
     """
     ran = [
         done.finished_at - done.started_at

@@ -1,4 +1,4 @@
-"""Whether a failed pod is replaced, kept, or ends the job.
+"""Whether a failed pod is replaced, stays, or ends the job.
 
 Source: training-operator 1.9, pkg/controller.v1/common/pod.go, ReconcilePods, and pkg/util/train/train_util.go.
 """
@@ -9,7 +9,7 @@ from api.children import Pod
 from api.job import RestartPolicy
 
 RETRYABLE_FROM = 128
-"""Exit codes of 128 and more are signals and worth another try; 0 to 127 are the program's own word."""
+"""Exit codes from 128 on come from signals and are retryable; 1 to 127 come from the program and are permanent."""
 
 
 class Reaction(Enum):
@@ -19,9 +19,9 @@ class Reaction(Enum):
 
 
 def reaction(restart_policy: str, pod: Pod, container: str) -> Reaction:
-    """What one pod calls for. ``container`` is the one whose exit code counts.
+    """Return the action for one pod. ``container`` is the one whose exit code counts.
 
-    A failed pod whose container never ended by itself (evicted, node lost, init container failed) counts as worth another try.
+    A failed pod counts as retryable if its container never ended by itself (eviction, lost node, failed init container).
     """
     if pod.phase != "Failed":
         return Reaction.KEEP

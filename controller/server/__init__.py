@@ -1,1 +1,1 @@
-"""What the service serves: metrics and probes."""
+"""The HTTP endpoints of the service: metrics and health probes."""

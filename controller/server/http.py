@@ -14,19 +14,19 @@ from typing_extensions import override
 from controller.serving import BoundedServer
 
 MAX_CONNECTIONS = 64
-"""Per address: far more than a kubelet and a few Prometheus servers keep."""
+"""Connections per address: far more than a kubelet and a few Prometheus servers need."""
 IDLE_SECONDS = 30.0
 
 Check = Callable[[], str]
-"""What is wrong, empty if nothing is."""
+"""Returns the problem, empty if there is none."""
 
 NOWHERE = "0"
 _END = b"# EOF\n"
-"""What closes the OpenMetrics form; the other form has no end."""
+"""The last line of the OpenMetrics format; the other format has none."""
 
 
 class BadAddress(ValueError):
-    """A bind address that is no ``host:port``."""
+    """A bind address that is not ``host:port``."""
 
 
 @asynccontextmanager
@@ -38,11 +38,11 @@ async def serving(
     ready: Check,
     remark: Check = lambda: "",
 ) -> AsyncGenerator[None]:
-    """Serve until the block ends. ``remark`` is what ``/readyz`` adds to its ok.
+    """Serve until the block ends. ``/readyz`` appends the text of ``remark`` to its ok.
 
     Raises:
-        BadAddress: an address is not understood.
-        OSError: an address is taken.
+        BadAddress: an address is invalid.
+        OSError: an address is in use.
     """
     metrics = [web.get("/metrics", _metrics(registry))]
     probes = [web.get("/healthz", _probe(alive)), web.get("/readyz", _probe(ready, remark))]
@@ -57,20 +57,20 @@ async def serving(
 
 
 def check_address(text: str) -> None:
-    """Whether ``serving`` will understand it.
+    """Check that ``serving`` accepts an address.
 
     Raises:
-        BadAddress: it will not.
+        BadAddress: it does not.
     """
     if text != NOWHERE:
         parse_address(text)
 
 
 def parse_address(text: str) -> tuple[str | None, int]:
-    """``:8080``, ``127.0.0.1:8080`` or ``[::1]:8080`` as (host or None for all, port).
+    """Parse ``:8080``, ``127.0.0.1:8080`` or ``[::1]:8080`` into (host or None for all, port).
 
     Raises:
-        BadAddress: it is none of them.
+        BadAddress: the text has another form.
     """
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:
@@ -102,7 +102,7 @@ def _metrics(registry: CollectorRegistry) -> Callable[[web.Request], Awaitable[w
 
 
 class _SingleFamily(Collector):
-    """One family as the encoders take it."""
+    """One family in the form that the encoders require."""
 
     def __init__(self, family: Metric) -> None:
         self._family = family
@@ -113,7 +113,7 @@ class _SingleFamily(Collector):
 
 
 async def _exposition(registry: CollectorRegistry, encode: Callable[[Collector], bytes]) -> bytes:
-    """All families, other tasks having their turn after each: with thousands of namespaces it is long work."""
+    """Collect all families, and yield to other tasks after each: with thousands of namespaces it takes long."""
     parts: list[bytes] = []
     for family in registry.collect():
         parts.append(encode(_SingleFamily(family)).removesuffix(_END))

@@ -1,1 +1,1 @@
-"""What the service tells of itself: metrics and logs."""
+"""Metrics and logs of the service."""

@@ -1,7 +1,7 @@
-"""How late the event loop is: whatever keeps it busy makes every other task wait as long.
+"""The lag of the event loop: a callback that keeps it busy delays every other task as long.
 
-A timer that is due twice a second tells of every stall longer than that, and of shorter ones by chance; which callback it was
-is told by ``bench.controlplane.callbacks``.
+A timer that is due twice a second detects every longer stall, and shorter ones by chance.
+``bench.controlplane.callbacks`` shows which callback caused it.
 """
 
 import asyncio
@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 PERIOD_SECONDS = 0.5
 WINDOW_SECONDS = 60.0
-"""The longest is remembered for one to two of these, so that everybody who scrapes once a minute sees it."""
+"""The maximum covers the last one to two of these windows, so that everybody who scrapes once a minute sees it."""
 
 
 class Lag:
     """Measures while ``run`` runs.
 
-    The clock is not the loop's own: that of uvloop stands still while a callback runs.
+    The clock is not the loop's own, because uvloop's clock stands still during a callback.
     """
 
     def __init__(self, observe: Callable[[float], None], clock: Callable[[], float] = time.monotonic) -> None:
@@ -26,11 +26,11 @@ class Lag:
         self._turned_at = clock()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Measure until canceled."""
         while True:
             started = self._clock()
             await asyncio.sleep(PERIOD_SECONDS)
-            # The loop's clock has whole milliseconds: a timer may seem to come a little early.
+            # The loop's clock has a resolution of 1 ms, so a timer may fire slightly early.
             self._saw(max(0.0, self._clock() - started - PERIOD_SECONDS))
 
     def longest_seconds(self) -> float:

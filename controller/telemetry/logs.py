@@ -1,9 +1,9 @@
-"""Structured logs: a short constant message and fields, as JSON lines for machines or coloured lines for people.
+"""Structured logs: a short constant message and fields, as JSON lines for machines or colored lines for people.
 
-Whoever logs in this process ends here: structlog, the standard library's loggers, warnings, and what nobody has caught. Fields of one
-pass (controller, kind, namespace, name, uid) are bound where it begins, with ``structlog.contextvars``.
+It handles all logging of the process: structlog, the standard library's loggers, warnings and uncaught exceptions. The reconciler binds
+the fields of a job (controller, kind, namespace, name, uid) with ``structlog.contextvars``.
 
-Source of the names ``ts``, ``level``, ``msg`` and ``logger``: zap, as controller-runtime sets it up.
+Source of the names ``ts``, ``level``, ``msg`` and ``logger``: zap, as controller-runtime configures it.
 """
 
 import contextlib
@@ -18,9 +18,9 @@ import structlog
 from typing_extensions import override
 
 LONGEST_VALUE = 1024
-"""Characters of one field; longer ones are cut, so that nobody else's text can flood the log."""
+"""Maximum length of a field; longer ones are truncated, so that no foreign text can flood the log."""
 LONGEST_TRACEBACK = 12_000
-"""Characters of which the last are kept. A line of a container's log is split at 16 KiB."""
+"""Maximum length of a traceback, whose end is kept. Container runtimes split log lines at 16 KiB."""
 
 _SECRETS = (
     (
@@ -31,13 +31,14 @@ _SECRETS = (
     (re.compile(r"""(://)[^\s/@"'\\]+@"""), r"\1…@"),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"), "…"),
 )
-"""Logins in headers, tokens, names and passwords in addresses of proxies, and what replaces them.
+"""Patterns of credentials in headers, tokens, and user names and passwords in proxy URLs, with their replacements.
 
-None is logged on purpose; this is for the texts of errors, which are other people's."""
+The controller never logs credentials itself; these protect against credentials in the texts of errors.
+"""
 
 
 def configure(log_format: str, level: str, stream: TextIO | None = None) -> None:
-    """Set up all logging of the process; ``level`` as in ``Settings.log_level``."""
+    """Configure all logging of the process; ``level`` as in ``Settings.log_level``."""
     target = stream or sys.stderr
     threshold = logging.getLevelNamesMapping()[level.upper()]
     renderer: structlog.typing.Processor = (
@@ -64,12 +65,12 @@ def configure(log_format: str, level: str, stream: TextIO | None = None) -> None
         logger_factory=lambda *_: _Lines(target),
         cache_logger_on_first_use=False,
     )
-    # Libraries are heard when something is odd; what they do otherwise is not for the log of this service.
+    # Log only warnings and errors of libraries.
     logging.basicConfig(level=max(threshold, logging.WARNING), handlers=[_Foreign()])
 
 
 def catch_all() -> None:
-    """Log, too, what nobody has caught, and warnings. For a process that is the service and nothing else."""
+    """Also log warnings and uncaught exceptions. For a process that runs nothing but the service."""
     sys.excepthook = _crashed
     sys.unraisablehook = _unraisable
     threading.excepthook = _thread_crashed
@@ -77,7 +78,7 @@ def catch_all() -> None:
 
 
 class _Lines:
-    """One write for each line. A stream that is full or closed loses lines, and nothing else: logging stops no work."""
+    """Write each line with a single call. A full or closed stream loses lines without any other effect."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -91,7 +92,7 @@ class _Lines:
 
 
 class _Foreign(logging.Handler):
-    """Takes the records of the standard library's loggers, those of asyncio and aiohttp among them."""
+    """Takes the records of the standard library's loggers, including those of asyncio and aiohttp."""
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
@@ -119,13 +120,13 @@ def _thread_crashed(args: threading.ExceptHookArgs) -> None:
 
 def _unraisable(args: "sys.UnraisableHookArgs") -> None:
     info = (args.exc_type, args.exc_value, args.exc_traceback)
-    structlog.get_logger().error("error where none can be raised", place=repr(args.object), exc_info=info)
+    structlog.get_logger().error("unraisable exception", object=repr(args.object), exc_info=info)
 
 
 def _tidy(
     logger: structlog.typing.WrappedLogger, name: str, event: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
-    """What everybody reads first in front, and no field longer than it may be."""
+    """Put the common fields first, and truncate long fields."""
     first = {key: event.pop(key) for key in ("ts", "level", "msg")}
     return {key: _short(key, value) for key, value in {**first, **event}.items()}
 

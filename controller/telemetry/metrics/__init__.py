@@ -1,7 +1,7 @@
-"""The metrics of the service, under the names that dashboards of training-operator and of controller-runtime query.
+"""The metrics of the service, with the names that dashboards of training-operator and of controller-runtime query.
 
-``families`` is the table of them, ``family`` says what a line of it is; ``passes``, ``requests`` and ``readings`` fill them, and
-``service`` is what the service is given. Values of labels are listed in the table, series start at zero.
+``families`` declares them with the types of ``family``. ``reconciles``, ``requests`` and ``readings`` provide their values, and ``service``
+combines them for the service. The table lists the values of labels; series start at zero.
 """
 
 from controller.telemetry.metrics.service import Metrics

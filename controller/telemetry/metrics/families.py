@@ -1,7 +1,7 @@
-"""The table of all metrics. What fills them is beside it; ``docs/reference/metrics.md`` is made from it.
+"""The table of all metrics. ``docs/reference/metrics.md`` is generated from it.
 
 Source: training-operator 1.9, pkg/common/metrics.go; controller-runtime 0.22, pkg/internal/controller/metrics and pkg/metrics;
-Kubernetes 1.34, component-base, metrics/prometheus/restclient. Values of labels are those of the originals.
+Kubernetes 1.34, component-base, metrics/prometheus/restclient. The values of labels are those of the originals.
 """
 
 from controller.telemetry.metrics import mpi
@@ -14,7 +14,7 @@ CODES = (
     *("200", "201", "400", "401", "403", "404", "409", "410", "422", "429"),
     *("500", "502", "503", "504", NO_ANSWER),
 )
-"""The answers that series start with; any other code begins its series when it comes."""
+"""The status codes whose series exist from the start; other codes get a series when they first occur."""
 PRIORITY_LEVELS = ("event", "child", "status", "first")
 FILLS = ("watch", "list")
 ENDINGS = ("done", "lost", "refused", "broken")

@@ -1,4 +1,4 @@
-"""What a family of metrics is called, and how the library makes it: one declaration for code, exposition and page."""
+"""The declaration of a metric family, for the code, the exposition and the documentation page."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,13 +9,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A label and all its values. Names of jobs and pods are never among them."""
+    """A label and all its values. Names of jobs and pods are never label values."""
 
     name: str
     values: tuple[str, ...] = ()
-    """Empty when only the running service knows them."""
+    """Empty if the values are known only at run time."""
     meaning: str = ""
-    """What the values are, where they do not say it themselves."""
+    """A description of the values, if they are not self-explanatory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Family:
     """All series of one name."""
 
     name: str
-    """As it is exposed: counters with ``_total``, the unit before it or at the end."""
+    """The exposed name: counters end with ``_total``, with the unit before it or at the end."""
     type: Literal["counter", "gauge", "histogram"]
     help: str
     labels: tuple[Label, ...] = ()
@@ -50,7 +50,7 @@ class Family:
         return Histogram(self.name, self.help, self.label_names, buckets=self.buckets, registry=registry)
 
     def snapshot(self) -> CounterMetricFamily | GaugeMetricFamily:
-        """Empty; for figures that are kept elsewhere and read when somebody scrapes."""
+        """Empty for values that another object keeps and the collector reads at each scrape."""
         made = CounterMetricFamily if self.type == "counter" else GaugeMetricFamily
         return made(self.name, self.help, labels=self.label_names)
 
@@ -61,5 +61,5 @@ class Group:
 
     title: str
     about: str
-    """Where their names come from, and what one should know of all of them. Markdown."""
+    """The source of the names and general remarks, in Markdown."""
     families: tuple[Family, ...]

@@ -1,4 +1,4 @@
-"""The metrics of mpi-operator, for dashboards that know these: of jobs that behave as its own do.
+"""The metrics of mpi-operator, for its dashboards. They cover jobs that behave like mpi-operator's.
 
 Source: mpi-operator 0.8, pkg/controller/mpi_job_controller.go and cmd/mpi-operator/app/server.go.
 """
@@ -13,7 +13,7 @@ from typing_extensions import override
 from controller.telemetry.metrics.family import Family, Group, Label
 
 OPERATOR = "mpi-operator"
-"""The controller name of kinds whose jobs count here."""
+"""The controller name of the kinds whose jobs count here."""
 
 CREATED = Family("mpi_operator_jobs_created_total", "counter", "MPIJobs of v2beta1 created")
 SUCCESSFUL = Family("mpi_operator_jobs_successful_total", "counter", "MPIJobs of v2beta1 that succeeded")
@@ -34,7 +34,7 @@ GROUP = Group(
 )
 
 Launchers = Callable[[], Iterable[tuple[str, str]]]
-"""Name and namespace of the launchers that there are."""
+"""Names and namespaces of the existing launchers."""
 
 
 class MpiOperator:
@@ -57,7 +57,7 @@ class MpiOperator:
         self._leads.set(is_leading)
 
     def launchers(self, read: Launchers) -> None:
-        """Tell of the launchers that ``read`` finds whenever somebody scrapes."""
+        """Expose the launchers that ``read`` returns at each scrape."""
         self._registry.register(_Present(read))
 
 

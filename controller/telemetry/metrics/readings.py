@@ -1,4 +1,4 @@
-"""Figures that others keep anyway, read when somebody scrapes: they cost nothing in between."""
+"""Values that other objects keep, read at each scrape: they cost nothing in between."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -12,7 +12,7 @@ Read = Callable[[], float]
 
 
 class Readings(Collector):
-    """The series of these families, each a function that tells the value of now."""
+    """The series of these families, each a function that returns the current value."""
 
     def __init__(self, families: Iterable[Family]) -> None:
         self._reads: dict[Family, dict[tuple[str, ...], Read]] = {family: {} for family in families}

@@ -1,4 +1,4 @@
-"""What workers tell of their passes."""
+"""Metrics of the workers' reconciles."""
 
 from prometheus_client import CollectorRegistry
 
@@ -6,7 +6,7 @@ from controller.telemetry.metrics import families
 
 
 class ReconcileFamilies:
-    """The families of all controllers together."""
+    """The families, for all controllers."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.results = families.RECONCILES.counter(registry)

@@ -1,4 +1,4 @@
-"""What the client tells of its requests. Each request pays for this, so its series are looked up by one key."""
+"""Metrics of the client's requests. Each request pays for them, so one key finds all its series."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from controller.telemetry.metrics import families
 
 
 class RequestFamilies:
-    """The families of all API servers together."""
+    """The families, for all API servers."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.results = families.REQUESTS.counter(registry)
@@ -44,7 +44,7 @@ class Requests:
     def answered(
         self, method: str, resource: str, code: str, seconds: float, sent_bytes: int, received_bytes: int
     ) -> None:
-        """A try has come to its end; ``code`` is ``<error>`` without an answer. What it was about is no label."""
+        """Record one attempt; ``code`` is ``<error>`` without an answer. The resource is not a label."""
         (self._results.get((method, code)) or self._result(method, code)).inc()
         series = self._methods[method]
         series.took.observe(seconds)

@@ -1,4 +1,4 @@
-"""All metrics of one service, in one registry: what ``app`` hands to the parts that have something to tell."""
+"""All metrics of one service in one registry; ``app`` gives them to the parts that report values."""
 
 import asyncio
 import platform
@@ -23,7 +23,7 @@ from controller.telemetry.metrics.reconciles import Passes, ReconcileFamilies
 from controller.telemetry.metrics.requests import RequestFamilies, Requests
 
 _without_created_series: Callable[[], None] = disable_created_metrics
-"""A second series for each, with its time of creation, is nothing that the originals' dashboards know."""
+"""No ``_created`` series: the dashboards of the originals do not use them."""
 
 _READ = (
     *(families.DEPTH, families.ADDS, families.RETRIES, families.UNFINISHED_SECONDS, families.LONGEST_SECONDS),
@@ -36,7 +36,7 @@ _READ = (
 
 
 class Watch(Protocol):
-    """What the watch of a resource tells of itself."""
+    """Values of a resource's watch."""
 
     @property
     def fills(self) -> Counter[str]: ...
@@ -50,7 +50,7 @@ class Watch(Protocol):
 
 
 class Queue(Protocol):
-    """What a work queue tells of itself."""
+    """Values of a work queue."""
 
     @property
     def adds(self) -> int: ...
@@ -61,14 +61,14 @@ class Queue(Protocol):
 
 
 class ConcurrencyLimiter(Protocol):
-    """Figures of the concurrency limiter."""
+    """Values of the concurrency limiter."""
 
     @property
     def width(self) -> int: ...
     @property
     def in_flight(self) -> int: ...
     def waiting(self) -> Mapping[str, int]:
-        """Calls by the priority level they wait in."""
+        """Waiting calls by priority level."""
         ...
 
 
@@ -83,14 +83,14 @@ class Election:
     def leading(self, name: str, is_leading: bool) -> None:
         self._master.labels(name).set(is_leading)
         self._mpi_operator.leading(is_leading)
-        self._slow.labels(name)  # so that the series of a Lease start together
+        self._slow.labels(name)  # so that all series of a Lease start together
 
     def slow_path(self, name: str) -> None:
         self._slow.labels(name).inc()
 
 
 class Metrics:
-    """Each method makes or connects the series of one part."""
+    """Each method creates or connects the series of one part."""
 
     def __init__(self, registry: CollectorRegistry, version: str = "") -> None:
         _without_created_series()
@@ -115,10 +115,10 @@ class Metrics:
         registry.register(self._readings)
 
     def job(self, framework: str, controller: str = "") -> Callable[[str, str], None]:
-        """A function (namespace, count) that counts for one framework, and for the original of that name if it has counters."""
+        """Return a function (namespace, count) that counts for one framework, and for the original's own counters if there are any."""
 
         def count(namespace: str, what: str) -> None:
-            for series in self._jobs.values():  # so that a namespace's series all start together, at zero
+            for series in self._jobs.values():  # so that all series of a namespace start together, at zero
                 series.labels(namespace, framework)
             self._jobs[what].labels(namespace, framework).inc()
             if controller == OPERATOR:
@@ -165,14 +165,14 @@ class Metrics:
             read(families.LIMITER_WAITING, (level,), partial(_waiting, limiter, level))
 
     def requests(self, host: str) -> Requests:
-        """An observer of the clients of one API server."""
+        """Return an observer of the clients of one API server."""
         return Requests(self._requests, host)
 
     def election(self) -> Election:
         return self._election
 
     def loop(self) -> Lag:
-        """To be run on the loop that it measures, which is also told of."""
+        """Return the lag measurement, to be run on the loop that it measures; its value is exposed, too."""
         loop = "uvloop" if type(asyncio.get_running_loop()).__module__.startswith("uvloop") else "asyncio"
         self._build.labels(self._version, platform.python_version(), loop).set(1)
         lag = Lag(self._lag.observe)

@@ -219,7 +219,7 @@ def test_the_headers_of_an_aiohttp_error_are_not_logged() -> None:
     error = aiohttp.ClientHttpProxyError(info, (), status=407)
     assert SECRETS[2] in repr(error), "or else this tests nothing"
 
-    structlog.get_logger().info("watch broken", error=repr(error))
+    structlog.get_logger().info("watch failed", error=repr(error))
 
     assert SECRETS[2] not in stream.getvalue()
     assert "kept" in only(stream)["error"]
@@ -245,14 +245,14 @@ def test_a_log_that_cannot_be_written_stops_nothing(stream: io.StringIO) -> None
 
 def test_lines_for_people() -> None:
     stream = configured("console")
-    structlog.get_logger().info("caches filled", kinds=["PyTorchJob"])
+    structlog.get_logger().info("caches synced", kinds=["PyTorchJob"])
     try:
         raise KeyError("defect")
     except KeyError:
         structlog.get_logger().exception("reconcile panicked")
 
     text = stream.getvalue()
-    assert "caches filled" in text
+    assert "caches synced" in text
     assert "PyTorchJob" in text
     assert "KeyError: 'defect'" in text
     assert "\x1b" not in text, "no colours where nobody looks"
@@ -292,7 +292,7 @@ def crashed(program: str) -> tuple[int, list[dict[str, Any]]]:
             """,
             0,
             "error",
-            "error where none can be raised",
+            "unraisable exception",
             id="error of a finalizer",
         ),
         pytest.param(
