@@ -14,7 +14,13 @@ class MPIOptions(KindOptions):
         "kubeflow/kubectl-delivery:latest",
         "image that copies kubectl into the launchers of v1 and v1alpha2 MPIJobs",
     )
-    """It writes ``kubectl`` to $TARGET_DIR. The image of training-operator exists only for amd64."""
+    """It writes ``kubectl`` to $TARGET_DIR. Images before training-operator 1.9.4 contain a kubectl for amd64 only.
+
+    Since 1.9.2 training-operator's default is ``ghcr.io/kubeflow/training-v1/kubectl-delivery:latest``. Its release workflow pushes the same
+    image under both names. This default is that of 1.9.0, which the recordings contain and which clusters mirror.
+
+    Source: training-operator 1.9.4, pkg/config/config.go and .github/workflows/build-and-publish-images.yaml.
+    """
     wait_for_workers: bool = option(False, "start the launchers of MPIJobs only when all workers are ready")
     """Off as in the originals. The annotation ``kubeflow.org/mpi-wait-for-workers`` of a job overrides it."""
     ssh_check: bool = option(True, "probe the ssh servers of the workers that a launcher waits for")
