@@ -1,1 +1,1 @@
-"""The operator: one service that reconciles every job kind, in a cluster or beside the embedded API server."""
+"""The operator: one process that reconciles every job kind, in a cluster or with the API server of local mode."""

@@ -1,4 +1,4 @@
-"""The one file that knows all parts: it builds the service from settings, starts it and stops it."""
+"""The composition root: builds the service from the settings, starts it and stops it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -48,43 +48,43 @@ from controller.settings import Settings
 from controller.telemetry.metrics import Metrics
 
 SPACING_SECONDS = 0.05
-"""What happens to a job's pods so soon after its last pass is seen together in the next: pods come up in swarms."""
+"""The minimum time between two reconciles of a job, so that one reconcile handles the changes of many pods."""
 
 WARMING_DELAY_SECONDS = 1.0
-"""From filled caches to connections that are opened for later: what has waited for the start goes first."""
+"""The delay from filled caches to opening spare connections: pending jobs go first."""
 
 
 class UnknownKind(ValueError):
-    """``--enable-scheme`` names a kind that is not served."""
+    """``--enable-scheme`` names an unknown kind."""
 
 
 class NoNamespace(Exception):
-    """Nothing says in which namespace the Lease of the leader election is."""
+    """The namespace of the leader election's Lease is unknown."""
 
 
 def _nothing() -> None: ...
 
 
 def chosen(names: Iterable[str]) -> tuple[JobKind[Any], ...]:
-    """The kinds of those names, without regard to case; those of the default installation if there are none.
+    """Return the kinds of these names, case-insensitive; without names, those of the default installation.
 
     Raises:
-        UnknownKind: a name is none of ours.
+        UnknownKind: a name is unknown.
     """
     by_name = {kind.resource.kind.lower(): kind for kind in kinds.ALL}
     given = list(names)
     for name in given:
         if name.lower() not in by_name:
             served = ", ".join(kind.resource.kind for kind in kinds.ALL)
-            raise UnknownKind(f"--enable-scheme {name}: not a kind that is served (which are: {served})")
+            raise UnknownKind(f"--enable-scheme {name}: not a served kind (served kinds: {served})")
     return tuple(by_name[name] for name in dict.fromkeys(map(str.lower, given))) or kinds.DEFAULT
 
 
 def options_from(settings: Settings) -> Options:
-    """What decisions need to know of the settings; loads the files that the options of kinds name.
+    """Return the options that planning reads, and load the files that the options of kinds name.
 
     Raises:
-        InvalidOption: such a file is missing though it was named, or cannot be used. Told now, not by each job.
+        InvalidOption: a named file is missing or invalid, which is reported at the start and not for each job.
     """
     own = [kind.options for kind in kinds.ALL if kind.options]
     return Options(
@@ -104,20 +104,20 @@ async def run(
     on_work: Callable[[], None] = _nothing,
     time: Callable[[], float] = clock.uptime,
 ) -> None:
-    """The whole controller on the running loop, until ``stop`` is set and all is handed over, or until cancelled, which is at once.
+    """Run the whole controller until ``stop`` is set and everything is handed over. If canceled, end immediately.
 
     Args:
         on_ready: called when the caches are filled.
-        on_work: called when this replica begins to work, which may be never.
+        on_work: called when this process starts to reconcile, which may never happen.
         time: the clock of the leader election.
 
     Raises:
-        UnknownKind: the settings name a kind that is not served.
+        UnknownKind: the settings name an unknown kind.
         InvalidOption: a file that the options of a kind name cannot be used.
-        NoNamespace: nothing says where the Lease is.
-        NotLeading: it was this replica's turn, and may be another's by now.
-        NothingServed: with leader election: the API server serves nothing any more that could be worked on.
-        OSError: an address to serve on is taken.
+        NoNamespace: the namespace of the Lease is unknown.
+        NotLeading: this process led, and another one may lead by now.
+        NothingServed: with leader election: the API server serves no kind any more.
+        OSError: an address is in use.
     """
     served, options = chosen(settings.enable_scheme), options_from(settings)
     leases = leases_from(settings, connection)
@@ -132,7 +132,7 @@ async def run(
     async with AsyncExitStack() as clients:
         election, permit = None, always
         if leases:
-            # Connections of its own: no renewal waits behind the pods of a large job.
+            # A client of its own, so that no renewal waits behind the requests of a large job.
             aside = await clients.enter_async_context(
                 Client(connection, observer=observer, on_date=server_clock.observe, timer=clock.uptime)
             )
@@ -165,9 +165,9 @@ async def run(
 
 
 def leases_from(settings: Settings, connection: Connection) -> list[tuple[str, str]]:
-    """Namespace and name of each Lease that this process has to hold to work; none without leader election.
+    """Return the namespace and name of each Lease that this process must hold to reconcile; none without leader election.
 
-    That of each original whose kinds are served, so that none of them works beside this service.
+    They include the Lease of each original whose kinds are served, so that none of them works at the same time.
 
     Raises:
         NoNamespace: neither a setting nor the connection names one.
@@ -177,7 +177,7 @@ def leases_from(settings: Settings, connection: Connection) -> list[tuple[str, s
     namespace = settings.leader_election_namespace or connection.namespace
     if not namespace:
         raise NoNamespace(
-            "--leader-elect needs --leader-election-namespace: this is no pod, and the kubeconfig's context names no namespace"
+            "--leader-elect needs --leader-election-namespace: this process runs outside a pod, and the kubeconfig's context names no namespace"
         )
     others = {kind.lease for kind in chosen(settings.enable_scheme) if kind.lease}
     return [
@@ -195,13 +195,13 @@ async def _serve(
     stop: asyncio.Event,
 ) -> None:
     def alive() -> str:
-        # Answering is all there is to it. Without an API server a restart would help nothing and empty the caches; how long it
-        # has been silent is a metric.
+        # An answer is sufficient. Without an API server a restart would not help and would empty the caches; a metric shows how long
+        # it has been silent.
         return ""
 
     def ready() -> str:
-        # Once ready it stays so: nothing is routed by it that a silent API server should turn away, and whoever scrapes through
-        # the Service wants the metrics just then. Nor does it matter whose turn it is, or no update would come to its end.
+        # A ready process stays ready. A silent API server is no reason to route requests away, because Prometheus scrapes through the
+        # Service and needs the metrics then. Nor does leadership matter, or a rolling update would never finish.
         if process.is_serving:
             return ""
         waiting = process.unfilled()
@@ -222,7 +222,7 @@ async def _serve(
 
 
 async def _warm(client: Client, process: ControllerProcess) -> None:
-    """Open connections, until cancelled; not while the start itself has use for both sides' CPU."""
+    """Keep connections open until canceled; not during the start, which needs the CPU of both sides."""
     await process.ready.wait()
     await asyncio.sleep(WARMING_DELAY_SECONDS)
     await client.keep_warm()
@@ -240,9 +240,9 @@ class _Shared:
     events: EventRecorder
     caches: Mapping[Resource, Cache]
     nodes: Mapping[str, Informer[NodeDomain]]
-    """By the label that they are read for."""
+    """By the label in their selector."""
     owned: Mapping[Resource, Informer[Any]]
-    """Informers that not all kinds need."""
+    """Informers that only some kinds need."""
     now: Callable[[], datetime]
 
 
@@ -315,7 +315,7 @@ def _controller_process(
         on_ready=on_ready,
         errands=[
             *(Relist(informer).run for informer in informers),
-            # Objects of all namespaces are to be seen before a version can be said to be stored no more.
+            # A version can only be removed from the stored versions by a process that sees the objects of all namespaces.
             *(
                 partial(_when_served, controller.jobs, partial(migrated, client, kind.resource))
                 for kind, controller in zip(served, controllers, strict=True)
@@ -336,7 +336,7 @@ def _first(group: ExceptionGroup[Exception]) -> Exception:
 
 
 def _launchers(batch_jobs: Store[BatchJob], kinds: Container[str]) -> Iterator[tuple[str, str]]:
-    """Name and namespace of the batch Jobs that belong to jobs of ours."""
+    """Return the name and namespace of the batch Jobs whose controllers are served jobs."""
     return ((job.name, job.namespace) for job in batch_jobs if job.owner_kind in kinds)
 
 
@@ -352,7 +352,9 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> Contr
     def on_job(before: JobRow | None, after: JobRow | None) -> None:
         memories.observe(before, after)
         if shared.client.terminating and after and (before is None or before.uid != after.uid):
-            shared.client.terminating.discard(after.namespace)  # it takes objects, as it has taken this one
+            shared.client.terminating.discard(
+                after.namespace
+            )  # the namespace accepts objects, because it accepted this one
         triggers.on_job(queue, before, after)
 
     jobs = Informer[JobRow](shared.client, kind.resource, job_from_json, on_job, namespace=settings.namespace)

@@ -1,4 +1,4 @@
-"""The controller's own command line: ``python -m controller``, which ``rallypoint controller`` calls as well.
+"""The command line of the controller: ``python -m controller``, which ``rallypoint controller`` also calls.
 
 Source: training-operator 1.9, cmd/training-operator.v1/main.go.
 """
@@ -34,7 +34,7 @@ INERT = {
     "zap-stacktrace-level": "defects are always logged with their traceback",
     "zap-time-encoding": "times are always RFC 3339",
 }
-"""Flags of the original that are accepted so that manifests need no change, and why they do nothing."""
+"""Flags of the original that are accepted so that manifests need no change, and why they have no effect."""
 
 
 def main(arguments: Sequence[str], prog: str = "python -m controller") -> int:
@@ -56,68 +56,102 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
         "--kubeconfig",
         default="",
         metavar="FILE",
-        help="default: $KUBECONFIG, or the cluster around this process",
+        help="kubeconfig file; default: $KUBECONFIG, or the ServiceAccount of the pod",
     )
-    flag("--namespace", default=os.environ.get("KUBEFLOW_NAMESPACE", ""), help="serve one namespace only")
-    flag("--enable-scheme", action="append", metavar="KIND", help="serve these kinds only; repeatable")
+    flag(
+        "--namespace",
+        default=os.environ.get("KUBEFLOW_NAMESPACE", ""),
+        help="serve only this namespace; default: $KUBEFLOW_NAMESPACE, or all namespaces",
+    )
+    flag(
+        "--enable-scheme",
+        action="append",
+        metavar="KIND",
+        help="serve only this kind; repeatable; default: the kinds of the default installation",
+    )
     flag(
         "--controller-threads",
         type=int,
         default=defaults.controller_threads,
-        help="jobs of a kind worked on at once",
+        help="maximum number of jobs of one kind that are reconciled at the same time",
     )
     flag(
-        "--kube-api-qps", type=float, default=defaults.kube_api_qps, help="requests per second; 0 is no limit"
+        "--kube-api-qps",
+        type=float,
+        default=defaults.kube_api_qps,
+        help="average number of requests per second to the API server; 0 means no limit",
     )
     flag(
-        "--kube-api-burst", type=int, default=defaults.kube_api_burst, help="requests at once above the limit"
+        "--kube-api-burst",
+        type=int,
+        default=defaults.kube_api_burst,
+        help="burst of requests above --kube-api-qps",
     )
-    flag("--kube-api-in-flight", type=int, default=defaults.kube_api_in_flight, help="requests at once")
-    flag("--metrics-bind-address", default=defaults.metrics_bind_address, help="host:port, 0 is off")
     flag(
-        "--health-probe-bind-address", default=defaults.health_probe_bind_address, help="host:port, 0 is off"
+        "--kube-api-in-flight",
+        type=int,
+        default=defaults.kube_api_in_flight,
+        help="maximum number of concurrent requests to the API server, without watches",
     )
-    _switch(flag, "--leader-elect", defaults.leader_elect, "work only while this replica holds a Lease")
-    flag("--leader-election-id", default=defaults.leader_election_id, help="name of that Lease")
+    flag(
+        "--metrics-bind-address",
+        default=defaults.metrics_bind_address,
+        help="host:port of /metrics; 0 disables it",
+    )
+    flag(
+        "--health-probe-bind-address",
+        default=defaults.health_probe_bind_address,
+        help="host:port of /healthz and /readyz; 0 disables them",
+    )
+    _switch(
+        flag, "--leader-elect", defaults.leader_elect, "reconcile only while this replica holds the Lease"
+    )
+    flag("--leader-election-id", default=defaults.leader_election_id, help="name of the Lease")
     flag(
         "--leader-election-namespace",
         default=defaults.leader_election_namespace,
-        help="default: the pod's own, or the one that the kubeconfig names",
+        help="namespace of the Lease; default: the namespace of the pod or of the kubeconfig's context",
     )
     flag(
         "--lock-namespace",
         default=defaults.lock_namespace,
-        help="of mpi-operator's Lease, held as well; default: that of the other Lease",
+        help="namespace of the Lease mpi-operator, which is also required if MPIJobs are served; default: that of the other Lease",
     )
     flag(
         "--gang-scheduler-name",
         "--gang-scheduling",
         default=defaults.gang_scheduler_name,
-        help="volcano, or the name of a scheduler with coscheduling",
+        help="gang-schedule the pods of each job: volcano, or the name of a scheduler with coscheduling",
     )
-    flag("--events", default=defaults.events, help="full, compact or off")
+    flag("--events", default=defaults.events, help="events to record: full, compact or off")
     flag(
         "--cluster-domain",
         default=os.environ.get("CUSTOM_CLUSTER_DOMAIN", ""),
-        help="what follows .svc in addresses; default: $CUSTOM_CLUSTER_DOMAIN",
+        help="domain after .svc in the DNS names of Services; default: $CUSTOM_CLUSTER_DOMAIN",
     )
-    flag("--max-replicas", type=int, default=defaults.max_replicas, help="the most pods of one job")
-    flag("--log-format", "--zap-encoder", dest="log_format", default=None, help="json or console")
+    flag("--max-replicas", type=int, default=defaults.max_replicas, help="maximum number of pods of one job")
+    flag(
+        "--log-format",
+        "--zap-encoder",
+        dest="log_format",
+        default=None,
+        help="json or console; default: json",
+    )
     flag(
         "--log-level",
         "--zap-log-level",
         dest="log_level",
         type=_level,
         default=defaults.log_level,
-        help="debug, info, warning, error, or a number, which is debug",
+        help="debug, info, warning or error; a number means debug",
     )
-    _switch(flag, "--zap-devel", False, "console logs")
+    _switch(flag, "--zap-devel", False, "log in the format console, unless --log-format is set")
     for kind in ALL:
         if kind.options:
             group = parser.add_argument_group(f"options of {kind.resource.kind}")
             _add_kind_options(group.add_argument, kind.options)
     for name, reason in INERT.items():
-        flag(f"--{name}", default=None, help=f"accepted, does nothing: {reason}")
+        flag(f"--{name}", default=None, help=f"has no effect: {reason}")
     return parser
 
 
@@ -138,22 +172,22 @@ def execute(args: argparse.Namespace, prog: str) -> int:
     logs.configure(settings.log_format, settings.log_level)
     for name, reason in INERT.items():
         if getattr(args, name.replace("-", "_")) is not None:
-            log.warning("flag does nothing", flag=f"--{name}", reason=reason)
+            log.warning("flag has no effect", flag=f"--{name}", reason=reason)
     try:
         return loop_factory()(_serve(settings))
     except (NotConfigured, InvalidOption, app.NoNamespace, OSError) as error:
-        log.error("cannot run", error=str(error))
+        log.error("controller cannot start", error=str(error))
     except NotLeading as error:
-        # At once, and to begin anew as one that waits: what is under way here rests on not being disturbed.
-        log.error("lost the lead, ending", error=str(error))
+        # Exit immediately and restart as a standby, because running reconciles rely on being the only ones.
+        log.error("leader election lost, exiting", error=str(error))
     except NothingServed as error:
-        # To begin anew as one that waits until there is something to work on, and leaves the Leases alone until then.
-        log.error("nothing to work on, ending", error=str(error))
+        # Restart as a standby that waits until a kind is served, and does not hold the Leases until then.
+        log.error("no kind is served, exiting", error=str(error))
     return 1
 
 
 def settings_from(args: argparse.Namespace) -> Settings:
-    """The settings of parsed flags.
+    """Return the settings of parsed flags.
 
     Raises:
         ValueError: a value is out of range.
@@ -166,7 +200,7 @@ def settings_from(args: argparse.Namespace) -> Settings:
 
 
 async def _serve(settings: Settings) -> int:
-    """Run until SIGTERM or SIGINT, then hand over; a second one ends it at once. The exit status."""
+    """Run until SIGTERM or SIGINT, then hand over; a second signal stops immediately. Return the exit status."""
     stop = asyncio.Event()
     work = asyncio.ensure_future(_run(settings, stop))
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -174,7 +208,7 @@ async def _serve(settings: Settings) -> int:
     try:
         await work
     except asyncio.CancelledError:
-        log.warning("stopped at once")
+        log.warning("stopped immediately")
         return 1
     log.info("stopped")
     return 0
@@ -185,10 +219,10 @@ async def _run(settings: Settings, stop: asyncio.Event) -> None:
 
 
 def _spare_garbage_collector() -> None:
-    """Looking for garbage is a part of the CPU that bursts pay for, and holds up everything else meanwhile.
+    """Reduce the CPU time of garbage collection, which would also delay everything else.
 
-    What is there when the caches are filled stays for good, so it is not looked through again: 37 ms each time, measured, of which
-    nothing is left. What a burst of requests leaves behind goes in large heaps: 7 % of the CPU with Python's thresholds.
+    Objects that exist when the caches are filled stay forever, so the collector skips them; each full collection took 37 ms before, and
+    almost nothing after. Higher thresholds collect the garbage of a burst in larger batches; with Python's thresholds it took 7 % of the CPU.
     """
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
@@ -203,7 +237,7 @@ def _end(work: "asyncio.Task[None]", stop: asyncio.Event) -> None:
 
 
 def loop_factory() -> Callable[[Coroutine[Any, Any, int]], int]:
-    """``asyncio.run``, on uvloop where it is installed."""
+    """Return the runner of the event loop: uvloop's if it is installed, otherwise ``asyncio.run``."""
     try:
         import uvloop
     except ImportError:
@@ -212,7 +246,7 @@ def loop_factory() -> Callable[[Coroutine[Any, Any, int]], int]:
 
 
 def _with_two_dashes(arguments: Sequence[str]) -> list[str]:
-    """Write ``-leader-elect=false`` as ``--leader-elect=false``: Go's flag package accepts both, so manifests may have either."""
+    """Replace ``-leader-elect=false`` by ``--leader-elect=false``: Go's flag package accepts both, so manifests may contain either."""
     return [f"-{argument}" if re.match(r"-[a-z][a-z-]+", argument) else argument for argument in arguments]
 
 
@@ -230,7 +264,8 @@ def _add_kind_options(add: Callable[..., object], options: type[KindOptions]) ->
 
 
 def _kind_options(args: argparse.Namespace, options: type[KindOptions]) -> KindOptions:
-    """
+    """Return the options of one kind from parsed flags.
+
     Raises:
         ValueError: a value is out of range.
     """
@@ -241,12 +276,12 @@ def _kind_options(args: argparse.Namespace, options: type[KindOptions]) -> KindO
 
 
 def _switch(add: Callable[..., object], name: str, default: bool, help_: str) -> None:
-    """A flag as Go has them: ``--name``, ``--name=true``, ``--name=false``."""
+    """Add a boolean flag with the syntax of Go: ``--name``, ``--name=true``, ``--name=false``."""
     add(name, nargs="?", const=True, default=default, type=_boolean, help=help_)
 
 
 def _level(text: str) -> str:
-    """The levels of Go's zap: numbers are ever more verbose, and nothing here is worse than an error."""
+    """Map a level of Go's zap: numbers increase the verbosity, and the controller logs nothing above error."""
     return "debug" if text.isdecimal() else {"panic": "error"}.get(text, text)
 
 

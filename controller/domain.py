@@ -1,7 +1,7 @@
-"""The nouns that the pure code exchanges: what is seen of a job, what a kind concludes, and what is to be done.
+"""The types that the pure code exchanges: the observed state of a job, the verdict of a kind, and the plan.
 
-Nothing here reads a clock or talks to a server. ``reconcile.observe`` makes snapshots, ``reconcile.plan`` makes plans from them,
-``reconcile.apply`` and ``reconcile.status`` carry plans out.
+Nothing here reads a clock or calls a server. ``reconcile.observe`` creates snapshots, ``reconcile.plan`` creates plans from them,
+``reconcile.apply`` and ``reconcile.status`` execute the plans.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from api.meta import Resource
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What the queue holds: which job, and nothing else about it."""
+    """The key of a job in the work queue."""
 
     namespace: str
     name: str
@@ -32,7 +32,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One replica type of a job with its defaults filled in. ``name`` is spelled as in the spec, such as ``Worker``."""
+    """One replica type of a job with its defaults. ``name`` has the spelling of the spec, such as ``Worker``."""
 
     name: str
     replicas: int
@@ -43,13 +43,13 @@ class Role:
 
     @property
     def label(self) -> str:
-        """The value of the replica-type label, also part of the names of pods and Services."""
+        """The value of the replica-type label, which is also part of the names of pods and Services."""
         return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The last failure of a pod of one name: which pod failed, how many failed in a row with it, and when it failed."""
+    """The last failure of a pod name: which pod failed, how many failed in a row up to it, and when it failed."""
 
     uid: str
     count: int
@@ -58,31 +58,31 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The children of one job at one moment: only those whose controller is this very job, by UID."""
+    """The children of one job at one moment: only those whose controller is the job, by UID."""
 
     pods: tuple[Pod, ...] = ()
     services: tuple[Service, ...] = ()
     group: PodGroup | None = None
     batch_jobs: tuple[BatchJob, ...] = ()
     batch_pods: tuple[Pod, ...] = ()
-    """The pods of those batch Jobs; their controllers, not the job, make and delete them."""
+    """The pods of these batch Jobs. Their controllers are the batch Jobs, which create and delete them."""
     answered: frozenset[str] = frozenset()
-    """UIDs of the pods that have been asked what a plan asks, and have answered or never will."""
+    """UIDs of the probed pods that have answered, or whose probe gave up."""
     node_domains: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Where the nodes of the pods are, by node; empty where nobody asks."""
+    """The topology of the pods' nodes, by node; empty if no kind reads it."""
     failures: Mapping[str, Failure] = field(default_factory=dict[str, Failure])
-    """The last failures of the job's pods, by name of the pod."""
+    """The last failures of the job's pods, by pod name."""
     is_blocked: bool = False
-    """Whether the last try to make what is missing met with something that the status says somebody has to do away with."""
+    """Whether the last attempt to create missing children found a cause that somebody must remove; the status describes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
     """The pods of one role, counted.
 
-    ``failed`` are pods in phase Failed and running ones that somebody is removing, which are ``leaving``; ``vanished`` were active when the
-    status was last written and are gone without our doing. ``first_completed`` is said of index 0: it has succeeded, and the container that
-    counts in it, too.
+    ``failed`` are pods in phase Failed and running ones that somebody is deleting, which are ``leaving``; ``vanished`` were active in the
+    last written status and are gone, not deleted by the operator. ``first_completed`` is about index 0: the pod has succeeded, and so has
+    the container whose exit code counts.
     """
 
     active: int = 0
@@ -100,10 +100,10 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something to tell about a job. ``once`` is a key: while it is remembered, the same is not told again.
+    """An event about a job. ``once`` is a key: while it is in memory, the event is not recorded again.
 
-    ``similar`` is empty for what tells of the job's own state. Events that report something of a pod have the same if they say the same
-    of different pods: those are combined, and limited per job.
+    ``similar`` is empty for events about the job's own state. Events that report the same about different pods have the same value: the
+    recorder combines them, and limits them per job.
     """
 
     severity: Severity
@@ -115,29 +115,29 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class EventMessages:
-    """How a kind tells of what becomes of children, where training-operator's words for its replica kinds are not the kind's."""
+    """The texts of a kind's events about its children, where they differ from those of training-operator's replica kinds."""
 
     done: Callable[[str, str, str], Event | None] | None = None
-    """(``Create`` or ``Delete``, the child's kind and name) → what is told, None if nothing is."""
+    """(``Create`` or ``Delete``, the child's kind and name) → the event, None if there is none."""
     failed: Callable[[str, str, str], Event | None] | None = None
-    """(``Create``, ``Update`` or ``Delete``, the child's kind, the server's words) → what is told, None as by default."""
+    """(``Create``, ``Update`` or ``Delete``, the child's kind, the server's message) → the event, None for the default."""
     taken: Callable[[str, str], Event] | None = None
-    """(the child's kind and name) → what is told of a name that somebody else has. With it, the status says what to do."""
+    """(the child's kind and name) → the event for a name conflict. The status then says what to do."""
     missing_rights: Callable[[str], Event | None] | None = None
-    """(the server's words) → what is told, and said in the status, of a right that not every installation grants; None of any other."""
+    """(the server's message) → the event, also in the status, for a missing permission that some installations do not grant; None for others."""
     source: str = ""
-    """The component that events name; the controller's name by default."""
+    """The source component of events; the controller's name by default."""
 
 
 DEFAULT_MESSAGES = EventMessages()
-"""Training-operator's words."""
+"""The texts of training-operator."""
 
 
 class WriteMode(StrEnum):
     """How a child is written."""
 
     CREATE = "create"
-    """Create it; leave an existing one alone. Planning reads such children, and no others."""
+    """Create it; leave an existing one alone. Planning reads only such children."""
     APPLY = "apply"
     """Create it, or update the object that exists."""
     PATCH = "patch"
@@ -152,9 +152,9 @@ class WriteMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """An object a job wants. The body is built only when it is sent.
+    """An object that a job requires. The body is built only when it is sent.
 
-    Without what goes ``first``, nothing else is made; it goes in waves, 1 before 2. What is ``lasting`` stays while the job is suspended.
+    Children with ``first`` are created before all others, in waves: 1 before 2. A ``lasting`` child stays while the job is suspended.
     """
 
     resource: Resource
@@ -165,21 +165,21 @@ class Child:
     lasting: bool = False
     subresource: str = ""
     version: str = ""
-    """Of a child that decisions do not read: it is made equal once for each of these. Empty is the job's generation."""
+    """Of an uncached child: it is updated once for each of these values. Empty means the job's generation."""
     grants: bool = False
-    """Of a child that decisions do not read: it is a Role with rules, which must not outlive the job."""
+    """Of an uncached child: it is a Role with rules, which must not outlive the job."""
     flaw: Callable[[dict[str, Any]], str] | None = None
-    """Of a child that decisions do not read: what is wrong with one that is there and must not be overwritten, empty if it will do."""
+    """Of an uncached child: returns why an existing object that must not be overwritten is unusable; empty if it is usable."""
 
 
 def name_check(resource: Resource, name: str) -> Child:
-    """A check of the name of a child that is made later; nothing else is made while somebody else has it."""
+    """Check the name of a child that is created later. Nothing else is created while another owner has that name."""
     return Child(resource, name, dict, WriteMode.CHECK_NAME, first=1, lasting=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A pod to be asked whether its server is up: at any of these ports, by the first bytes that it says."""
+    """A pod to probe: whether a server at any of these ports answers with these first bytes."""
 
     uid: str
     address: str
@@ -189,7 +189,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """A child to delete: that very object, by UID. Without a UID, whatever of that name belongs to the job."""
+    """A child to delete, identified by UID. Without a UID, the object of that name that belongs to the job."""
 
     resource: Resource
     name: str
@@ -197,15 +197,15 @@ class Deletion:
 
 
 def shortened(text: str, longest: int) -> str:
-    """The text, its end cut off where it is longer than so many characters."""
+    """Truncate the text to this number of characters."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a job cannot be run: the field, and what is wrong with it in the words of the original's webhook.
+    """Why a job cannot run: the field, and the message of the original's webhook.
 
-    A problem that holds ``at_start`` only does not stop a job that already runs (a worker count scaled to zero, for instance).
+    A problem that applies only ``at_start`` does not stop a job that already runs, such as a worker count scaled to zero.
     """
 
     field: str
@@ -219,9 +219,9 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a kind concludes from the counts: the message of each condition that holds, empty where it does not.
+    """What a kind concludes from the counts: the message of each condition that becomes true, empty for the others.
 
-    ``reason`` is that of a failure, without the kind that it begins with.
+    ``reason`` is the reason of a failure, without its prefix, the kind.
     """
 
     running: str = ""
@@ -232,7 +232,7 @@ class Verdict:
 
 
 class Count(StrEnum):
-    """What the counters of the contract count."""
+    """What the job counters of the metrics count."""
 
     CREATED = "created"
     DELETED = "deleted"
@@ -243,10 +243,10 @@ class Count(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that one pass does. Nothing set means nothing to do.
+    """All actions of one reconcile. An empty plan means nothing to do.
 
-    ``status`` is what the status shall be; it is written only where it differs. ``events`` and ``counts`` follow that write. When children
-    have been made and more can be made ``again`` for it, the next pass comes at once: own writes cause none.
+    ``status`` is the desired status, which is written only if it differs. ``events`` and ``counts`` are recorded after that write. With
+    ``again``, the next reconcile follows immediately after children were created, because own writes trigger none.
     """
 
     status: JobStatus | None = None

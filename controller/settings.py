@@ -1,4 +1,4 @@
-"""Every knob of the service that all kinds share: what it is, its unit, its default, and why that default. ``command`` makes flags of them.
+"""The settings that all kinds share, with their units, defaults and the reasons for the defaults. ``command`` derives flags from them.
 
 Source of the flags: training-operator 1.9, cmd/training-operator.v1/main.go.
 """
@@ -9,106 +9,106 @@ from math import isfinite
 from typing import Any
 
 _NAMESPACE = re.compile(r"(?=.{1,63}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-"""A label as of RFC 1123."""
+"""A label as defined by RFC 1123."""
 _LEASE = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-"""A subdomain as of RFC 1123."""
+"""A subdomain as defined by RFC 1123."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """One instance for the life of the process."""
+    """The settings of the process; they never change."""
 
     kubeconfig: str = ""
-    """A kubeconfig file; empty is $KUBECONFIG, or the cluster around this process. Flag ``--kubeconfig``."""
+    """A kubeconfig file; empty means $KUBECONFIG, or the ServiceAccount of the pod. Flag ``--kubeconfig``."""
 
     namespace: str = ""
-    """Serve this namespace only; empty is all. Flag ``--namespace``, or $KUBEFLOW_NAMESPACE."""
+    """Serve only this namespace; empty means all. Flag ``--namespace``, or $KUBEFLOW_NAMESPACE."""
 
     enable_scheme: tuple[str, ...] = ()
-    """Kinds to serve, without regard to case; empty is all. Flag ``--enable-scheme``, repeatable."""
+    """Kinds to serve, case-insensitive; empty means those of the default installation. Flag ``--enable-scheme``, repeatable."""
 
     controller_threads: int = 16
-    """Jobs of one kind that are worked on at once. Flag ``--controller-threads``.
+    """Maximum number of jobs of one kind that are reconciled concurrently. Flag ``--controller-threads``.
 
-    Differs: training-operator's default is 1, which makes each job wait for all others; a pass here waits for the API server most of
-    the time, so more cost nothing. See docs/decisions/0009-flags.md.
+    Differs: training-operator's default is 1, so that each job waits for all others. A reconcile spends most of its time waiting for the
+    API server, so more of them cost nothing. See docs/decisions/0009-flags.md.
     """
 
     kube_api_qps: float = 0.0
-    """Requests per second to the API server, averaged; 0 is no limit. Flag ``--kube-api-qps``.
+    """Average number of requests per second to the API server; 0 means no limit. Flag ``--kube-api-qps``.
 
-    Differs: training-operator limits itself to 20, which is what makes large jobs start slowly; here the API server's own flow control
-    and the cap on requests in flight decide. See docs/decisions/0009-flags.md.
+    Differs: training-operator limits itself to 20, so that large jobs start slowly. Here the API server's flow control
+    and the limit on concurrent requests decide. See docs/decisions/0009-flags.md.
     """
 
     kube_api_burst: int = 30
-    """Requests that may go at once above ``kube_api_qps``. Flag ``--kube-api-burst``."""
+    """Burst of requests above ``kube_api_qps``. Flag ``--kube-api-burst``."""
 
     kube_api_in_flight: int = 32
-    """Requests to the API server at once, watches not counted. Flag ``--kube-api-in-flight``.
+    """Maximum number of concurrent requests to the API server, without watches. Flag ``--kube-api-in-flight``.
 
     32 keep a loopback API server busy; more only wait in its queues.
     """
 
     metrics_bind_address: str = ":8080"
-    """Where ``/metrics`` is served; ``0`` is nowhere. Flag ``--metrics-bind-address``."""
+    """The address of ``/metrics``; ``0`` disables it. Flag ``--metrics-bind-address``."""
 
     health_probe_bind_address: str = ":8081"
-    """Where ``/healthz`` and ``/readyz`` are served; ``0`` is nowhere. Flag ``--health-probe-bind-address``."""
+    """The address of ``/healthz`` and ``/readyz``; ``0`` disables them. Flag ``--health-probe-bind-address``."""
 
     leader_elect: bool = False
-    """Whether this replica works only while it holds a Lease. Flag ``--leader-elect``.
+    """Whether this replica reconciles only while it holds a Lease. Flag ``--leader-elect``.
 
-    Off as in training-operator, for a single one started by hand; the shipped Deployment turns it on.
+    Off as in training-operator, for a single process started by hand; the shipped Deployment enables it.
     """
 
     leader_election_id: str = "1ca428e5.training-operator.kubeflow.org"
     """The name of that Lease. Flag ``--leader-election-id``.
 
-    That of training-operator, so that one which uses it never works beside this one.
+    It is training-operator's, so that a training-operator that uses it never works at the same time.
     """
 
     leader_election_namespace: str = ""
-    """The namespace of that Lease; empty is the pod's own, or the one that the kubeconfig names. Flag ``--leader-election-namespace``."""
+    """The namespace of that Lease; empty means that of the pod, or of the kubeconfig's context. Flag ``--leader-election-namespace``."""
 
     lock_namespace: str = ""
-    """The namespace of the Lease ``mpi-operator``, which is held as well where MPIJobs are served. Flag ``--lock-namespace``.
+    """The namespace of the Lease ``mpi-operator``, which is also required if MPIJobs are served. Flag ``--lock-namespace``.
 
-    So an mpi-operator that was left running stands by. Empty is the namespace of the other Lease. Differs: mpi-operator's default is a
-    namespace ``mpi-operator``, which not every cluster has.
+    With it, an mpi-operator that still runs stands by. Empty means the namespace of the other Lease. Differs: mpi-operator's default is the
+    namespace ``mpi-operator``, which some clusters do not have.
     """
 
     gang_scheduler_name: str = ""
-    """``volcano`` (in any case), or the name of a scheduler with the coscheduling of scheduler-plugins. Flag ``--gang-scheduler-name``.
+    """``volcano`` (case-insensitive), or the name of a scheduler with the coscheduling of scheduler-plugins. Flag ``--gang-scheduler-name``.
 
-    Empty or ``None`` schedules no gangs. The scheduler's PodGroups have to be defined in the cluster; until they are, no job has its turn.
+    Empty or ``None`` disables gang scheduling. The CRD of the scheduler's PodGroups must be installed; until then no job gets pods.
     """
 
     events: str = "full"
-    """How much is told of jobs as events. Flag ``--events``.
+    """Which events to record about jobs. Flag ``--events``.
 
-    ``full`` tells of each child as the originals do, up to 25 events a job and then summed up; ``compact`` one event per reason and pass,
-    which saves calls to the API server; ``off`` tells nothing.
+    ``full`` records one for each child as the originals do, up to 25 per job and then a summary. ``compact`` records one per reason and
+    reconcile, which saves requests. ``off`` records none.
     """
 
     cluster_domain: str = ""
-    """What follows ``.svc`` in the addresses of TF_CONFIG and of MPI's hosts, such as ``cluster.local``; empty is nothing.
+    """The domain after ``.svc`` in the addresses of TF_CONFIG and of MPI's hosts, such as ``cluster.local``; empty adds nothing.
 
     Flag ``--cluster-domain``, or $CUSTOM_CLUSTER_DOMAIN.
 
-    Nothing, since a pod's search list completes the name; programs that do without the list need the domain.
+    Empty by default, because a pod's DNS search list completes the name. Programs that ignore the list need the domain.
     """
 
     max_replicas: int = 10_000
-    """The most pods one job may ask for; more is refused. Flag ``--max-replicas``.
+    """Maximum number of pods of one job; larger jobs are refused. Flag ``--max-replicas``.
 
-    A job of this size still fits into one API server; one of a million does not, and would be a mistake.
+    A job of this size fits into one API server; one with a million pods does not, and is probably a mistake.
     """
 
     of_kinds: tuple[Any, ...] = ()
-    """Options that single kinds have, each an instance of the kind's own class; a kind that is missing has its defaults.
+    """The options of single kinds, each an instance of the kind's own class; a missing kind has its defaults.
 
-    Their flags and defaults are beside the kinds, in ``controller/kinds``.
+    Their flags and defaults are next to the kinds, in ``controller/kinds``.
     """
 
     log_format: str = "json"
@@ -134,9 +134,9 @@ class Settings:
             ("--lock-namespace", self.lock_namespace),
         ):
             if name and not _NAMESPACE.fullmatch(name):
-                raise ValueError(f"{flag}: {name!r} is no name of a namespace")
+                raise ValueError(f"{flag}: {name!r} is not a valid namespace name")
         if not _LEASE.fullmatch(self.leader_election_id):
-            raise ValueError(f"--leader-election-id: {self.leader_election_id!r} is no name of a Lease")
+            raise ValueError(f"--leader-election-id: {self.leader_election_id!r} is not a valid Lease name")
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"--{name.replace('_', '-')} must be one of {', '.join(allowed)}")

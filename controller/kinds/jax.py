@@ -1,4 +1,4 @@
-"""JAXJob: workers of one size, the first of which coordinates them.
+"""JAXJob: workers of one role, the first of which is the coordinator.
 
 Source: training-operator 1.9, pkg/controller.v1/jax (envvar.go, jaxjob_controller.go).
 """
@@ -15,7 +15,7 @@ WORKER = "Worker"
 
 
 def env(job: JAXJob, roles: Roles, role: Role, index: int, _: Options) -> list[EnvVar]:
-    """The variables of one pod, in the original's order: what ``jax.distributed.initialize`` has to be told."""
+    """Return the variables of one pod, in the original's order: the arguments of ``jax.distributed.initialize``."""
     return [
         ("PYTHONUNBUFFERED", "1"),
         ("COORDINATOR_PORT", str(role_port(JAX, role))),

@@ -1,4 +1,4 @@
-"""MXJob: a scheduler, servers and workers that find each other by DMLC's variables, or a tuning job; an opt-in kind.
+"""MXJob, an opt-in kind: a scheduler, servers and workers that find each other by DMLC's variables, or a tuning job.
 
 Source: training-operator 1.8.1, pkg/controller.v1/mxnet (mxnet.go, mxjob_controller.go).
 """
@@ -23,7 +23,7 @@ TUNER_SERVER = "TunerServer"
 TUNER_TRACKER = "TunerTracker"
 
 _TUNER_SERVER_KEY = "tuner-server-key"
-"""The annotation of a template whose value ``MX_CONFIG`` has as the label of the role."""
+"""The annotation of a template whose value ``MX_CONFIG`` contains as the label of the role."""
 
 
 def env(job: MXJob, roles: Roles, role: Role, index: int, _: Options) -> list[EnvVar]:

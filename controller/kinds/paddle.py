@@ -1,4 +1,4 @@
-"""PaddleJob: trainers alone (collective), or parameter servers, which are called Master, beside trainers.
+"""PaddleJob: trainers alone (collective mode), or parameter servers, which have the role Master, and trainers.
 
 Source: training-operator 1.9, pkg/controller.v1/paddlepaddle (envvar.go, paddlepaddle_controller.go).
 """
@@ -16,11 +16,11 @@ MASTER = "Master"
 WORKER = "Worker"
 
 _OWN_IP = "POD_IP_DUMMY"
-"""Not ``POD_IP``, which Paddle's launcher would take for its own."""
+"""Not ``POD_IP``, which Paddle's launcher would use as its own."""
 
 
 def env(job: PaddleJob, roles: Roles, role: Role, index: int, _: Options) -> list[EnvVar]:
-    """The variables of one pod, in the original's order."""
+    """Return the variables of one pod, in the original's order."""
     variables: list[EnvVar] = [
         ("PYTHONUNBUFFERED", "1"),
         ("PADDLE_JOB_ID", job.metadata.name),
@@ -33,9 +33,9 @@ def env(job: PaddleJob, roles: Roles, role: Role, index: int, _: Options) -> lis
 
 
 def _rendezvous(job: PaddleJob, roles: Roles, role: Role, index: int) -> list[EnvVar]:
-    """Where the pods meet: at the first server, or the first trainer if there is none.
+    """Return the rendezvous address: the first server, or the first trainer if there is none.
 
-    Paddle's launcher serves there only if the host is its own IP, to the letter; so that pod is told its IP, all others its name.
+    Paddle's launcher listens there only if the host equals its own IP address; so that pod gets its IP address, and all others its name.
     """
     host = roles.get(MASTER) or roles[WORKER]
     port = role_port(PADDLE, host)

@@ -1,4 +1,4 @@
-"""XGBoostJob: a master that trains along and runs the tracker, and workers; LightGBM uses it, too.
+"""XGBoostJob: a master that trains and runs the tracker, and workers. LightGBM uses this kind, too.
 
 Source: training-operator 1.9, pkg/controller.v1/xgboost (xgboost.go, xgboostjob_controller.go).
 """
@@ -16,7 +16,7 @@ WORKER = "Worker"
 
 
 def env(job: XGBoostJob, roles: Roles, role: Role, index: int, _: Options) -> list[EnvVar]:
-    """The variables of one pod, in the original's order; those of the workers are for LightGBM's list of machines."""
+    """Return the variables of one pod, in the original's order; those about workers are for LightGBM's list of machines."""
     name, master, worker = job.metadata.name, roles[MASTER], roles.get(WORKER)
     variables: list[EnvVar] = [
         ("MASTER_PORT", str(role_port(XGBOOST, master))),

@@ -1,1 +1,1 @@
-"""The one door to the API server: connection, client and error tree."""
+"""The only access to the API server: connection, client and error tree."""

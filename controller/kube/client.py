@@ -1,7 +1,7 @@
-"""The verbs of the API: bytes in, bytes out, typed errors, each call in its turn.
+"""The verbs of the Kubernetes API: bytes in, bytes out, typed errors.
 
-What the answers mean is the caller's business; only these are handled here: come back later, which is a matter of waiting, and a login
-or a certificate that is not accepted any more, which may have been replaced meanwhile.
+The caller interprets the answers. The client itself handles only two of them: it waits and retries if the server says so, and it reloads
+credentials or certificates that are not accepted any more, because they may have been replaced.
 """
 
 import asyncio
@@ -37,31 +37,31 @@ METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_ONLY_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 LONGEST_LINE_BYTES = 16 * 1024 * 1024
-"""Given to ``readline`` of a stream. Objects are at most about 1.5 MiB in etcd; one line holds one object."""
+"""The limit of ``readline`` on a stream. Objects in etcd have at most about 1.5 MiB; one line holds one object."""
 TRIES = 5
-"""How often a call is tried when the server says ``later``; then the caller's own back-off decides.
+"""How often the client tries a request while the server answers with Retry-After; then the caller's own back-off decides.
 
-Source: client-go, rest/with_retry.go: a number of seconds in Retry-After with 429 or any 5xx. Differs: it tries ten times.
+Source: client-go, rest/with_retry.go: a number of seconds in Retry-After with 429 or any 5xx. Differs: client-go tries ten times.
 """
 LONGEST_PAUSE_SECONDS = 10.0
 WARMING_SECONDS = 60.0
-"""How often all connections are used, so that neither side closes them for being idle; less than ``KEEPALIVE_SECONDS``."""
+"""How often all connections are used, so that neither side closes them as idle; less than ``KEEPALIVE_SECONDS``."""
 SPARE_CONNECTIONS = 8
-"""Above the widest limit, for those that are being closed; the pool never is what a call waits for."""
+"""Connections beyond the maximum width, because some are being closed; a call never waits for the connection pool."""
 
 
 def always() -> float:
-    """The permit of whoever need not lead to write."""
+    """The permit of a client that needs no leadership to write."""
     return float("inf")
 
 
 class Client:
-    """A client of one API server. Use as an async context manager; close it last.
+    """A client of one API server. Use it as an async context manager; close it last.
 
-    ``permit`` gives the seconds for which a write may still be under way. It is asked after all waiting and again right
-    before each write is sent, and the write is given up when they are over. With ``terminating``, nothing is created in a namespace that
-    is known to be terminated; without it, the server is asked each time.
-    ``on_date`` gets the ``Date`` header of each answer, and how many seconds the answer took by the ``timer``.
+    ``permit`` returns the seconds for which a write may still be in progress. The client calls it after all waiting and again right
+    before it sends each write, and cancels the write after that time. With ``terminating``, the client creates nothing in a namespace that
+    is known to be terminating; without it, the client asks the server each time.
+    ``on_date`` gets the ``Date`` header of each answer, and the seconds that the answer took by ``timer``.
     """
 
     def __init__(
@@ -101,11 +101,10 @@ class Client:
         await self._transport.close()
 
     async def keep_warm(self) -> None:
-        """Keep as many connections open as there may be calls under way, until cancelled.
+        """Keep as many connections open as there may be concurrent calls, until canceled.
 
-        Else the first job after a quiet minute waits for a handshake with each of its first calls, which takes both sides longer
-        than the calls: 16 creates take 107 ms with them, and 43 ms without. Does nothing under a limit on requests per second,
-        which it would use up.
+        Otherwise the first calls of a job after an idle minute need TLS handshakes, which cost both sides more than the calls: 16 creates
+        take 107 ms with handshakes, and 43 ms without. Does nothing with a limit on requests per second, which it would exhaust.
         """
         while not self._is_limited:
             idle = self.limiter.width - self.limiter.in_flight
@@ -157,7 +156,7 @@ class Client:
         """Create an object, or a subresource of one.
 
         Raises:
-            NamespaceTerminating: the namespace takes no new objects.
+            NamespaceTerminating: the namespace accepts no new objects.
         """
         path, terminating = resource.path(namespace, name, subresource), self.terminating
         if terminating:
@@ -223,7 +222,7 @@ class Client:
         propagation: str = "",
         level: PriorityLevel = PriorityLevel.CHILD,
     ) -> bytes:
-        """Delete one object; with ``uid`` only that very one, with ``resource_version`` only in that version (else Conflict)."""
+        """Delete one object; with ``uid`` or ``resource_version`` only if they match (else Conflict)."""
         options: dict[str, object] = {"kind": "DeleteOptions", "apiVersion": "v1"}
         given = {"uid": uid, "resourceVersion": resource_version}
         if preconditions := {key: value for key, value in given.items() if value}:
@@ -251,12 +250,12 @@ class Client:
         level: PriorityLevel | None = None,
         group: str = "",
     ) -> bytes:
-        """One call, repeated while the server asks to come back later. ``path`` is quoted as it has to be.
+        """Send one request, and retry while the server answers with Retry-After. ``path`` is already quoted.
 
         Raises:
-            ApiError: the server refused.
+            ApiError: the server refused the request.
             NotLeading: the write was not sent, or not sent again.
-            aiohttp.ClientError, TimeoutError: there was no answer; a write may have been done all the same.
+            aiohttp.ClientError, TimeoutError: there was no answer; a write may have taken effect.
         """
         headers = {"Content-Type": content_type, "Accept": accept} if body is not None else {"Accept": accept}
         call = Call(method, path, resource, params, body, headers)
@@ -287,10 +286,10 @@ class Client:
         accept: str = JSON,
         endless: bool = False,
     ) -> AbstractAsyncContextManager[aiohttp.StreamReader]:
-        """The body of a long answer, such as a watch or a followed log; it takes no turn. An ``endless`` one may be silent.
+        """Open a streaming answer, such as a watch or a followed log. It bypasses the limiter. An ``endless`` stream may be silent.
 
         Raises:
-            ApiError: the server refused.
+            ApiError: the server refused the request.
             aiohttp.ClientError, TimeoutError: no answer, or silence for ``STREAM_SILENCE_SECONDS`` while reading.
         """
         call = Call("GET", path, resource, params, None, {"Accept": accept})
@@ -299,11 +298,11 @@ class Client:
     def socket(
         self, path: str, protocols: Iterable[str]
     ) -> AbstractAsyncContextManager[aiohttp.ClientWebSocketResponse]:
-        """A WebSocket, such as that of a command in a pod; ``path`` ends with the query.
+        """Open a WebSocket, such as that of a command in a pod; ``path`` ends with the query.
 
         Raises:
-            ApiError: the server refused.
-            aiohttp.ClientError, TimeoutError: no answer.
+            ApiError: the server refused the request.
+            aiohttp.ClientError, TimeoutError: there was no answer.
         """
         return self._transport.socket(Call("GET", path, "", None, None, {}), protocols)
 

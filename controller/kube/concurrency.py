@@ -1,10 +1,10 @@
-"""Whose call goes to the API server next, and how many are under way at once.
+"""Limits the concurrent requests to the API server and orders the waiting ones.
 
-A call occupies the limiter for as long as its request lasts; one that the server has told to come back later waits outside. What a call
-is for says which goes first, and namespaces take turns: one alone has the whole width, and a flood from one delays only itself.
+A call occupies the limiter while its request runs; a call that the server told to retry later waits outside. Calls have priority levels,
+and within a level namespaces alternate: a single namespace can use the whole width, and a flood of calls delays only its own namespace.
 
-The width follows what the server bears. Too much (429, 503, 504, no answer in time) halves it, once for all calls that were under way
-together, as they all tell of the same moment. A full width of good answers makes it one wider again.
+The width follows the server's load. An overload (429, 503, 504, no answer in time) halves it, once for all calls that ran
+at that time. It grows by one after as many successful answers as the width.
 """
 
 import asyncio
@@ -18,21 +18,21 @@ from controller.kube.token_bucket import TokenBucket
 
 WIDEST = 32
 EVENT_PROMOTION_SECONDS = 10.0
-"""How long an event lets others go first; then it waits like the creation of a child, so that it comes at last."""
+"""How long an event waits behind other calls; then it has the priority of a child, so that it is sent eventually."""
 
 
 class PriorityLevel(IntEnum):
-    """What a call is for; higher goes first."""
+    """The purpose of a call; higher levels go first."""
 
     EVENT = 0
     CHILD = 1
     STATUS = 2
     FIRST = 3
-    """Reads, which somebody has stopped for, and whatever must not wait."""
+    """Reads that a caller waits for, and calls that must not wait."""
 
 
 class ConcurrencyLimiter:
-    """Lets calls through, as many at once as the server bears."""
+    """Admits concurrent calls up to a width that follows the server's load."""
 
     def __init__(self, widest: int = WIDEST, rate_limiter: TokenBucket | None = None) -> None:
         self._widest = widest
@@ -41,29 +41,29 @@ class ConcurrencyLimiter:
         self._waiting = dict.fromkeys(PriorityLevel, 0)
         self._next_token: asyncio.TimerHandle | None = None
         self._round = 0
-        """Goes up with each narrowing. Answers to calls of an earlier round say nothing of the width that is now."""
+        """The number of reductions so far. Answers to calls of an earlier round do not change the current width."""
         self._good = 0
         self.width = widest
-        """Calls that may be under way at once."""
+        """The maximum number of concurrent calls."""
         self.in_flight = 0
-        """Calls that are under way."""
+        """Running calls."""
 
     def waiting(self) -> Mapping[str, int]:
-        """Calls by the name of the priority level that they wait in."""
+        """Waiting calls by the name of their priority level."""
         return {level.name.lower(): count for level, count in self._waiting.items()}
 
     def turn(self, level: PriorityLevel, group: str) -> "_Turn":
-        """Waits for its turn on entering. The error that leaves the block tells how the server bears the width."""
+        """A context manager that waits for admission. An error that leaves the block may reduce the width."""
         return _Turn(self, level, group)
 
     async def enter(self, level: PriorityLevel, group: str) -> int:
-        """Wait for the turn. The round, which ``leave`` wants back."""
+        """Wait for admission, and return the round for ``leave``."""
         if len(self._lines) or not self._admit():
             await self._turn(level, group)
         return self._round
 
     def leave(self, round_: int, error: BaseException | None) -> None:
-        """The call is over: without an error, or with this one."""
+        """Record that the call ended, without an error or with this one."""
         self.in_flight -= 1
         if round_ == self._round:
             self._learn(error)
@@ -82,7 +82,7 @@ class ConcurrencyLimiter:
         try:
             await turn
         except asyncio.CancelledError:
-            # It may have been let through at the same moment; then its place goes to the next one.
+            # The call may have been admitted at the same moment; the next waiting call then takes its place.
             if not self._lines.discard(turn) and not turn.cancelled():
                 self.in_flight -= 1
                 self._serve()
@@ -97,16 +97,16 @@ class ConcurrencyLimiter:
             self._lines.raise_to(turn, PriorityLevel.CHILD)
 
     def _serve(self) -> None:
-        """Let through whoever may go now."""
+        """Admit waiting calls up to the width."""
         while len(self._lines) and self._admit():
             turn = self._lines.pop()
-            if turn.cancelled():  # its task has not come to know of it yet
+            if turn.cancelled():  # canceled, but its task has not run yet
                 self.in_flight -= 1
             else:
                 turn.set_result(None)
 
     def _admit(self) -> bool:
-        """Whether one more may go now; it counts as under way then."""
+        """Count one more call as running if the limits allow it, and return whether they do."""
         if self.in_flight >= self.width:
             return False
         if self._rate_limiter and not self._has_token(self._rate_limiter):
@@ -138,7 +138,7 @@ class ConcurrencyLimiter:
 
 
 class _Turn:
-    """A class, as each request pays for it: a generator's context manager takes twice as long."""
+    """A class, because each request uses it: a generator-based context manager takes twice as long."""
 
     __slots__ = ("_group", "_level", "_limiter", "_round")
 

@@ -1,7 +1,7 @@
-"""How to reach an API server: from inside a cluster, from a kubeconfig file, or told by hand.
+"""Connections to an API server: from inside a cluster, or from a kubeconfig file.
 
-The in-cluster way is ours and imports nothing heavy. Kubeconfig files go through kubernetes_asyncio, which knows all their ways
-of logging in; it is imported only then.
+This module implements the in-cluster way itself, with light imports. It imports kubernetes_asyncio only for kubeconfig files, because
+that library supports all their login methods.
 """
 
 import asyncio
@@ -21,33 +21,33 @@ T = TypeVar("T")
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 NO_KUBECONFIG = "this environment cannot read kubeconfig files; install rallypoint-operator[kubeconfig], or run in a pod with a ServiceAccount"
 FILE_LIFETIME_SECONDS = 60.0
-"""How long the content of a mounted file counts as new. The kubelet replaces a token hourly, well before it ends."""
+"""How long the content of a mounted file is cached. The kubelet replaces a token hourly, long before it expires."""
 
 
 class NotConfigured(Exception):
-    """There is no way to an API server: neither a kubeconfig file nor a cluster around this process."""
+    """There is no configuration for an API server: no kubeconfig file, and the process does not run in a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where the API server is and how to log in. ``token`` and ``tls`` are asked before each request; empty and None are none."""
+    """The address of the API server and the credentials. ``token`` and ``tls`` are called before each request; empty and None mean none."""
 
     server: str
     token: Callable[[], str] = field(default=lambda: "", repr=False)
     tls: Callable[[], ssl.SSLContext | None] = field(default=lambda: None, repr=False)
     tls_name: str = ""
-    """The name that the server's certificate is for, where it is not the one in its address."""
+    """The host name in the server's certificate, if it differs from the one in the address."""
     proxy: str = field(default="", repr=False)
     namespace: str = ""
-    """The namespace this process lives in, or that the kubeconfig's context names."""
+    """The namespace of this process's pod, or of the kubeconfig's context."""
     renew: Callable[[], Awaitable[None]] | None = field(default=None, repr=False)
-    """Reads again whom to trust and how to log in, after one side has not accepted the other. May raise NotConfigured or OSError."""
+    """Reloads CA certificates and credentials after one side rejected the other. Can raise NotConfigured or OSError."""
 
 
 class MountedFile(Generic[T]):
-    """What is made of a mounted file, which is read again once a minute, as the kubelet replaces it now and then.
+    """A value derived from a mounted file, read again once a minute, because the kubelet replaces the file.
 
-    What was read last goes on to count while the file is missing or makes no sense. The same content makes the same object.
+    The last value stays in use while the file is missing or invalid. The same content returns the same object.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class MountedFile(Generic[T]):
         return self._made
 
     def expire(self) -> None:
-        """Have it read again the next time."""
+        """Read the file again at the next use."""
         self._read_at = float("-inf")
 
     def _read(self) -> None:
@@ -79,15 +79,15 @@ class MountedFile(Generic[T]):
 
 
 def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Connection:
-    """The connection of a pod with a ServiceAccount.
+    """Return the connection of a pod with a ServiceAccount.
 
     Raises:
-        NotConfigured: this process does not run in a pod, or the pod has no token mounted, or no authorities to trust.
+        NotConfigured: this process does not run in a pod, or the pod has no token or no CA certificates mounted.
     """
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not (folder / "token").exists():
         raise NotConfigured(
-            "no cluster around this process (KUBERNETES_SERVICE_HOST or the ServiceAccount token is missing); use --kubeconfig FILE"
+            "not running in a cluster (KUBERNETES_SERVICE_HOST or the ServiceAccount token is missing); use --kubeconfig FILE"
         )
     try:
         token, tls = MountedFile(folder / "token", _token), MountedFile(folder / "ca.crt", _trusting)
@@ -109,7 +109,7 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Connection:
 
 
 async def from_kubeconfig(path: str, context: str = "") -> Connection:
-    """The connection that a kubeconfig file describes, with its exec plugins and OIDC logins.
+    """Return the connection that a kubeconfig file describes, with its exec plugins and OIDC logins.
 
     Raises:
         NotConfigured: the file is missing or does not describe a cluster, or a plugin failed.
@@ -133,7 +133,7 @@ async def from_kubeconfig(path: str, context: str = "") -> Connection:
 
 
 async def connect(kubeconfig: str = "") -> Connection:
-    """A kubeconfig file if one is named (by flag or $KUBECONFIG), else the cluster around this process."""
+    """Connect with a kubeconfig file if the flag or $KUBECONFIG names one, otherwise with the pod's ServiceAccount."""
     named = kubeconfig or os.environ.get("KUBECONFIG", "")
     return await from_kubeconfig(named) if named else in_cluster(SERVICE_ACCOUNT)
 
@@ -147,7 +147,7 @@ class _Login:
 async def _login(path: str, configuration: Any) -> _Login:
     token: str = configuration.api_key.get("BearerToken", "")
     try:
-        # In a thread, as the system's own authorities, which count without any in the file, take a while to read.
+        # In a thread, because reading the system's CA certificates, the default without any in the file, takes a while.
         tls = (
             await asyncio.to_thread(_tls, configuration) if configuration.host.startswith("https:") else None
         )
@@ -157,7 +157,7 @@ async def _login(path: str, configuration: Any) -> _Login:
 
 
 async def _load(path: str, context: str) -> tuple[Any, str]:
-    """The generated client's configuration, and the namespace that the context names."""
+    """Return the generated client's configuration, and the namespace of the context."""
     if not _exists(path):
         raise NotConfigured(f"kubeconfig {path}: no such file")
     try:
@@ -167,34 +167,35 @@ async def _load(path: str, context: str) -> tuple[Any, str]:
     configuration = client.Configuration(host="")
     try:
         loader = await config.load_kube_config(path, context or None, client_configuration=configuration)
-    except Exception as error:  # the loader meets a broken file with any exception there is
+    except Exception as error:  # the loader raises any type of exception for a broken file
         raise NotConfigured(f"kubeconfig {path}: {_complaint(error)}") from error
     if not (configuration.host or "").startswith(("http://", "https://")):
-        raise NotConfigured(f"kubeconfig {path}: it names no server")
+        raise NotConfigured(f"kubeconfig {path}: the current context names no server")
     current: dict[str, Any] = loader.current_context or {}
     return configuration, current.get("context", {}).get("namespace") or ""
 
 
 def _complaint(error: Exception) -> str:
-    """What to tell of a loader's error. Those of types and attributes speak of the loader's insides, not of the file."""
+    """Return a message for an error of the loader. Its type and attribute errors describe the loader's code, not the file."""
     import yaml
 
     if isinstance(error, (AttributeError, KeyError, TypeError)):
-        return "it is no kubeconfig, or a part of it is malformed"
+        return "it is not a kubeconfig, or a part of it is malformed"
     if isinstance(error, (yaml.YAMLError, UnicodeError)):
-        return f"it is no kubeconfig: {error}"
+        return f"it is not a kubeconfig: {error}"
     return str(error) or "it is incomplete"
 
 
 def _exists(path: str) -> bool:
-    """Whether any of the files in a list like $KUBECONFIG is there."""
+    """Return whether any file of a list like $KUBECONFIG exists."""
     return any(Path(file).expanduser().is_file() for file in path.split(os.pathsep))
 
 
 def _token(text: str) -> str:
-    """
+    """Return the token without surrounding whitespace.
+
     Raises:
-        ValueError: there is none.
+        ValueError: the token is empty.
     """
     if not text.strip():
         raise ValueError("the token is empty")
@@ -202,14 +203,14 @@ def _token(text: str) -> str:
 
 
 def _trusting(authorities: str) -> ssl.SSLContext:
-    """Takes well under a millisecond.
+    """Return a TLS context with these CA certificates. Takes well under a millisecond.
 
     Raises:
-        ValueError: there are none. Without, the system's own would be trusted.
-        ssl.SSLError: they make no sense.
+        ValueError: there are none. Python would then trust the system's own.
+        ssl.SSLError: they are invalid.
     """
     if not authorities.strip():
-        raise ValueError("the file of authorities is empty")
+        raise ValueError("the file of CA certificates is empty")
     return client_context(cadata=authorities.encode("ascii", "ignore").decode())
 
 

@@ -1,27 +1,27 @@
-"""What the API server may answer instead of what was asked.
+"""The errors of the API server.
 
-    ApiError                  any answer of 400 and more
+    ApiError                  any answer with a status of 400 or more
     ├── Unauthorized          401: the credentials are not accepted
-    ├── Forbidden             403: RBAC, quota or admission says no
-    │   └── NamespaceTerminating  nothing is created any more in a namespace that is being deleted
+    ├── Forbidden             403: RBAC, quota or admission refuses the request
+    │   └── NamespaceTerminating  a namespace that is being deleted accepts no new objects
     ├── NotFound              404
-    ├── Conflict              409: changed meanwhile, or a precondition does not hold
+    ├── Conflict              409: the object was modified, or a precondition failed
     │   └── AlreadyExists     409 on create
     ├── Gone                  410: the resourceVersion is too old
-    ├── Invalid               422, 413 and 400: the object is refused, perhaps by a policy that takes it later
+    ├── Invalid               422, 413 and 400: the object is refused, perhaps by a policy that accepts it later
     │   └── InvalidFields     422 by the API server's own validation: ``causes`` name fields of the object
-    ├── TooManyRequests       429: come back after ``retry_after_seconds``
+    ├── TooManyRequests       429: retry after ``retry_after_seconds``
     └── ServerError           500 and more
 
-Errors of the network (``aiohttp.ClientError``, ``TimeoutError``, ``OSError``) are not in this tree; they pass through as they are.
-Neither is ``NotLeading``: the server was not even asked.
+Network errors (``aiohttp.ClientError``, ``TimeoutError``, ``OSError``) are not in this tree and propagate unchanged.
+Neither is ``NotLeading``: the client did not send the request.
 """
 
 import msgspec
 
 
 class ApiError(Exception):
-    """An answer of 400 or more. ``reason`` and ``message`` come from the Status object in it."""
+    """An answer with a status of 400 or more. ``reason`` and ``message`` come from its Status object."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Invalid(ApiError): ...
 
 
 class InvalidFields(Invalid):
-    """The object will never be accepted as it is."""
+    """The API server will never accept the object as it is."""
 
 
 class TooManyRequests(ApiError): ...
@@ -76,7 +76,7 @@ class ServerError(ApiError): ...
 
 
 class NotLeading(Exception):
-    """The write was not sent: another process may be leading by now."""
+    """The write was not sent: another process may be the leader by now."""
 
 
 class _Cause(msgspec.Struct):
@@ -118,7 +118,7 @@ _BY_CODE: dict[int, type[ApiError]] = {
 
 
 def from_response(code: int, body: bytes, retry_after: str = "") -> ApiError:
-    """The error for one answer; a body that is no Status object becomes the message as text."""
+    """Return the error for one answer. If the body is not a Status object, its text becomes the message."""
     try:
         status = _decode(body)
     except msgspec.DecodeError:
@@ -141,10 +141,10 @@ def from_response(code: int, body: bytes, retry_after: str = "") -> ApiError:
 
 
 def _names_fields(reason: str, message: str, causes: tuple[tuple[str, str], ...], details: _Details) -> bool:
-    """Whether this is the verdict of the API server's own validation, and not that of an admission policy.
+    """Return whether the API server's own validation refused the object, not an admission policy.
 
-    A ValidatingAdmissionPolicy answers 422 Invalid as well, by default, but its cause names no field. A webhook may send any Status; the API
-    server puts ``admission webhook "…" denied the request`` before its message, whereas its own begins with the object.
+    By default a ValidatingAdmissionPolicy also answers 422 Invalid, but its cause names no field. A webhook can send any Status; the API
+    server puts ``admission webhook "…" denied the request`` before its message, whereas its own messages begin with the object.
 
     Source: apimachinery, pkg/api/errors/errors.go, NewInvalid; apiserver, pkg/admission/plugin/webhook/errors/statuserror.go and
     pkg/admission/plugin/policy/validating/dispatcher.go.
@@ -162,7 +162,7 @@ def from_status(
     causes: tuple[tuple[str, str], ...] = (),
     retry_after_seconds: float = 0.0,
 ) -> ApiError:
-    """The error that fits a code and a reason."""
+    """Return the error class for a code and a reason."""
     fits = (
         AlreadyExists
         if reason == "AlreadyExists"

@@ -1,7 +1,7 @@
-"""Who goes next when many wait: higher levels first, groups in turn within a level, first come first served within a group.
+"""A queue with priority levels: higher levels first, groups alternate within a level, first in, first out within a group.
 
-Knows neither what waits nor for what. The concurrency limiter keeps its calls in such queues and the work queue its keys; a group is a namespace, so one
-that floods the service delays only itself.
+The concurrency limiter queues its calls here and the work queue its keys. A group is a namespace, so a namespace with many items
+delays only itself.
 """
 
 from collections import OrderedDict
@@ -12,14 +12,14 @@ T = TypeVar("T", bound=Hashable)
 
 
 class FairQueue(Generic[T]):
-    """What waits, each thing once. Every operation costs the same however many wait; only the number of levels counts."""
+    """The waiting items, each once. The cost of an operation depends on the number of levels, not on the number of items."""
 
     def __init__(self) -> None:
-        # OrderedDict, as taking the first of a plain dict gets slower with each one taken before.
+        # An OrderedDict, because removing the first item of a plain dict gets slower with each removal.
         self._places: OrderedDict[T, tuple[int, str]] = OrderedDict()
-        """The level and group of each thing, in order of arrival."""
+        """The level and group of each item, in order of arrival."""
         self._levels: dict[int, OrderedDict[str, OrderedDict[T, None]]] = {}
-        """The lines of each level by group, the group whose turn is next first. None is empty."""
+        """The items of each level by group, the next group first. No group is empty."""
 
     def __len__(self) -> int:
         return len(self._places)
@@ -28,10 +28,10 @@ class FairQueue(Generic[T]):
         return item in self._places
 
     def push(self, item: T, *, level: int, group: str) -> None:
-        """Stand at the end of the line.
+        """Append an item.
 
         Raises:
-            ValueError: it waits already.
+            ValueError: it already waits.
         """
         if item in self._places:
             raise ValueError(f"{item!r} waits already")
@@ -39,10 +39,10 @@ class FairQueue(Generic[T]):
         self._join(item, level, group)
 
     def pop(self) -> T:
-        """Take what goes next; the turn passes to the next group of that level.
+        """Remove and return the next item; the next group of that level follows.
 
         Raises:
-            IndexError: nothing waits.
+            IndexError: the queue is empty.
         """
         if not self._levels:
             raise IndexError("nothing waits")
@@ -58,10 +58,10 @@ class FairQueue(Generic[T]):
         return item
 
     def pop_oldest(self) -> T:
-        """Take what has waited longest, whatever its level and group, whose turn stays as it is.
+        """Remove and return the item that has waited longest, whatever its level and group. The order of the groups does not change.
 
         Raises:
-            IndexError: nothing waits.
+            IndexError: the queue is empty.
         """
         if not self._places:
             raise IndexError("nothing waits")
@@ -70,20 +70,20 @@ class FairQueue(Generic[T]):
         return item
 
     def peek_oldest(self) -> T:
-        """Return what has waited longest; it goes on waiting.
+        """Return the item that has waited longest, without removing it.
 
         Raises:
-            IndexError: nothing waits.
+            IndexError: the queue is empty.
         """
         if not self._places:
             raise IndexError("nothing waits")
         return next(iter(self._places))
 
     def pop_from_longest(self) -> T:
-        """Take the oldest item of the group that has most waiting in the lowest level: what to drop when too much waits.
+        """Remove and return the oldest item of the largest group in the lowest level, to make room.
 
         Raises:
-            IndexError: nothing waits.
+            IndexError: the queue is empty.
         """
         if not self._levels:
             raise IndexError("nothing waits")
@@ -93,7 +93,7 @@ class FairQueue(Generic[T]):
         return item
 
     def discard(self, item: T) -> bool:
-        """Stop waiting; whether it did wait."""
+        """Remove an item, and return whether it was waiting."""
         place = self._places.pop(item, None)
         if place is None:
             return False
@@ -101,7 +101,7 @@ class FairQueue(Generic[T]):
         return True
 
     def raise_to(self, item: T, level: int) -> None:
-        """Go to the end of a higher level's line; from there, a lower level changes nothing.
+        """Move an item to the end of a higher level. A lower level changes nothing.
 
         Raises:
             KeyError: it does not wait.

@@ -1,7 +1,7 @@
-"""Kubeconfig files that say all themselves: a server, its authority, a token. No plugin, no other file, no login.
+"""Self-contained kubeconfig files: a server, its CA certificate and a token, without plugins, other files or logins.
 
-``connect`` knows every kind of file and takes seconds to load for that; a short command on a file such as ``rallypoint
-up`` writes need not wait for it. What is read here stays as it was read.
+``connect`` supports every kubeconfig file and takes seconds to import. A short command with a file such as ``rallypoint
+up`` writes should not wait for that. The contents are read once.
 """
 
 import base64
@@ -20,7 +20,7 @@ USER = {"token"}
 
 
 def static_kubeconfig(path: str, context: str = "") -> Connection | None:
-    """The connection that a file describes; None when it says anything else, or nothing that makes sense."""
+    """Return the connection that a file describes; None if it contains anything else or is invalid."""
     try:
         config = yaml.safe_load(Path(path).read_text())
         found = _named(config["contexts"], context or config["current-context"])["context"]
@@ -45,10 +45,11 @@ def _named(listed: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
 
 
 def _tls(cluster: Mapping[str, Any]) -> ssl.SSLContext | None:
-    """
+    """Return a TLS context with the CA certificate.
+
     Raises:
-        ssl.SSLError: the authority makes no sense; it is an OSError.
-        KeyError, ValueError: none is named, where the system's own would count.
+        ssl.SSLError: the certificate is invalid; it is an OSError.
+        KeyError, ValueError: there is none, so that Python would trust the system's own.
     """
     if not cluster["server"].startswith("https:"):
         return None

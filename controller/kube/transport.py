@@ -1,6 +1,6 @@
-"""One request: its connection, its time limits, its login, and the typed error that an answer may mean.
+"""Sends one request: connection, timeouts, credentials, and the typed error of an answer.
 
-Two pools of connections, so that long watches never take the place of calls. Which call goes when, and again, is the client's matter.
+Two connection pools, so that long watches never block calls. The client decides when to send and to retry a call.
 """
 
 import asyncio
@@ -21,37 +21,37 @@ from controller.kube import errors
 from controller.kube.connect import Connection, NotConfigured
 
 CALL_TIMEOUT_SECONDS = 30.0
-"""A call that has no answer after this long has failed; the API server itself gives up after 60."""
+"""A call without an answer fails after this time; the API server itself gives up after 60 s."""
 CONNECT_TIMEOUT_SECONDS = 10.0
 STREAM_SILENCE_SECONDS = 90.0
-"""A watch that says nothing for so long is dead: the API server sends a bookmark about once a minute."""
+"""A watch that is silent for this long is broken: the API server sends a bookmark about once a minute."""
 ENDLESS = aiohttp.ClientTimeout(None, sock_connect=CONNECT_TIMEOUT_SECONDS)
 KEEPALIVE_SECONDS = 75.0
-"""How long a connection may idle. The API server's own limit is 90; one that both close at once loses a call."""
+"""How long a connection may idle. The API server's own limit is 90 s; if both sides close at once, a call is lost."""
 LARGE_BYTES = 1024 * 1024
-"""Bodies of this size are sent in pieces, so that one does not hold up the event loop."""
+"""Larger bodies are sent in pieces, so that one does not block the event loop."""
 RENEWAL_SECONDS = 10.0
-"""How long a new login is left alone, whatever the server says of it."""
+"""The minimum age of credentials before they are reloaded again, whatever the server answers."""
 NO_ANSWER = "<error>"
-"""The code of a call that got none."""
+"""The status code in metrics of a call without an answer."""
 
 NOT_ACCEPTED = (errors.Unauthorized, aiohttp.ClientConnectorCertificateError)
 """One side does not accept the other: the server the token, or the client the server's certificate."""
 
 
 class Observer(Protocol):
-    """Told of each request. ``method`` and ``code`` are as on the wire, ``resource`` is the plural."""
+    """Receives each request. ``method`` and ``code`` are those of HTTP, ``resource`` is the plural."""
 
     def answered(
         self, method: str, resource: str, code: str, seconds: float, sent_bytes: int, received_bytes: int
     ) -> None:
-        """One try is over; ``code`` is ``<error>`` if there was no answer."""
+        """One attempt ended; ``code`` is ``<error>`` if there was no answer."""
 
     def retried(self, method: str, code: str) -> None:
-        """It is tried again, because of this code."""
+        """The request is retried because of this code."""
 
     def limited(self, method: str, seconds: float) -> None:
-        """How long it waited for its turn; told only where there is a limit on requests per second."""
+        """The request waited this long for the limit on requests per second. Not called without such a limit."""
 
 
 class _Unobserved:
@@ -69,7 +69,7 @@ def undated(date: str, took_seconds: float) -> None: ...
 
 
 class Call(NamedTuple):
-    """What is asked. ``path`` is quoted, and parameters that are empty are left out."""
+    """One request. ``path`` is quoted; empty parameters are omitted."""
 
     method: str
     path: str
@@ -92,7 +92,7 @@ class Transport:
         on_date: Callable[[str, float], None] = undated,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``on_date`` gets the ``Date`` header of each answer, and how many seconds the answer took by the ``timer``."""
+        """``on_date`` gets the ``Date`` header of each answer, and the seconds that the answer took by ``timer``."""
         self._on_date = on_date
         self._timer = timer
         self._connection = connection
@@ -113,15 +113,15 @@ class Transport:
         await self._streams.close()
 
     async def send(self, call: Call, permit: Callable[[], float] | None = None) -> bytes:
-        """One try.
+        """Send a request once.
 
         Args:
-            permit: the seconds that it may take at most; asked now, and again when its bytes go out.
+            permit: returns the maximum duration in seconds; called now, and again when the bytes are sent.
 
         Raises:
-            ApiError: the server refused.
-            NotLeading: by the permit nothing was sent.
-            aiohttp.ClientError, TimeoutError: there was no answer; a write may have been done all the same.
+            ApiError: the server refused the request.
+            NotLeading: the permit did not allow the write, so nothing was sent.
+            aiohttp.ClientError, TimeoutError: there was no answer; a write may have taken effect.
         """
         started, code, answer, body = self._timer(), NO_ANSWER, b"", call.body or b""
         options = self._options(call)
@@ -149,10 +149,10 @@ class Transport:
 
     @contextlib.asynccontextmanager
     async def stream(self, call: Call, *, endless: bool = False) -> AsyncGenerator[aiohttp.StreamReader]:
-        """The body of a long answer; what was not accepted is renewed for the next try. An ``endless`` one may be silent.
+        """Open a streaming answer. Rejected credentials are reloaded for the next attempt. An ``endless`` stream may be silent.
 
         Raises:
-            ApiError: the server refused.
+            ApiError: the server refused the request.
             aiohttp.ClientError, TimeoutError: no answer, or silence for ``STREAM_SILENCE_SECONDS`` while reading.
         """
         try:
@@ -164,10 +164,10 @@ class Transport:
             yield response.content
 
     async def renew(self, refusal: Exception) -> bool:
-        """Whether there is something new to try with; many calls refused at once share one renewal.
+        """Reload credentials; return False if the connection cannot reload them. Concurrent refusals share one reload.
 
         Raises:
-            the refusal: the renewal failed.
+            the refusal: the reload failed.
         """
         renew = self._connection.renew
         if renew is None:
@@ -186,13 +186,13 @@ class Transport:
     async def socket(
         self, call: Call, protocols: Iterable[str]
     ) -> AsyncGenerator[aiohttp.ClientWebSocketResponse]:
-        """A WebSocket, with messages of any size; ``protocols`` in the order of preference.
+        """Open a WebSocket for messages of any size; ``protocols`` are in order of preference.
 
         Raises:
-            ApiError: the server refused.
-            aiohttp.ClientError, TimeoutError: no answer.
+            ApiError: the server refused the request.
+            aiohttp.ClientError, TimeoutError: there was no answer.
         """
-        # A parameter may come more than once here, which a mapping does not say; so it is part of the path already.
+        # A parameter can occur more than once here, which a mapping cannot express; so it is part of the path already.
         options = self._options(call)
         try:
             async with self._streams.ws_connect(
@@ -221,12 +221,12 @@ class Transport:
         return URL(self._connection.server + call.path, encoded=True)
 
     def _options(self, call: Call) -> dict[str, Any]:
-        """What every request needs of the connection as it is at this very moment."""
+        """Return the arguments that every request takes from the current connection."""
         token, tls = self._connection.token(), self._connection.tls()
         headers = {**call.headers, "Authorization": f"Bearer {token}"} if token else call.headers
         options: dict[str, Any] = {"headers": headers}
         if tls:
-            # The pool keeps connections by the context they were made with: another one makes new ones, and ends none.
+            # The pool keys connections by their TLS context: a new context opens new connections and does not close the others.
             options["ssl"] = tls
         if self._connection.tls_name:
             options["server_hostname"] = self._connection.tls_name
@@ -248,10 +248,10 @@ class Transport:
 
 
 class _Permitted(BytesPayload):
-    """A body that asks once more, when it and the headers before it are about to be written.
+    """A body that checks the permit again when it and the headers before it are about to be written.
 
-    Between the first question and the write lies a turn of the event loop, which takes milliseconds in a burst: long enough for a
-    process to be stopped in it, and to go on when another leads.
+    One turn of the event loop, milliseconds in a burst, passes between the first check and the write. The process may be suspended
+    in it and continue when another process leads.
     """
 
     def __init__(self, body: bytes, permit: Callable[[], float]) -> None:
@@ -268,13 +268,13 @@ def _permitted(permit: Callable[[], float]) -> float:
     seconds = permit()
     if seconds <= 0:
         raise errors.NotLeading(
-            "the write was not sent: this process does not lead, or may not lead much longer"
+            "the write was not sent: this process is not the leader, or its Lease is about to expire"
         )
     return seconds
 
 
 def _within(seconds: float) -> aiohttp.ClientTimeout:
-    """Exactly so long: by default aiohttp rounds up to whole seconds, and a write would outlive its permit."""
+    """A timeout of exactly this length: by default aiohttp rounds up to whole seconds, and a write would outlive its permit."""
     return aiohttp.ClientTimeout(seconds, CONNECT_TIMEOUT_SECONDS, ceil_threshold=float("inf"))
 
 
@@ -291,8 +291,9 @@ def _with_cause(refusal: Exception, cause: Exception) -> Exception:
 
 
 _PROBES = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
-"""The kernel finds out within 30 s that the other side is gone without a word, and closes; else each connection that idles in the
-pool would cost one more call. Those that the system does not know are left out. The last one is in milliseconds."""
+"""With these TCP options the kernel closes a connection within 30 s after the peer disappeared; otherwise each idle connection in the
+pool would cost one more call. Options that the system lacks are skipped. The last one is in milliseconds.
+"""
 
 
 def probing(address: tuple[Any, ...]) -> socket.socket:

@@ -1,1 +1,1 @@
-"""The pass: what is seen of a job becomes a plan, and the plan is carried out once."""
+"""The reconcile: observe a job's children, plan, and execute the plan once."""

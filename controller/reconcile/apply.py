@@ -1,6 +1,6 @@
-"""Carries out what a plan says about children. The only writer of children.
+"""Executes the part of a plan that concerns children. Only this package writes children.
 
-Each answer goes into the store at once. Names are fixed by the job, so doing a thing twice is refused by the server and harmless.
+Each answer goes into the store at once. Names are determined by the job, so the server refuses a repeated create, which is harmless.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ from controller.runtime.recorder import Subject
 from controller.runtime.store import Change, Store
 
 MOST_PER_RECONCILE = 1000
-"""Creates of one pass, which is 500 pods with their Services; a larger job takes several passes, so that others get their turn.
+"""Creates per reconcile, which is 500 pods with their Services. A larger job takes several reconciles, so that other jobs get their turn.
 
 Source: kube-controller-manager, MaxPodCreateDeletePerSync.
 """
 TIME_BUDGET_SECONDS = 0.5
-"""For so long a pass begins new creates; the next pass sees what has become of the first pods meanwhile, and goes on."""
+"""A reconcile starts no more creates after this time. The next reconcile observes the first pods and continues."""
 
 
 def by_label(job: str) -> Mapping[str, str]:
@@ -45,20 +45,20 @@ def by_label(job: str) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """A resource whose objects are watched: its store, and how its rows are read."""
+    """A watched resource: its store, and how to decode its rows."""
 
     store: Store[Any]
     decode: Callable[[bytes], Any]
     selector: Callable[[str], Mapping[str, str]] = by_label
-    """The parameters of a list of those of the job of that name, and few others."""
+    """Returns the parameters of a list of the named job's objects, with few others."""
     label: str = ""
-    """The label that an object needs for the watch to report it; empty where it reports all."""
+    """The label that an object needs to be reported by the watch; empty if the watch reports all objects."""
 
     def adopt(self, answer: bytes) -> Change[Owned] | None:
-        """Take an object that was read by its name; what that has changed.
+        """Store an object that was read by name, and return the change.
 
-        The watch does not report one whose label somebody has removed, nor one whose events it has lost. The store keeps such a row apart,
-        and it is read again from time to time.
+        The watch does not report an object whose label somebody removed, or whose events were lost. The store marks such a row, and the
+        relister reads it periodically.
         """
         row: Owned = self.decode(answer)
         is_selected = not self.label or self.label in (_decode_labels(answer).metadata.labels or {})
@@ -80,7 +80,7 @@ _decode_labels = msgspec.json.Decoder(_Labeled).decode
 
 
 _OWN = frozenset({WriteMode.CREATE, WriteMode.APPLY, WriteMode.CHECK_NAME})
-"""Of children that need their names for themselves."""
+"""Write modes of children that cannot use an existing object of another owner."""
 
 
 class Applier:
@@ -100,22 +100,22 @@ class Applier:
         self._uncached = UncachedChildren(self._writer, caches)
         self._width = width
         self._slow_start: set[str] = set()
-        """Namespaces where the last create was refused: there one is tried before many are."""
+        """Namespaces where the last create was refused. There a single create goes first."""
 
     async def apply(
         self, parent: Parent, create: Sequence[Child], delete: Sequence[Deletion]
     ) -> float | None:
-        """Delete, then create. The seconds after which the rest is due, None if everything was done; 0 if others have changed children.
+        """Delete, then create. Return the seconds until the rest is due, None if everything is done; 0 if others have changed children.
 
-        After a failure nothing is tried for a while, ever longer, unless the job's spec changes; passes go on meanwhile. A name that
-        the store shows as taken is not tried at all: what has it is watched, and all other children are created. In a namespace that is
-        being terminated, children are deleted and none is created.
+        After a failure, writes pause for an increasing time, unless the job's spec changes; reconciles continue. Children whose
+        names are taken according to the store are not tried: the objects that have these names are watched, and all other children are created.
+        In a terminating namespace, children are deleted and none is created.
 
-        Source of that: kube-controller-manager, which takes HasStatusCause(err, NamespaceTerminatingCause) for no error.
+        Source of that: kube-controller-manager, which ignores errors with HasStatusCause(err, NamespaceTerminatingCause).
 
         Raises:
-            Refused: the API server does not take a child.
-            ApiError, aiohttp.ClientError, TimeoutError: something else went wrong; what was possible has been done.
+            Refused: the API server does not accept a child.
+            ApiError, aiohttp.ClientError, TimeoutError: another write failed; all others were tried.
         """
         memory = parent.memory
         memory.is_child_outdated = False
@@ -132,7 +132,7 @@ class Applier:
             memory.write_backoff.record_failure(parent.generation)
             return memory.write_backoff.remaining_seconds(parent.generation) or 0
         except errors.NamespaceTerminating:
-            return RETRY_SECONDS  # no failure of the job: the namespace takes it away with all that it has
+            return RETRY_SECONDS  # not a failure of the job: the namespace controller deletes the job and its children
         except Exception:
             memory.write_backoff.record_failure(parent.generation)
             self._events.record_summaries(memory.events)
@@ -144,10 +144,10 @@ class Applier:
         return 0 if memory.is_child_outdated else None
 
     async def find(self, parent: Parent, missing: Sequence[Child]) -> bool:
-        """Read pods by their names that the store does not have; whether any of them is there and the job's own.
+        """Read pods that the store lacks by name, and return whether any of them exists and belongs to the job.
 
         Raises:
-            ApiError, aiohttp.ClientError, TimeoutError: it is unknown.
+            ApiError, aiohttp.ClientError, TimeoutError: a read failed.
         """
         parent.memory.is_child_outdated = False
 
@@ -161,21 +161,21 @@ class Applier:
         return parent.memory.is_child_outdated
 
     def restores(self, parent: Parent, children: Sequence[Child]) -> bool:
-        """Whether any of those children was made, and is gone by now or was changed by somebody."""
+        """Return whether any of these children was created, and has been deleted or changed by somebody else."""
         return self._uncached.restores(parent, children)
 
     def next_check_in(self, parent: Parent, children: Sequence[Child]) -> float:
-        """Seconds until one of those children has to be looked at though nothing has been heard of it; infinite if none has."""
+        """Return the seconds until one of these children must be checked even without a watch event; infinite if none must."""
         return self._uncached.next_check_in(parent, children)
 
     async def _all(self, parent: Parent, create: Sequence[Child], delete: Sequence[Deletion]) -> bool:
-        """Whether everything was done, or there is more than one pass may do."""
+        """Return whether everything was done; False if the rest exceeds the limits of one reconcile."""
         await self._many(delete, lambda deletion: self._delete(parent, deletion))
         for wave in sorted({child.first for child in create if child.first}):
             going = [child for child in create if child.first == wave]
             await self._many(going, lambda child: self._put_first(parent, child))
-        # What belongs to the job as a whole goes first: refused, it ends the job before there is a pod. Anything else that is wrong
-        # with it, such as somebody else's autoscaler of that name, does not keep the pods from being made.
+        # Children of the job as a whole go first: if the server refuses one, the job ends before there is a pod. Other errors,
+        # such as a name conflict of the autoscaler, do not prevent the creation of pods.
         rest = [child for child in create if not child.first]
         each = [child for child in rest if self._is_each(child)]
         whole = [child for child in rest if not self._is_each(child)]
@@ -193,32 +193,32 @@ class Applier:
             failures.insert(0, error)
         if begun_all and len(free) < len(each):
             failures += self._conflicts(parent, each)
-            begun_all = False  # a name may have become free meanwhile, and nobody else reports that
+            begun_all = False  # a name may be free by now, which no watch event shows
         if failures:
             raise _gravest(failures)
         return begun_all
 
     def _holder(self, parent: Parent, child: Child) -> Owned | None:
-        """The object that has the child's name and is not the job's own, as far as the store knows."""
+        """Return the object that has the child's name without belonging to the job, according to the store."""
         cache = self._caches.get(child.resource)
         row: Owned | None = cache.store.get(parent.subject.namespace, child.name) if cache else None
         return row if row and row.owner_uid != parent.subject.uid else None
 
     def _conflicts(self, parent: Parent, children: Iterable[Child]) -> list[Occupied]:
-        """Conflicts of children whose names are taken, as many as one round of requests would find."""
+        """Return the conflicts of children whose names are taken, as many as one round of requests would find."""
         found = ((child, row) for child in children if (row := self._holder(parent, child)))
         return [self._writer.conflict_with(parent, child, row) for child, row in islice(found, self._width)]
 
     def _is_each(self, child: Child) -> bool:
-        """Whether a child is one of many, such as a pod, and not the job's as a whole."""
+        """Return whether a child belongs to one replica, such as a pod, and not to the job as a whole."""
         return child.write_mode is WriteMode.CREATE and child.resource in self._caches
 
     async def revoke(self, parent: Parent) -> None:
-        """Take away the rights that children of a job give that is gone or going."""
+        """Remove the rules that the Roles of a deleted job grant."""
         await self._uncached.revoke(parent)
 
     async def _create_each(self, parent: Parent, children: Sequence[Child]) -> bool:
-        """Whether all were begun before the slice of time was over."""
+        """Return whether all creates were started before the time budget ended."""
         namespace = parent.subject.namespace
 
         async def create(child: Child) -> None:
@@ -238,10 +238,10 @@ class Applier:
     async def _many(
         self, items: Sequence[Any], work: Callable[[Any], Any], until: float = float("inf")
     ) -> bool:
-        """Work on all items, so many at once, in order; whether all were begun before the loop time ``until``.
+        """Process all items in order, a limited number at once. Return whether all were started before the loop time ``until``.
 
-        The first error ends it. Once what was begun is over, the gravest is raised: what ends the job, then all that somebody has to do
-        away with, then what was first.
+        The first error stops it. When the running calls are finished, it raises the most serious error: one that ends the job, then all that
+        somebody must resolve, then the first.
         """
         if not items:
             return True
@@ -253,7 +253,7 @@ class Applier:
                 item = waiting.popleft()
                 try:
                     await work(item)
-                except Exception as error:  # noqa: BLE001 - raised below, once the other lanes are done
+                except Exception as error:  # noqa: BLE001 - raised below, when the other calls are done
                     failures.append(error)
 
         await asyncio.gather(*(run_worker() for _ in range(min(self._width, len(items)))))
@@ -262,7 +262,7 @@ class Applier:
         return not waiting
 
     async def _put_first(self, parent: Parent, child: Child) -> None:
-        """Make or change what the others need. What a scheduler's webhook refuses now, such as a closed queue, it may take later."""
+        """Create or update a child that others need. A scheduler's webhook may accept later what it refuses now, such as a closed queue."""
         try:
             await self._put(parent, child)
         except Refused as refused:
@@ -281,7 +281,7 @@ class Applier:
             await self._uncached.ensure(parent, child)
 
     async def _check_name(self, parent: Parent, child: Child) -> None:
-        """Find out before anything is made that somebody else has a name that is needed later. Most often the cache knows."""
+        """Detect conflicts about the name of a later child before anything is created. Usually the cache shows them."""
         cache, namespace = self._caches.get(child.resource), parent.subject.namespace
         if cache and not cache.label and cache.store.get(namespace, child.name) is None:
             return
@@ -289,16 +289,16 @@ class Applier:
             self._writer.check_owner(parent, child, await self._writer.get(parent, child))
 
     async def _change(self, parent: Parent, child: Child) -> None:
-        """Patch a watched child; that it has gone meanwhile will be heard of."""
+        """Patch a watched child. If it was deleted, its watch will report that."""
         with contextlib.suppress(errors.NotFound):
             self._take_in(parent, child, await self._writer.patch(parent, child, child.body()))
 
     async def _create_watched(self, parent: Parent, child: Child) -> bool:
-        """Whether it was made now; False if the job had it already."""
+        """Return whether the child was created now; False if the job had it already."""
         try:
             answer = await self._writer.create(parent, child)
         except errors.AlreadyExists as error:
-            # A create whose answer was lost has been done: then the object of that name is the job's own. Any other is not touched.
+            # If a create took effect but its response was lost, the existing object belongs to the job. Any other object stays unchanged.
             answer = await self._writer.get(parent, child)
             self._writer.check_owner(parent, child, answer, error)
             self._adopt(parent, child, answer)
@@ -315,25 +315,25 @@ class Applier:
         self._mark_deleting(parent.subject, deletion)
 
     def _mark_deleting(self, job: Subject, deletion: Deletion) -> None:
-        """Until the watch says that it is gone, it is going: nothing of its name is made, and it is not deleted again."""
+        """Mark a child as being deleted until the watch reports it, so that nothing of its name is created and it is not deleted again."""
         cache = self._caches.get(deletion.resource)
         row: Owned | None = cache.store.get(job.namespace, deletion.name) if cache else None
         if cache and row is not None and row.uid == deletion.uid:
             cache.store.amend(msgspec.structs.replace(row, deleting=True))
 
     def _adopt(self, parent: Parent, child: Child, answer: bytes) -> None:
-        """Remember a child that the store did not have although the job made it; then the job needs another reconcile."""
+        """Store a child that the store lacked although the job had created it; the job then needs another reconcile."""
         if self._caches[child.resource].adopt(answer):
             parent.memory.is_child_outdated = True
 
     def _take_in(self, parent: Parent, child: Child, answer: bytes) -> None:
-        """Remember a child that others may have changed since it was last seen; then the job needs another reconcile."""
+        """Store a child that others may have changed meanwhile; the job then needs another reconcile."""
         change = self._remember(child, answer)
         if change and not is_same(*change):
             parent.memory.is_child_outdated = True
 
     def _remember(self, child: Child, answer: bytes) -> Change[Owned] | None:
-        """What that has changed in the store, if anything."""
+        """Store an answer, and return the change of the store."""
         cache = self._caches.get(child.resource)
         try:
             return cache.store.put(cache.decode(answer)) if cache is not None else None
@@ -353,7 +353,7 @@ def _gravest(failures: Sequence[Exception]) -> Exception:
             other for failure in occupied for other in (failure, *failure.beside) if other is not occupied[0]
         )
         return occupied[0]
-    # What goes by itself counts least, and of that what is heard of.
+    # Conflicts that end by themselves come last, and among them those whose end the watch reports.
     return min(
         failures,
         key=lambda failure: (

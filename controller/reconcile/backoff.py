@@ -8,11 +8,11 @@ import asyncio
 from controller.runtime.backoff import LONGEST_SECONDS, exponential_seconds
 
 TICK_SECONDS = 0.001
-"""A shorter rest counts as none: no timer can wait for it."""
+"""The shortest remaining pause; timers have no finer resolution."""
 
 
 class WriteBackoff:
-    """Of one job: until when its writes pause, and for which generation. Another generation is tried at once."""
+    """Back-off of one job: the end of the pause and its generation. Another generation is tried at once."""
 
     __slots__ = ("_failures", "_generation", "_until")
 
@@ -26,7 +26,7 @@ class WriteBackoff:
         self._generation, self._until = generation, asyncio.get_running_loop().time() + pause
 
     def remaining_seconds(self, generation: int) -> float:
-        """The rest of the pause, 0 if writes may be tried."""
+        """Return the remaining pause, 0 if writes may be tried."""
         if not self._failures or self._generation != generation:
             return 0.0
         remaining = self._until - asyncio.get_running_loop().time()

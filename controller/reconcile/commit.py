@@ -19,7 +19,7 @@ from controller.reconcile.status import StatusWriter, differs, on_wire
 from controller.runtime.store import Store
 
 Counter = Callable[[JobKind[Any], str, Count], None]
-"""Called with what the contract's counters count: whose job, namespace, what."""
+"""Called for each increment of a job counter with the job's kind, its namespace, and what to count."""
 
 
 class JobCommitter:
@@ -63,7 +63,9 @@ class JobCommitter:
         try:
             await self._status.write(row, loaded.job, plan.status)
         except errors.NotFound:
-            self._jobs.remove(row)  # the job went meanwhile; its children go with it
+            self._jobs.remove(
+                row
+            )  # the job was deleted meanwhile, and the garbage collector deletes its children
             return 0
         except (errors.ServerError, aiohttp.ClientError, TimeoutError, OSError, asyncio.CancelledError):
             memory.unrecorded = plan
@@ -73,24 +75,24 @@ class JobCommitter:
         self._record(loaded, plan)
         latest = self._jobs.get(row.namespace, row.name)
         if latest is not None and latest is not row and differs_beside_status(row, latest):
-            return 0  # the writer has put a newer version of the job into the store: its watch reports that change no more
+            return 0  # the writer has stored a newer version of the job, so its watch will not report that change
         return None
 
     async def write_again(self, loaded: LoadedJob, decide: Callable[[LoadedJob], Plan]) -> None:
-        """Write a second status, about what the writes of the children met, over the newest one."""
+        """Write a second status over the newest one, about errors of the children's writes."""
         latest = self._loader.reload(loaded)
         if latest is not None:
             await self.write(latest, decide(latest))
 
     def record_late(self, loaded: LoadedJob) -> None:
-        """Record the events and counts of a status that was written although its answer was lost."""
+        """Record the events and counts of a status that was written although its response was lost."""
         plan = loaded.memory.unrecorded
         if plan is not None and plan.status is not None and not differs(loaded.job, plan.status):
             loaded.memory.unrecorded = None
             self._record(loaded, plan)
 
     async def delete(self, loaded: LoadedJob) -> None:
-        """Delete the job in the very version that was planned for: a server that was restored meanwhile may have it unfinished.
+        """Delete the job in the version that the plan used: after a restore of the server the job may be unfinished again.
 
         Raises:
             ApiError: a Conflict if the server has it in another version.
@@ -106,7 +108,7 @@ class JobCommitter:
                 resource_version=str(row.resource_version),
             )
         except errors.NotFound:
-            self._jobs.remove(row)  # the watch may have lost the event that says so
+            self._jobs.remove(row)  # the watch may have lost the deletion event
             return
         except errors.Conflict:
             await self._loader.read(row)
@@ -114,13 +116,13 @@ class JobCommitter:
         except errors.ApiError as error:
             self._events.record(parent, [Event(Severity.WARNING, failed, f"Error deleting: {error.message}")])
             raise
-        # A restored server may have the job again in the same version: then it is to be deleted again.
+        # A restored server may have the job again in the same version; then it must be deleted again.
         self._jobs.amend(row)
         self._events.record(parent, [Event(Severity.NORMAL, deleted, f"Deleted job: {row.name}")])
         self._counter(kind, row.namespace, Count.DELETED)
 
     def _defer(self, loaded: LoadedJob, status: JobStatus | None) -> float:
-        """Seconds that a changed status may wait, 0 if it is written now."""
+        """Return the seconds that a changed status may wait, 0 if it is written now."""
         job = loaded.job
         if status is None or not differs(job, status) or not can_wait(*map(on_wire, (job.status, status))):
             return 0.0

@@ -1,7 +1,7 @@
-"""Delays writes of counters in a status, so that a job whose pods start one after another writes few statuses.
+"""Debounces status writes that change only counters, so that a job whose pods start one after another writes few statuses.
 
-Only counters wait, and only where no client acts on them. Conditions, times, failures and restart counts are written at once, and so is
-the end of the last active pod, at which a queue gives the job's quota to others.
+Only counters that no client acts on wait. Conditions, times, failures and restart counts are written at once, and so is the
+end of the last active pod, because a queue then gives the job's quota to others.
 """
 
 import asyncio
@@ -12,14 +12,14 @@ from api.job import JobStatus
 from controller.reconcile.backoff import TICK_SECONDS
 
 QUIET_SECONDS = 1.0
-"""Counters are written once they have not changed for so long."""
+"""Counters are written when they have not changed for this long."""
 LONGEST_SECONDS = 5.0
-"""However often they change, they are written after so long."""
+"""Counters that keep changing are written after this long."""
 _COUNTERS = ("active", "succeeded")
 
 
 def can_wait(stored: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """Whether two statuses on the wire differ only in counters that no client acts on."""
+    """Return whether two serialized statuses differ only in counters that no client acts on."""
     was, will = stored.get("replicaStatuses") or {}, wanted.get("replicaStatuses") or {}
     if was.keys() != will.keys() or {**stored, "replicaStatuses": 0} != {**wanted, "replicaStatuses": 0}:
         return False
@@ -38,7 +38,7 @@ class _Pending:
 
 
 class StatusDebouncer:
-    """The status of one job that waits to be written. Planning treats it as already written."""
+    """The pending status of one job. Planning treats it as already written."""
 
     __slots__ = ("_pending",)
 
@@ -46,12 +46,12 @@ class StatusDebouncer:
         self._pending: _Pending | None = None
 
     def pending(self, stored: bytes) -> JobStatus | None:
-        """The status that waits to replace the given one, if there is one."""
+        """Return the pending status that replaces the given one, if there is one."""
         pending = self._pending
         return pending.status if pending is not None and pending.stored == stored else None
 
     def defer(self, stored: bytes, status: JobStatus) -> float:
-        """Let a status wait and return for how many seconds; 0 if it is to be written now."""
+        """Let a status wait, and return for how many seconds; 0 if it must be written now."""
         now = asyncio.get_running_loop().time()
         pending = self._pending
         if pending is None or pending.stored != stored:
@@ -63,7 +63,7 @@ class StatusDebouncer:
         return remaining if remaining > TICK_SECONDS else 0.0
 
     def clear(self) -> None:
-        """A status has been written."""
+        """Record that a status was written."""
         self._pending = None
 
 

@@ -1,9 +1,10 @@
 """Records events about jobs: one for each child, or a summary of many.
 
-In full, the first children of a job get an event each, with the originals' reasons and messages, and the rest a summary. Compact events
-summarize from the start, with one event per reason and reconcile. The job's own state always has an event of its own.
+In the mode ``full``, the first children of a job get an event each, with the originals' reasons and messages, and the rest a summary.
+In the mode ``compact``, all children are summarized, with one event per reason and reconcile. An event about the job's state is never
+summarized.
 
-Differs: the original records an event for each child, and its library then drops what is too much, the job's end included. See
+Differs: the original records an event for each child, and its library then drops the excess, including the job's end. See
 docs/decisions/0011-events.md.
 """
 
@@ -18,11 +19,11 @@ from controller.reconcile.parent import Parent
 from controller.runtime.recorder import EventPriority, Recorder, Subject
 
 MOST_CHILD_EVENTS = 23
-"""Children of a job that get an event each; with the summary of the others and the event of the job's end that makes 25."""
+"""Children of a job that get an event each; with the summary and the event of the job's end that makes 25."""
 
 
 class EventRecorder:
-    """Turns what happens to jobs into events. What a job has had is in its memory."""
+    """Records the events of jobs. The memory of a job contains its recorded events."""
 
     def __init__(self, recorder: Recorder, *, compact: bool = False) -> None:
         self._recorder = recorder
@@ -39,7 +40,7 @@ class EventRecorder:
             return
         by_reason: defaultdict[tuple[Severity, str, str], list[str]] = defaultdict(list)
         for event in fresh:
-            # Those of any similarity go together: in this form a reason has one event per reconcile.
+            # In this mode events are combined whatever their ``similar``: a reason has one event per reconcile.
             by_reason[event.severity, event.reason, event.reason if event.similar else ""].append(
                 event.message
             )
@@ -88,7 +89,7 @@ class EventRecorder:
             self._recorder.record(job, own.severity, own.reason, own.message, priority=EventPriority.CHILD)
 
     def _record_children(self, job: Subject, verb: str, children: Sequence[tuple[Resource, str]]) -> None:
-        """Record one event for all of them, under the reason of the first."""
+        """Record one event for all of them, with the reason of the first."""
         counts = Counter(_noun(resource) for resource, _ in children)
         kinds = " and ".join(kind if count == 1 else f"{count} {kind}s" for kind, count in counts.items())
         names = ", ".join(dict.fromkeys(name for _, name in children))

@@ -1,6 +1,6 @@
-"""Jobs as the service remembers them: a small header and the JSON of spec and status, read into a model only when a pass needs it.
+"""The cached form of jobs: a small header and the JSON of spec and status, parsed into a model only for a reconcile.
 
-What cannot be read is no accident of ours: it becomes problems that name the field.
+A field that cannot be parsed becomes a problem with the field's name.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from api.labels import LAST_APPLIED
 from controller.domain import Problem
 
 MOST_PRUNINGS = 5
-"""How often a status is looked at again without what could not be read of it, before all of it counts as unreadable."""
+"""How often a status is parsed again without its invalid fields before the whole status counts as unreadable."""
 
 
 class _Meta(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -41,7 +41,7 @@ class _AppliedSpec(msgspec.Struct, omit_defaults=True):
 
 
 class _Applied(msgspec.Struct, rename="camel", omit_defaults=True):
-    """What is kept of the manifest that was applied last."""
+    """The part of the last applied manifest that is kept."""
 
     api_version: str = ""
     spec: _AppliedSpec = msgspec.field(default_factory=_AppliedSpec)
@@ -67,7 +67,7 @@ _decode_applied = msgspec.json.Decoder(_Applied).decode
 
 
 ORPHAN = "orphan"
-"""The finalizer of an object that is deleted without its children.
+"""The finalizer of an object that is deleted without its dependents.
 
 Source: the Kubernetes API, meta/v1, FinalizerOrphanDependents.
 """
@@ -86,18 +86,18 @@ class JobRow(msgspec.Struct, frozen=True, gc=False):
     spec: bytes
     status: bytes
     leaves_children: bool = False
-    """Whether it is being deleted without its children."""
+    """Whether the job is being deleted without its children."""
     is_suspended: bool = False
     """Whether ``spec.runPolicy.suspend`` is true."""
     has_conditions: bool = False
-    """Whether its status has conditions, so a controller has reconciled it before."""
+    """Whether its status has conditions, so that a controller has reconciled it before."""
 
 
 def job_from_json(raw: bytes | memoryview | msgspec.Raw) -> JobRow:
-    """The row of a job as the API server sends it; managedFields and the like are left behind.
+    """Return the row of a job as the API server sends it, without managedFields and similar parts.
 
     Raises:
-        msgspec.DecodeError: this is no object of the API.
+        msgspec.DecodeError: this is not an API object.
     """
     wire = _decode(raw)
     meta = wire.metadata
@@ -112,7 +112,7 @@ def job_from_json(raw: bytes | memoryview | msgspec.Raw) -> JobRow:
         generation=meta.generation,
         deleting=meta.deletion_timestamp is not None,
         metadata=msgspec.json.encode(meta),
-        # Copies: a Raw would keep the whole page alive that it was read from.
+        # Copies, because a Raw would keep the whole page in memory.
         spec=bytes(wire.spec),
         status=bytes(wire.status),
         leaves_children=meta.deletion_timestamp is not None and ORPHAN in finalizers,
@@ -122,7 +122,7 @@ def job_from_json(raw: bytes | memoryview | msgspec.Raw) -> JobRow:
 
 
 def _is_suspended(spec: msgspec.Raw) -> bool:
-    """Return whether a spec says so; a malformed one does not."""
+    """Return whether a spec has ``suspend: true``; a malformed one does not."""
     try:
         policy = _decode_spec(spec).run_policy
     except msgspec.DecodeError:
@@ -140,7 +140,7 @@ def _has_conditions(status: msgspec.Raw) -> bool:
 
 
 def differs_beside_status(before: JobRow, after: JobRow) -> bool:
-    """Whether anything but the status and the version differs: somebody else has changed the job in between."""
+    """Return whether anything but the status and the version differs, so that somebody else has changed the job."""
     return before.spec != after.spec or _without_version(before) != _without_version(after)
 
 
@@ -149,7 +149,7 @@ def _without_version(row: JobRow) -> _Meta:
 
 
 def _shorten(annotations: dict[str, str]) -> None:
-    """Of the manifest that was applied last, only what says in which version it was; the rest is as long as the job."""
+    """Keep only the apiVersion of the last applied manifest; the rest is as long as the job."""
     with contextlib.suppress(msgspec.DecodeError):
         applied = _decode_applied(annotations.pop(LAST_APPLIED, "{}"))
         if applied.api_version:
@@ -157,9 +157,9 @@ def _shorten(annotations: dict[str, str]) -> None:
 
 
 def parse(row: JobRow, model: type[Job], kind: str) -> tuple[Job, tuple[Problem, ...]]:
-    """The job as its kind's model; with problems of its spec, a job whose spec holds the run policy and plain text at most.
+    """Parse the job into its kind's model. With problems in its spec, the spec of the result has at most the run policy and plain strings.
 
-    With problems of its status or metadata, a job without what could not be read there. See ``of_spec``.
+    With problems in its status or metadata, the result lacks the invalid fields. See ``of_spec``.
     """
     whole: dict[str, Any] = {
         "kind": kind,
@@ -184,12 +184,12 @@ def parse(row: JobRow, model: type[Job], kind: str) -> tuple[Job, tuple[Problem,
 
 
 def of_spec(problem: Problem) -> bool:
-    """Whether a problem is one of the spec, which a user can be told to correct, and not of the rest of the object."""
+    """Return whether a problem concerns the spec, which a user can correct, and not the rest of the object."""
     return problem.field.split(".")[0].split("[")[0] == "spec"
 
 
 def _unreadable(whole: dict[str, Any], model: type[Job]) -> list[tuple[tuple[int | str, ...], str]]:
-    """Where status and metadata cannot be read, and why."""
+    """Return the paths of the invalid fields of status and metadata, with messages."""
     try:
         model.model_validate(whole)
     except ValidationError as error:
@@ -198,7 +198,7 @@ def _unreadable(whole: dict[str, Any], model: type[Job]) -> list[tuple[tuple[int
 
 
 def _prune(whole: Any, path: tuple[int | str, ...]) -> None:
-    """Take away what is at the path, or what should have it."""
+    """Remove the value at the path, or the nearest existing parent."""
     holder: Any = None
     node: Any = whole
     last: Any = path[0]
@@ -220,7 +220,7 @@ def _parse_spec(whole: dict[str, Any], model: type[Job]) -> tuple[Job, tuple[Pro
     except ValidationError as error:
         locations = [detail["loc"] for detail in error.errors()]
         problems = tuple(_problem(detail["loc"], detail["msg"]) for detail in error.errors())
-        # Whose job it is and whether it is suspended still counts, if that much can be read.
+        # The manager of the job and its suspension still count, if they are readable.
         readable = isinstance(whole["spec"], dict) and all(
             location[1:2] != ("runPolicy",) for location in locations
         )
@@ -232,7 +232,7 @@ def _parse_spec(whole: dict[str, Any], model: type[Job]) -> tuple[Job, tuple[Pro
 
 
 def _words(spec: dict[str, Any], wrong: set[int | str]) -> dict[str, str]:
-    """What is plain text in a spec, and not wrong: which variant of its kind a job is may be among it."""
+    """Return the valid plain strings of a spec; one of them may select the variant of the kind."""
     return {key: value for key, value in spec.items() if isinstance(value, str) and key not in wrong}
 
 

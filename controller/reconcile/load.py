@@ -1,4 +1,4 @@
-"""Loads a job for a reconcile: the job from the cache, after whatever the caches may lack has been read from the server."""
+"""Loads a job for a reconcile: from the cache, after reading from the server what the caches may lack."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class LoadedJob:
     row: JobRow
     job: Job
     malformed: tuple[Problem, ...]
-    """Fields that could not be read; ``job`` lacks them."""
+    """Fields that could not be parsed; ``job`` lacks them."""
     memory: JobMemory
     is_first: bool
     """Whether this process reconciles the job for the first time."""
@@ -76,19 +76,19 @@ class Loader:
         self._memories = memories
 
     async def load(self, key: Key) -> LoadedJob | None:
-        """Return the job, None if it is gone or being deleted.
+        """Return the job, None if it is deleted or being deleted.
 
-        There is no ``await`` between the read of the job and the return, so job and children that the caller reads next are of one moment.
+        There is no ``await`` between the read of the job and the return, so children that the caller reads next are from the same moment.
 
         Raises:
-            ApiError, aiohttp.ClientError, TimeoutError: the caches may lack something, and the server does not say.
+            ApiError, aiohttp.ClientError, TimeoutError: the caches may lack objects, and a read from the server failed.
         """
         row = self._jobs.get(key.namespace, key.name)
         bind_contextvars(
             kind=self._kind.resource.kind, namespace=key.namespace, name=key.name, uid=row.uid if row else ""
         )
         memory = self._memories.current(key)
-        # Before the children are read: one that arrives in between would be missing from the snapshot and be created twice.
+        # Before the children are read: a child that arrives in between would be missing from the snapshot and be created twice.
         if row is not None and memory is not None and memory.uid == row.uid and memory.has_unknown_write:
             await self._list_children(row)
             memory.has_unknown_write = False
@@ -101,10 +101,10 @@ class Loader:
         return self._begin(key, row)
 
     async def read(self, row: JobRow) -> JobRow | None:
-        """Read the job from the server into the store, whatever its watch still says; None if it is gone.
+        """Read the job from the server into the store, even if its watch lags; None if it is deleted.
 
         Raises:
-            Conflict: the server has been set back to before what the watch has reported, and the watch has yet to learn of it.
+            Conflict: the server was restored to a state before the watch's position, and the watch has not noticed yet.
         """
         try:
             newest = job_from_json(await self._client.get(self._kind.resource, row.namespace, row.name))
@@ -145,13 +145,13 @@ class Loader:
                 try:
                     cache.store.put(cache.decode(raw))
                 except (msgspec.DecodeError, ValueError) as error:
-                    log.error("object not understood", resource=resource.plural, error=str(error))
+                    log.error("object cannot be decoded", resource=resource.plural, error=str(error))
 
     async def _revoke_rights(self, key: Key, row: JobRow | None, memory: JobMemory | None) -> bool:
-        """Take away the rights of a job that is gone, and return whether this process has known such a job.
+        """Remove the rules of the Roles of a deleted job, and return whether this process has known such a job.
 
-        Rights do not outlive their job, whether or not the garbage collector is to delete what gives them. A process that has known the
-        job empties its Role by UID. One that has not does so while the Role still says whose it is.
+        Permissions must not outlive their job, whether or not the garbage collector will delete the Role. A process that has known the
+        job empties its Role by UID. Another process can do that while the Role still names its owner.
         """
         is_gone = memory is not None and (row is None or row.uid != memory.uid or row.leaves_children)
         try:
@@ -162,11 +162,11 @@ class Loader:
                 loaded = self._parse(row, JobMemory(row.uid), is_first=True)
                 await self._applier.apply(loaded.parent(), tuple(loaded.kind.while_idle(loaded.job)), ())
         except errors.Forbidden as error:
-            log.warning("rights of a job that is gone cannot be taken away", error=error.message)
+            log.warning("rules of a deleted job's Role cannot be removed", error=error.message)
         return is_gone
 
 
 def _subject(kind: JobKind[Any], key: Key, uid: str) -> Subject:
-    """The job as events refer to it."""
+    """Return the job as events refer to it."""
     resource, source = kind.resource, kind.event_messages.source or kind.controller_name
     return Subject(resource.api_version, resource.kind, key.namespace, key.name, uid, source)

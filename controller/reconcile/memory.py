@@ -21,7 +21,7 @@ REMEMBERED_EVENTS = 32_768
 
 @dataclass(frozen=True, slots=True)
 class UncachedChild:
-    """A child that decisions do not read, as this process last left it; without a UID it was deleted."""
+    """An uncached child as this process last left it; without a UID it was deleted."""
 
     version: str
     uid: str = ""
@@ -29,21 +29,21 @@ class UncachedChild:
     checked_at: float = 0.0
     """Loop time."""
     unchanged_checks: int = 0
-    """How many checks in a row found it as it was left, while pods did not start."""
+    """How many consecutive checks found it unchanged while pods did not start."""
     grants: bool = False
     """Whether it is a Role with rules."""
 
 
 @dataclass(slots=True)
 class EventMemory:
-    """Which events a job has had."""
+    """The recorded events of a job."""
 
     children: int = 0
     """Children with an event of their own. If it is lost, more children get one."""
     unsummarized: dict[tuple[Subject, str], list[tuple[Resource, str]]] = field(
         default_factory=dict[tuple[Subject, str], list[tuple[Resource, str]]]
     )
-    """(job, verb) → children that still need an event. A leader that hands over records them before; if it crashes, they have none."""
+    """(job, verb) → children that still need an event. A leader that hands over records them; after a crash they have none."""
     once: BoundedDict[int, None] = field(default_factory=lambda: BoundedDict[int, None](REMEMBERED_EVENTS))
     """Hashes of events that are recorded once. If it is lost, they are recorded again."""
 
@@ -58,26 +58,26 @@ class JobMemory:
     is_new: bool = False
     """Whether the job had no status at its first reconcile here. If it is lost, uncached children are read before they are created."""
     is_blocked: bool = False
-    """Whether somebody has to act before missing children can be created. If it is lost, the status says so."""
+    """Whether somebody must act before missing children can be created. If it is lost, the status contains it."""
     is_manager_corrected: bool = False
-    """Whether ``managedBy`` was set, or could not be. If it is lost, it is set once more, against whoever sets it otherwise."""
+    """Whether ``managedBy`` was set, or could not be. If it is lost, it is set once more, even if somebody else changed it."""
     is_suspension_pending: bool = False
-    """Whether a suspension was seen that no status tells of yet. If it is lost, pods of before a short suspension stay."""
+    """Whether a suspension was observed that no status contains yet. If it is lost, pods from before a short suspension stay."""
     has_unknown_write: bool = False
-    """Whether a create may or may not have been done, as its answer was lost. If it is lost, the caches are filled anew anyway."""
+    """Whether the result of a create is unknown because its response was lost. If it is lost, the caches are filled again anyway."""
     is_child_outdated: bool = False
-    """Whether an answer showed that others had changed a child, which its watch will not report. If it is lost, likewise."""
+    """Whether an answer showed that others had changed a child, which its watch will not report. If it is lost, the same holds."""
     complete_at_version: int | None = None
     """The job's resourceVersion when its missing children were last created.
 
-    Children that are missing again at the same version are created only after the job has been read from the server: a job that was
-    deleted while its watch was down takes its children along, and each would be created again as fast as the garbage collector deletes
-    them. If it is lost, they are created. Source of this fence: KEP-5647.
+    Children that are missing again at the same version are created only after the job has been read from the server. A job that was
+    deleted while its watch was down takes its children along, and otherwise each would be created again as fast as the garbage collector
+    deletes them. If it is lost, they are created. Source of this fence: KEP-5647.
     """
     failures: Mapping[str, Failure] = field(default_factory=dict[str, Failure])
-    """By name: the last failures of the job's pods. If it is lost, pods count from their annotation on."""
+    """By name: the last failures of the job's pods. If it is lost, the annotations of pods provide the counts."""
     unrecorded: Plan | None = None
-    """A plan whose status may or may not have been written, as the answer was lost. If it is lost, so are its events and counts."""
+    """A plan whose status may have been written, because the response was lost. If it is lost, so are its events and counts."""
     uncached_children: dict[tuple[str, str], UncachedChild] = field(
         default_factory=dict[tuple[str, str], UncachedChild]
     )
@@ -95,16 +95,16 @@ class JobMemories:
     def __init__(self) -> None:
         self._by_uid: dict[str, JobMemory] = {}
         self._uids: dict[Key, str] = {}
-        """Of the jobs that were reconciled."""
+        """Of the reconciled jobs."""
 
     def __iter__(self) -> Iterator[JobMemory]:
         return iter(list(self._by_uid.values()))
 
     def observe(self, before: JobRow | None, after: JobRow | None) -> None:
-        """Take note of a job that was added, changed or deleted.
+        """Record that a job was added, changed or deleted.
 
-        A suspension may end before the next reconcile. The pods are of before all the same and have to go: what Kueue admits is a place
-        for new ones.
+        A suspension may end before the next reconcile. The pods from before the suspension must be deleted nevertheless, because Kueue admits
+        the job with resources for new pods.
         """
         if after is None:
             if before is not None and self._uids.get(Key(before.namespace, before.name)) != before.uid:
@@ -113,19 +113,19 @@ class JobMemories:
             self._get(after.uid).is_suspension_pending = True
 
     def current(self, key: Key) -> JobMemory | None:
-        """The memory of the job of that name that was reconciled last."""
+        """Return the memory of the job of that name that was reconciled last."""
         uid = self._uids.get(key)
         return None if uid is None else self._by_uid[uid]
 
     def begin(self, key: Key, uid: str) -> JobMemory:
-        """The memory of a job that is about to be reconciled. Another job of that name is gone, so its memory is discarded."""
+        """Return the memory of a job that is about to be reconciled, and discard that of an earlier job of the same name."""
         if self._uids.get(key, uid) != uid:
             self.discard(key)
         self._uids[key] = uid
         return self._get(uid)
 
     def discard(self, key: Key) -> None:
-        """Drop the memory of a job that is gone or being deleted."""
+        """Drop the memory of a job that is deleted or being deleted."""
         self._by_uid.pop(self._uids.pop(key, ""), None)
 
     def _get(self, uid: str) -> JobMemory:

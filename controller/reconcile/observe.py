@@ -1,9 +1,9 @@
-"""What is seen of a job: its children, from the caches.
+"""Observes a job: its children in the caches.
 
-A child is the job's own if the job is its controller, by UID, and if it is where the job would put it: in the job's namespace, by the
-name that the job gives. An owner reference into another namespace is somebody's invention.
+A child belongs to the job if the job is its controller, by UID, and if its namespace and name are those that the job gives its
+children. An owner reference to another namespace is invalid.
 
-Differs: labels prove nothing; the original takes Services by their labels alone. See docs/decisions/0001-ownership.md.
+Differs: labels are not sufficient; the original adopts Services by their labels alone. See docs/decisions/0001-ownership.md.
 """
 
 from collections.abc import Container, Iterable, Iterator
@@ -24,13 +24,13 @@ C = TypeVar("C", bound=Owned)
 
 
 def owner_uid(row: Owned) -> str:
-    """The index that children are found by."""
+    """Return the owner's UID, the index of children."""
     return row.owner_uid
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The stores that children are in; None where nothing of that sort is watched."""
+    """The stores of children; None for resources that are not watched."""
 
     pods: Store[Pod]
     services: Store[Service] | None = None
@@ -40,14 +40,14 @@ class Sources:
     answered: Container[str] = ()
 
     def of(self, uid: str, namespace: str) -> Iterator[Owned]:
-        """The batch Jobs and pods of a job, whatever their names."""
+        """Yield the batch Jobs and pods of a job, whatever their names."""
         stores = (self.batch_jobs, self.pods)
         rows = chain.from_iterable(store.indexed(uid) for store in stores if store is not None)
         return (row for row in rows if row.namespace == namespace)
 
 
 def observe(sources: Sources, kind: JobKind[Any], job: Key, uid: str) -> Snapshot:
-    """The children of one job at this moment."""
+    """Return the children of one job at this moment."""
     group = sources.groups.get(job.namespace, job.name) if sources.groups is not None else None
     batch = sources.batch_jobs.indexed(uid) if sources.batch_jobs is not None else ()
     own = tuple(batch_job for batch_job in batch if batch_job.namespace == job.namespace)

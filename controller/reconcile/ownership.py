@@ -1,4 +1,4 @@
-"""Whose job it is: this operator's or another controller's, by ``spec.runPolicy.managedBy``."""
+"""Decides which controller manages a job, by ``spec.runPolicy.managedBy``."""
 
 from typing import Any
 
@@ -17,15 +17,15 @@ from controller.reconcile.load import LoadedJob
 from controller.runtime.workers import ReconcileResult, Terminal
 
 LONGEST_MANAGER = 128
-"""Characters of ``managedBy`` that an event quotes."""
+"""Maximum length of ``managedBy`` in an event."""
 CORRECTED_SECONDS = 1.0
-"""After so long a job is reconciled again whose managedBy was set, if its watch event does not come before."""
+"""How soon a job with a corrected managedBy is reconciled again, if its watch event does not come before."""
 
 log = structlog.get_logger()
 
 
 class Ownership:
-    """Leaves jobs to other controllers, and corrects ``managedBy`` where it names the wrong Go operator."""
+    """Leaves jobs to other controllers, and corrects ``managedBy`` if it names the wrong Go operator."""
 
     def __init__(self, kind: JobKind[Any], client: Client, events: EventRecorder) -> None:
         self._kind = kind
@@ -34,14 +34,14 @@ class Ownership:
         self._ours = {None, *(variant.managed_by for variant in kind.variants)}
 
     def is_other(self, loaded: LoadedJob) -> bool:
-        """Whether another controller manages the job."""
+        """Return whether another controller manages the job."""
         return loaded.job.spec.policy.managed_by not in self._ours
 
     def needs_correction(self, loaded: LoadedJob) -> bool:
-        """Whether ``managedBy`` names the wrong Go operator, and may be changed.
+        """Return whether ``managedBy`` names the wrong Go operator and may be changed.
 
-        Never for a job that Kueue may manage: the spec of such a job is Kueue's to change. Training-operator takes a job that names no
-        manager for its own.
+        Never for a job that Kueue may manage, because Kueue owns the spec of such a job. Training-operator reconciles a job without
+        a manager.
         """
         manager = loaded.job.spec.policy.managed_by or MANAGED_BY_US
         return manager != loaded.kind.managed_by and not (
@@ -51,12 +51,12 @@ class Ownership:
         )
 
     async def leave(self, loaded: LoadedJob) -> ReconcileResult:
-        """Leave the job to its controller, and write what the kind wants that one to know into the job's annotations.
+        """Leave the job to its controller, and add the annotations that the kind requires for that controller.
 
-        A name that is not MultiKueue's may be a mistake that leaves the job to no controller. An event says so: the status is not ours to
-        write.
+        A name other than MultiKueue's may be a mistake, so that no controller handles the job. An event reports that, because this operator
+        must not write the status.
 
-        Differs: the originals say nothing. See docs/reference/differences-from-training-operator.md.
+        Differs: the originals report nothing. See docs/reference/differences-from-training-operator.md.
         """
         kind, row, job = loaded.kind, loaded.row, loaded.job
         manager = job.spec.policy.managed_by
@@ -75,19 +75,19 @@ class Ownership:
         try:
             await self._client.patch(self._kind.resource, row.namespace, row.name, body)
         except (errors.NotFound, errors.Conflict):
-            return ReconcileResult()  # the job went meanwhile
+            return ReconcileResult()  # the job was deleted meanwhile
         except errors.Forbidden as error:
             return ReconcileResult(failure=Terminal(f"annotations cannot be written: {error.message}"))
         return ReconcileResult()
 
     async def correct(self, loaded: LoadedJob) -> ReconcileResult:
-        """Set ``managedBy`` to the Go operator whose job it is, lest the other one starts a second launcher one day.
+        """Set ``managedBy`` to the Go operator of the job's flavor, so that the other one never starts a second launcher.
 
-        The API server fills it in by the version of the request that creates the job. It is wrong where somebody has chosen the flavor,
-        and missing where the definition had no default yet. It comes before all else, and the next reconcile goes on from there; a
-        refusal keeps the job from nothing, as no Go operator works beside this one.
+        The API server sets it from the version of the request that creates the job. It is wrong if a user has chosen the flavor,
+        and missing if the CRD had no default yet. The correction comes first, and the next reconcile continues from there. A
+        refusal does not block the job, because no Go operator works at the same time.
 
-        Differs: the originals know one version each. See decision 17.
+        Differs: each original knows one version. See decision 17.
         """
         row, manager = loaded.row, loaded.kind.managed_by
         metadata = {"uid": row.uid, "resourceVersion": str(row.resource_version)}
@@ -109,9 +109,9 @@ class Ownership:
 
 
 def is_queued(job: Job) -> bool:
-    """Whether Kueue may manage the job: one of its labels or annotations says so, or the job is suspended.
+    """Return whether Kueue may manage the job: a label or annotation names Kueue, or the job is suspended.
 
-    Kueue suspends a job without a queue, too, if it is set up to (``manageJobsWithoutQueueName``), and writes nothing else into it.
+    With ``manageJobsWithoutQueueName``, Kueue also suspends a job without a queue, and writes nothing else to it.
     """
     keys = (*(job.metadata.labels or ()), *(job.metadata.annotations or ()))
     return bool(job.spec.policy.suspend) or any(key.startswith(KUEUE_PREFIX) for key in keys)

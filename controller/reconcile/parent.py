@@ -1,4 +1,4 @@
-"""The job that children and events are written for."""
+"""The job that owns children and events."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -9,7 +9,7 @@ from controller.runtime.recorder import Subject
 
 
 class Pods(Enum):
-    """How the pods of a job are: there are none, some have not started, or all have."""
+    """The state of a job's pods: there are none, some have not started, or all have started."""
 
     NONE = "none"
     WAITING = "waiting"
@@ -18,7 +18,7 @@ class Pods(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A job: which one, what is remembered of it, its generation, how its kind words events, and how its pods are."""
+    """A job: its identity, memory and generation, the event texts of its kind, and the state of its pods."""
 
     subject: Subject
     memory: JobMemory

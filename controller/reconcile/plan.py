@@ -1,6 +1,6 @@
-"""The decision: a job and what is seen of it become a plan. Pure; all that happens to jobs is decided here.
+"""Plans a reconcile from a job and its observed children. Pure; every decision about a job is made here.
 
-Order of questions: finished, suspended, runnable, limits, then pod by pod what is missing, lost or too many, and what that means.
+Order of the decisions: finished, suspended, valid, limits, then for each pod whether it is missing, lost or surplus, and the verdict.
 
 Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs.
 """
@@ -45,21 +45,21 @@ def decide(
 ) -> Plan:
     """Plan one reconcile of a job.
 
-    ``malformed`` are the fields of the spec that could not be read; ``job`` lacks them.
+    ``malformed`` are the fields of the spec that could not be parsed; ``job`` lacks them.
     """
     flow = kind.flow or _Roles(cast(Replicas[Any], kind))
     return flow.decide(kind.normal(job), snapshot, now, options, malformed)
 
 
 def refuse(kind: JobKind[Any], job: Job, problem: Problem, now: datetime) -> Plan:
-    """Plan the failure of a job one of whose children the API server will never accept."""
+    """Plan the failure of a job because the API server will never accept one of its children."""
     return (kind.flow or _Roles(cast(Replicas[Any], kind))).refuse(job, problem, now)
 
 
 def report_blocked(
     kind: JobKind[Any], job: Job, blockers: Sequence[tuple[Event | None, str]], now: datetime
 ) -> Plan:
-    """Plan the status and the events of a job that cannot go on until somebody does what the texts ask for."""
+    """Plan the status and the events of a job that is blocked until somebody acts as the texts describe."""
     builder = StatusBuilder(kind, job, now)
     builder.blocked("; ".join(text for _, text in blockers))
     for event, _ in blockers:
@@ -69,7 +69,7 @@ def report_blocked(
 
 
 def unreadable(kind: JobKind[Any], job: Job, event: Event, now: datetime) -> Plan:
-    """Plan the status and the event of a job that is not planned further, as part of it cannot be read."""
+    """Plan the status and the event of a job that is not planned further, because a part of it cannot be parsed."""
     builder = StatusBuilder(kind, job, now)
     builder.unreadable(event.message)
     builder.record_event(event.severity, event.reason, event.message, once=event.message)
@@ -78,7 +78,7 @@ def unreadable(kind: JobKind[Any], job: Job, event: Event, now: datetime) -> Pla
 
 @dataclass(frozen=True, slots=True)
 class _Roles:
-    """The flow of the kinds that have none of their own."""
+    """The planning functions of the kinds that have none of their own."""
 
     kind: Replicas[Any]
 
@@ -97,13 +97,13 @@ class _Roles:
 
 @dataclass(frozen=True, slots=True)
 class _Observation:
-    """The roles' pods, judged one by one."""
+    """The result of the rules for each pod of the roles."""
 
     counts: Mapping[str, Counts]
     lost: tuple[str, ...]
-    """Roles that lost more pods than the status knows of."""
+    """Roles with more lost pods than the status contains."""
     replace: Mapping[str, tuple[Pod, ...]]
-    """Failed pods to replace, by role, those that are going already included."""
+    """Failed pods to replace, by role, including those that are being deleted."""
     permanent: str
     """The first role with a pod whose exit code ends the job."""
 
@@ -119,7 +119,7 @@ class _Planner:
     builder: StatusBuilder
     now: datetime
     roles: Roles = field(default_factory=dict[str, Role])
-    """Empty until the job is known to be one that runs."""
+    """Empty until the job is known to be valid and not suspended."""
 
     def plan(self, malformed: Sequence[Problem]) -> Plan:
         kind, job, snapshot, builder = self.kind, self.job, self.snapshot, self.builder
@@ -136,7 +136,7 @@ class _Planner:
         if problems and (malformed or not _is_under_way(builder)):
             return builder.plan()
         if builder.resumed():
-            # Stored before there is a pod: a pass that still read of the suspension would take it for one of before, and delete it.
+            # Stored before there is a pod: a reconcile that still reads the suspension would delete the pod as one from before it.
             return builder.plan(requeue_after_seconds=0)
         roles = self.roles = kind.roles(job)
         over = limits.exceeded(policy, job.metadata.name, roles, snapshot.pods, builder.status, self.now)
@@ -181,9 +181,9 @@ class _Planner:
         return _Observation(counts, lost, replace, permanent)
 
     def _record_missed_running(self) -> None:
-        """A job whose pods have run and ended before anybody looked was Running, too: since when, its pods say.
+        """A job whose pods have run and finished before a reconcile observed them was Running, too; the pods' times say since when.
 
-        Differs: the original goes from Created to its end. See docs/decisions/0010-status-writes.md.
+        Differs: the original goes from Created to the end. See docs/decisions/0010-status-writes.md.
         """
         conditions_ = self.builder.status.conditions or ()
         if any(
@@ -208,7 +208,7 @@ class _Planner:
                 return
 
     def _keep_running(self, observed: _Observation, verdict: Verdict) -> Plan:
-        """Replace what is lost, make what is missing, delete what is too much, and say which of it is going on."""
+        """Replace lost pods, create missing children, delete surplus ones, and record whether the job restarts or runs."""
         name = self.job.metadata.name
         replaced = {
             role: f"job {name} is restarting because {role} replica(s) failed."
@@ -255,10 +255,10 @@ class _Planner:
         )
 
     def _pods_to_replace(self, observed: _Observation) -> tuple[tuple[Deletion, ...], bool]:
-        """The failed pods to delete now, and whether others must wait until the status knows of them.
+        """Return the failed pods to delete now, and whether others must wait until the status contains them.
 
-        A replica that fails again and again keeps its failed pod until its pause is over. A failure is stored before its pod goes: then it is
-        told and counted once, whatever fails in between. Which pods ``restarts`` has counted is stored with it, for jobs that have a limit.
+        A replica that fails repeatedly keeps its failed pod until its pause is over. A failure is stored before its pod is deleted, so that it
+        is reported and counted once. For jobs with a limit, the status also stores which pods ``restarts`` has counted.
         """
         deletions: list[Deletion] = []
         waiting = False
@@ -289,7 +289,7 @@ class _Planner:
         return tuple(deletions), waiting
 
     def _job_children(self) -> tuple[Child, ...]:
-        """Children of the job as a whole: its group, and those that are kept equal to what is wanted."""
+        """Return the children of the job as a whole: its PodGroup, and the extra children of the kind."""
         scheduler = self.options.gang_scheduler
         extras = self.kind.extras(self.job, self.snapshot, self.builder.now, self.options)
         if not scheduler:
@@ -301,7 +301,7 @@ class _Planner:
         )
 
     def _missing_children(self, makeable: Container[str]) -> tuple[Child, ...]:
-        """Children of those roles that do not exist yet. A gang that waits has none to be made.
+        """Return the missing children of these roles; none while the gang waits.
 
         Differs: only indices below ``replicas`` are filled, so a role of zero has no pod. See docs/decisions/0008-pods-and-replicas.md.
         """
@@ -324,9 +324,9 @@ class _Planner:
         return tuple(missing)
 
     def _finished(self) -> Plan:
-        """Clean up by policy, then delete the job itself when its time has come.
+        """Clean up by policy, and delete the job when its TTL has expired.
 
-        A job that ran into a limit, or that the API server would not take, leaves nothing, whatever its policy.
+        A job that exceeded a limit, or whose children the API server refused, keeps no children, whatever its policy.
 
         Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs.
         """
@@ -349,10 +349,10 @@ class _Planner:
         )
 
     def _suspended(self) -> Plan:
-        """No pods while suspended; a job that is resumed waits here until the last pod of before is gone.
+        """Delete all pods while the job is suspended. A resumed job stays here until the last earlier pod is gone.
 
-        Differs: quota is given back (``active`` falls) as the pods go, not before. The original resumes at once and takes pods that still
-        terminate for failed ones. See docs/decisions/0008-pods-and-replicas.md.
+        Differs: ``active`` decreases, and so frees quota, when the pods are gone, not before. The original resumes at once and treats terminating
+        pods as failed. See docs/decisions/0008-pods-and-replicas.md.
 
         Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs.
         """
@@ -366,7 +366,7 @@ class _Planner:
         if self.snapshot.pods and not conditions.is_true(
             self.job.status or JobStatus(), ConditionType.SUSPENDED
         ):
-            # Stored before a pod goes: a pass that read nothing of the suspension, as when it ends meanwhile, would take the pod for lost.
+            # Stored before a pod is deleted: a reconcile that reads no suspension, because it ended meanwhile, would count the pod as lost.
             return self.builder.plan(requeue_after_seconds=0)
         extras = tuple(
             Deletion(child.resource, child.name)
@@ -379,7 +379,7 @@ class _Planner:
         )
 
     def _delete_group(self) -> tuple[Deletion, ...]:
-        """The PodGroup to delete, whatever becomes of the pods: it may hold a queue's quota."""
+        """Return the PodGroup to delete, independent of the pods, because it may hold a queue's quota."""
         deletions = gang.remains(self.options.gang_scheduler, self.snapshot)
         for deletion in deletions:
             text = "Job has been terminated. Deleting PodGroup"
@@ -399,15 +399,15 @@ class _Planner:
 
 
 def _failed(builder: StatusBuilder, role: str) -> int:
-    """Failed pods of a role that the status knows of."""
+    """Return how many failed pods of a role the status contains."""
     before = builder.before(role)
     return (before.failed or 0) if before else 0
 
 
 def _record_end(job: Job, observed: _Observation, verdict: Verdict, builder: StatusBuilder) -> bool:
-    """Whether the job is over. One verdict for the whole pass: success comes before failure.
+    """Return the verdict of the job. One verdict for the whole reconcile: success precedes failure.
 
-    Differs: the original walks the roles in random order and may come to both. See docs/decisions/0004-cleanup.md.
+    Differs: the original iterates over the roles in random order and may reach both. See docs/decisions/0004-cleanup.md.
     """
     if verdict.succeeded:
         builder.succeeded(verdict.succeeded)
@@ -420,15 +420,15 @@ def _record_end(job: Job, observed: _Observation, verdict: Verdict, builder: Sta
 
 
 def _deadline_in(job: Job, builder: StatusBuilder) -> float | None:
-    """Seconds until the deadline.
+    """Return the seconds until the deadline.
 
-    Differs: the original arms no timer, so its deadlines pass unseen. See docs/decisions/0003-limits.md.
+    Differs: the original sets no timer, so nothing happens at its deadlines. See docs/decisions/0003-limits.md.
     """
     return limits.deadline_in(job.spec.policy, builder.status.start_time, builder.now)
 
 
 def _surplus_children(roles: Roles, snapshot: Snapshot) -> tuple[Deletion, ...]:
-    """Pods and Services beyond the replicas of their role, and those of a role that the spec no longer has."""
+    """Return pods and Services beyond the replicas of their role, and those of roles that the spec no longer has."""
     sizes = {role.label: role.replicas for role in roles.values()}
     children = [(PODS, child) for child in snapshot.pods] + [(SERVICES, child) for child in snapshot.services]
     return tuple(
@@ -447,9 +447,9 @@ def _problems(kind: Replicas[Any], job: Job, options: Options) -> list[Problem]:
 
 
 def _record_problems(job: Job, problems: Sequence[Problem], builder: StatusBuilder) -> None:
-    """A job that cannot be run fails with every problem named.
+    """Record the problems of an invalid job: it fails, with every problem named.
 
-    One that has started goes on as it is, and is told: what its pods do still counts, but none is made, replaced or deleted.
+    A job that has started continues, with an event: its pods still count, but none is created, replaced or deleted.
     """
     text = _unrunnable_text(job.kind, problems)
     if _has_started(job.status):
@@ -463,9 +463,9 @@ def _unrunnable_text(kind: str, problems: Sequence[Problem]) -> str:
 
 
 def _record_pod_events(role: Role, pod: Pod, builder: StatusBuilder) -> None:
-    """Exit codes of failures and what keeps a pod from running.
+    """Record events about exit codes and about causes that prevent a pod from running.
 
-    Differs: each is told once, a change of its numbers is none, and an exit code of 0 is no news. See docs/decisions/0011-events.md.
+    Differs: each is recorded once, even if its numbers change, and exit code 0 never. See docs/decisions/0011-events.md.
     """
     done = pod.exit_of(role.container)
     if done and done.code:
@@ -501,5 +501,5 @@ def _has_started(status: JobStatus | None) -> bool:
 
 
 def _is_under_way(builder: StatusBuilder) -> bool:
-    """Started and not suspended."""
+    """Return whether the job has started and is not suspended."""
     return _has_started(builder.status) and not conditions.is_true(builder.status, ConditionType.SUSPENDED)

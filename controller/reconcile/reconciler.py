@@ -1,8 +1,8 @@
-"""One reconcile: load the job, observe its children, plan, then write children and status side by side.
+"""One reconcile: load the job, observe its children, plan, then write children and status concurrently.
 
-    load → observe → plan → check that the caches lack nothing → apply children beside the status → result
+    load → observe → plan → check that the caches lack nothing → apply children, write the status → result
 
-Everything is read anew each time; a reconcile that finds nothing to do writes nothing.
+Every reconcile starts from the caches; one that finds nothing to do writes nothing.
 """
 
 import asyncio
@@ -50,9 +50,9 @@ class _Decision:
     parent: Parent
     plan: Plan
     creates: bool
-    """Whether children are created that do not exist."""
+    """Whether it creates children that do not exist."""
     restores: bool
-    """Whether children are created, or written again that others have deleted or changed."""
+    """Whether it creates children, or rewrites children that others have deleted or changed."""
 
 
 class Reconciler:
@@ -75,7 +75,7 @@ class Reconciler:
         probe: Callable[[Key, Probe], None] = lambda key, probe: None,
         now: Callable[[], datetime] = lambda: clock.now(),
     ) -> None:
-        """``probe`` has a job's pod probed, and the job reconciled once the pod is among those that have ``answered``."""
+        """``probe`` probes a pod; the job is reconciled again when ``answered`` contains the pod."""
         self._probe = probe
         self._now = now
         self._kind = kind
@@ -106,10 +106,10 @@ class Reconciler:
         """Reconcile one job.
 
         Raises:
-            ApiError, aiohttp.ClientError, TimeoutError: the reconcile is to be tried again later.
+            ApiError, aiohttp.ClientError, TimeoutError: the reconcile must be retried.
         """
         loaded = await self._loader.load(key)
-        # No await from here to the plan: job and children are of one moment.
+        # No await from here to the plan: job and children are from the same moment.
         if loaded is None:
             return ReconcileResult()
         if self._ownership.is_other(loaded):
@@ -129,7 +129,7 @@ class Reconciler:
         return await self._result(decision, children, due)
 
     def _observe(self, loaded: LoadedJob) -> Snapshot:
-        """Return the job's children, and what is remembered of them."""
+        """Return the job's children and their remembered state."""
         job, row, memory = loaded.job, loaded.row, loaded.memory
         if not conditions.is_finished(job.status):
             warnings = self._kind.warnings(job, self._sources.of(row.uid, row.namespace))
@@ -145,7 +145,7 @@ class Reconciler:
         return replace(snapshot, is_blocked=memory.is_blocked, failures=memory.failures)
 
     def _decide(self, loaded: LoadedJob, snapshot: Snapshot) -> _Decision:
-        """Plan for the job as it is, with a suspension that ended unnoticed and a status that waits to be written."""
+        """Plan for the job, with a suspension that ended unobserved and a status that waits to be written."""
         has_pods = bool(snapshot.pods or snapshot.batch_pods)
         job = settle_suspension(loaded.memory, loaded.job, has_pods=has_pods)
         pending = loaded.memory.status.pending(loaded.row.status)
@@ -159,10 +159,10 @@ class Reconciler:
         return _Decision(loaded, parent, plan, creates, restores)
 
     async def _is_outdated(self, decision: _Decision) -> bool:
-        """Return whether the caches lack the job's end or children of it; then the plan must be made anew.
+        """Return whether the caches lack the job's deletion or children of it; then the plan must be made again.
 
         Raises:
-            ApiError, aiohttp.ClientError, TimeoutError: the server does not say.
+            ApiError, aiohttp.ClientError, TimeoutError: a read from the server failed.
         """
         loaded = decision.loaded
         row = loaded.row
@@ -170,7 +170,7 @@ class Reconciler:
             newest = await self._loader.read(row)
             if newest is None or newest.resource_version != row.resource_version:
                 return True
-        # The job ran, and the caches, which are new, lack pods of it. One whose label was removed exists and is not in them.
+        # The job ran, and the new caches lack pods of it. A pod whose label was removed exists but is not in the caches.
         return (
             loaded.is_first
             and decision.creates
@@ -179,10 +179,10 @@ class Reconciler:
         )
 
     async def _apply(self, decision: _Decision) -> tuple[float | BaseException | None, float | None]:
-        """Write children and status side by side.
+        """Write children and status concurrently.
 
         Returns:
-            What became of the children: None if all is done, the seconds until more is due, or the error. And the seconds until the next
+            The result of the children (None if all is done, the seconds until more is due, or the error), and the seconds until the next
             reconcile is due, None for never.
         """
         children, written = await asyncio.gather(
@@ -197,7 +197,7 @@ class Reconciler:
     async def _result(
         self, decision: _Decision, children: float | BaseException | None, due: float | None
     ) -> ReconcileResult:
-        """Report what the children met in the status, and say when the job is due again."""
+        """Report errors of the children in the status, and return when the job is due again."""
         loaded, plan = decision.loaded, decision.plan
         kind, job, memory = loaded.kind, loaded.job, loaded.memory
         if isinstance(children, Refused):
@@ -207,7 +207,7 @@ class Reconciler:
                     loaded, lambda latest: planning.refuse(latest.kind, latest.job, problem, self._now())
                 )
                 return ReconcileResult(0, failure=Terminal(str(children)))
-            # The spec or what admits pods was changed into this: what runs goes on, and the rest is tried again.
+            # The spec or the conditions of admission changed: running pods continue, and the rest is retried.
             children = children.error
         is_unblocked = children is None and memory.is_blocked
         if is_unblocked:
@@ -230,7 +230,7 @@ class Reconciler:
         if children is None and plan.again and decision.creates:
             return ReconcileResult(0)
         just_finished = conditions.is_finished(plan.status) and not conditions.is_finished(job.status)
-        # While children wait for another reason, none is checked, however long a check is due.
+        # While children wait for another reason, none is checked, even if a check is overdue.
         next_check_in = (
             self._applier.next_check_in(decision.parent, plan.create) if children is None else None
         )
@@ -238,7 +238,7 @@ class Reconciler:
         return ReconcileResult(0 if just_finished or is_unblocked else due)
 
     async def _report_unreadable(self, loaded: LoadedJob, unreadable: Sequence[Problem]) -> ReconcileResult:
-        """Part of the object cannot be read, so nothing is planned until it changes; the status says which part."""
+        """Report that a part of the object cannot be parsed; nothing is planned until it changes."""
         job = loaded.job
         text = f"{job.kind} cannot be read: {'; '.join(map(str, unreadable))}"
         event = Event(Severity.WARNING, f"{job.kind}{IdleReason.BLOCKED}", text)
@@ -247,7 +247,7 @@ class Reconciler:
 
 
 def _blockers(kind: JobKind[Any], error: object) -> list[tuple[Event | None, str]]:
-    """What the status says of children that cannot be created until somebody acts, and an event where none was recorded yet."""
+    """Report children that cannot be created until somebody acts: in the status, and by an event where none was recorded yet."""
     event_messages = kind.event_messages
     if (
         isinstance(error, errors.Forbidden)

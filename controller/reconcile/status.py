@@ -1,7 +1,7 @@
-"""Writes a job's status: one merge patch, only where it differs, and only over the very version that it was decided for.
+"""Writes a job's status: one merge patch, only if it differs, and only over the version that was planned for.
 
-The patch holds the resourceVersion, so it changes nothing if the job has changed meanwhile, or is another one of that name. See
-docs/decisions/0010-status-writes.md for why it is no JSON patch.
+The patch contains the resourceVersion, so it changes nothing if the job was modified or replaced by another one of that name. See
+docs/decisions/0010-status-writes.md for the reason against a JSON patch.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from controller.reconcile.jobs import JobRow, job_from_json
 from controller.runtime.store import Store
 
 TRIES = 5
-"""Against somebody who keeps writing labels or annotations; then the whole pass is tried again."""
+"""Attempts while somebody keeps writing labels or annotations; then the whole reconcile is retried."""
 
 
 log = structlog.get_logger()
@@ -32,14 +32,14 @@ class StatusWriter:
         self._resource = resource
         self._jobs = jobs
         self.keeps_ledger = True
-        """Whether the server stores ``replacing``; it drops what the installed CRD does not know."""
+        """Whether the server stores ``replacing``; it drops fields that the installed CRD lacks."""
 
     async def write(self, row: JobRow, job: Job, status: JobStatus | None) -> bool:
-        """Whether anything had to be written.
+        """Write the status, and return whether a write was needed.
 
         Raises:
-            Conflict: the job's spec or status has changed, or another job of that name is there by now.
-            NotFound: the job is gone.
+            Conflict: the job's spec or status has changed, or another job has that name by now.
+            NotFound: the job was deleted.
         """
         if status is None or not differs(job, status):
             return False
@@ -76,21 +76,21 @@ class StatusWriter:
         self._jobs.put(stored)
 
     async def _same_again(self, row: JobRow) -> JobRow:
-        """The job's newest version, if it is still the one that was decided for."""
+        """Return the job's newest version, if spec and status are still those that were planned for."""
         newest = job_from_json(await self._client.get(self._resource, row.namespace, row.name))
         self._jobs.put(newest)
         if (newest.uid, newest.generation, newest.status) != (row.uid, row.generation, row.status):
-            raise Conflict(409, "Conflict", f"{self._resource.plural} {row.name!r} has changed meanwhile")
+            raise Conflict(409, "Conflict", f"{self._resource.plural} {row.name!r} has been modified")
         return newest
 
 
 def differs(job: Job, status: JobStatus) -> bool:
-    """Whether the status on the wire would change."""
+    """Return whether the serialized status would change."""
     return on_wire(status) != on_wire(job.status)
 
 
 def merge_patch(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """The JSON merge patch (RFC 7386) that makes ``after`` of ``before``; lists are replaced whole."""
+    """Return the JSON merge patch (RFC 7386) from ``before`` to ``after``; lists are replaced as a whole."""
     change: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
     for key, value in after.items():
         old = before.get(key)
@@ -103,5 +103,5 @@ def merge_patch(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]
 
 
 def on_wire(status: JobStatus | None) -> dict[str, Any]:
-    """The status as it is sent; empty if there is none."""
+    """Return the serialized status; empty if there is none."""
     return (status or JobStatus()).to_wire()

@@ -1,6 +1,6 @@
-"""A suspension that ends before its job is reconciled.
+"""Suspensions that end before their job is reconciled.
 
-Its pods are of before all the same and have to go: what Kueue admits is a place for new ones.
+The pods from before the suspension must be deleted nevertheless, because Kueue admits the job with resources for new pods.
 """
 
 from api import conditions
@@ -9,7 +9,7 @@ from controller.reconcile.memory import JobMemory
 
 
 def settle_suspension(memory: JobMemory, job: Job, *, has_pods: bool) -> Job:
-    """Return the job to plan for: still suspended until its status says so, or until no pod of before is left."""
+    """Return the job to plan for: suspended until its status says so, and until no earlier pod is left."""
     if not has_pods or conditions.is_true(job.status, ConditionType.SUSPENDED):
         memory.is_suspension_pending = False
     return _suspended(job) if memory.is_suspension_pending else job

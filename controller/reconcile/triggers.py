@@ -1,7 +1,7 @@
-"""From a change of an object to the key of the job that wants a pass.
+"""Adds the keys of jobs to the queue when objects change.
 
-Own writes never come this far: the store knew them already. Neither do changes that leave a row the same, such as a pod's heartbeat,
-and those of texts that no decision reads, such as why a scheduler finds no node now.
+Own writes do not trigger a reconcile, because the store contains them already. Neither do changes that leave a row equal, such as a
+pod's heartbeat, and changes of texts that planning does not read, such as the scheduler's message.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from controller.reconcile.jobs import JobRow
 from controller.runtime.queue import Priority, Queue
 
 Queues = Mapping[str, Queue[Key]]
-"""The queue of each kind that is served, by kind."""
+"""The queue of each served kind, by kind."""
 
 C = TypeVar("C", bound=Owned)
 
@@ -25,7 +25,7 @@ def nobody(_: Owned) -> None:
 
 
 def on_job(queue: Queue[Key], before: JobRow | None, after: JobRow | None) -> None:
-    """A job came, changed or went. A change of its spec ends a back-off, and so does another job of that name, or a restored one."""
+    """Handle a new, changed or deleted job. A changed spec ends a back-off, and so does a new job of that name, or a restored one."""
     row = after or before
     if row is not None:
         respecified = (
@@ -46,11 +46,11 @@ def on_child(
     *,
     any_change: bool = False,
 ) -> None:
-    """A pod or any other child came, changed or went; if it changed hands, both jobs are told.
+    """Handle a new, changed or deleted child. If its owner changed, both jobs are added.
 
-    One that comes from nowhere was there when this process started; of those it makes itself the store knows before the watch does.
-    ``parents`` knows owners that are children themselves: what becomes of theirs is news to the job as well. With ``any_change`` every
-    write of somebody else is news: rows of metadata do not show what it has changed.
+    A child without an earlier version existed when this process started, because the store contains own creates before the watch event.
+    ``parents`` returns owners that are children themselves: their children also concern the job. With ``any_change``, every
+    write of others counts, because metadata rows do not show what changed.
     """
     if not any_change and is_same(before, after):
         return
@@ -62,9 +62,9 @@ def on_child(
 
 
 def is_same(before: C | None, after: C | None) -> bool:
-    """Whether two versions of a child differ in nothing that a decision reads.
+    """Return whether two versions of a child are equal in everything that planning reads.
 
-    The text of a trouble is only for the event of its first time.
+    The text of a trouble counts only for its first event.
     """
     if before is None or after is None:
         return False

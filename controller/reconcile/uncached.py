@@ -1,7 +1,8 @@
-"""Children that decisions do not read: made before anybody looks for them, kept equal to what is wanted, looked up no more than needed.
+"""Uncached children: children that planning does not read. They are created without a read, kept equal to the desired object, and
+read as rarely as possible.
 
-Of some resources the metadata is watched: such a child is looked at when it is gone, or another than it was left. All others are
-looked at now and then while the job has pods, and sooner while pods do not start, which may be for want of such a child.
+For some resources the metadata is watched: such a child is checked when it was deleted or changed. All others are
+checked periodically while the job has pods, and more often while pods do not start, which may be caused by a missing child.
 """
 
 import asyncio
@@ -25,18 +26,18 @@ from controller.runtime.recorder import Subject
 from controller.runtime.store import Store
 
 CHECK_SECONDS: Final = 600.0
-"""A child whose resource is not watched is looked at at least so often, at most twice as often, by the job's UID."""
+"""An unwatched child is checked at intervals of half to all of this time, depending on the job's UID."""
 FIRST_CHECK_SECONDS: Final = 30.0
-"""When it is looked at if pods do not start, then after twice as long each time."""
+"""The first check while pods do not start; each further interval is twice as long."""
 
 SLACK_SECONDS: Final = 1.0
-"""What is due so soon is done now: a timer may ring a little early, and must not be set anew for nothing."""
+"""A check that is due within this time happens now, because a timer may fire slightly early."""
 
 NEVER: Final = float("inf")
 
 
 class Rows(Protocol):
-    """What is known of a resource whose metadata is watched, where it carries a job's name."""
+    """The watched metadata of a resource whose objects carry a job's name."""
 
     @property
     def store(self) -> Store[Any]: ...
@@ -45,14 +46,14 @@ class Rows(Protocol):
 
 
 class UncachedChildren:
-    """The children of all jobs of one kind that decisions do not read. ``JobMemory.uncached_children`` says how they were last left."""
+    """The uncached children of all jobs of one kind. ``JobMemory.uncached_children`` contains their last state."""
 
     def __init__(self, writer: Writer, caches: Mapping[Resource, Rows] | None = None) -> None:
         self._writer = writer
         self._caches = caches or {}
 
     def is_up_to_date(self, parent: Parent, child: Child) -> bool:
-        """Whether a child is as it is wanted, as far as is known; never of those that decisions read."""
+        """Return whether a child equals the desired object as far as known; never for a child that planning reads."""
         job, only_if_there = parent.subject, child.write_mode is WriteMode.UPDATE_IF_PRESENT
         last = parent.memory.uncached_children.get(_key(child))
         if last is None:
@@ -64,7 +65,7 @@ class UncachedChildren:
         return self._is_as_left(job, child, last) and self._next_check_in(parent, child, last) > SLACK_SECONDS
 
     def restores(self, parent: Parent, children: Iterable[Child]) -> bool:
-        """Whether any of those children was made, and is gone by now or was changed by somebody."""
+        """Return whether any of these children was created, and has been deleted or changed by somebody else."""
         job, of_job = parent.subject, parent.memory.uncached_children
         known = (
             (child, of_job.get(_key(child))) for child in children if child.write_mode is WriteMode.APPLY
@@ -72,7 +73,7 @@ class UncachedChildren:
         return any(last and last.uid and not self._is_as_left(job, child, last) for child, last in known)
 
     def next_check_in(self, parent: Parent, children: Iterable[Child]) -> float:
-        """Seconds until the first of those children has to be looked at though nothing has been heard of it; infinite if none has."""
+        """Return the seconds until the first of these children must be checked even without a watch event; infinite if none must."""
         of_job = parent.memory.uncached_children
         known = ((child, of_job.get(_key(child))) for child in children)
         due = [
@@ -83,7 +84,7 @@ class UncachedChildren:
         return min(due, default=NEVER)
 
     async def ensure(self, parent: Parent, child: Child) -> None:
-        """Make such a child, or make it equal to what is wanted, once for each version of it."""
+        """Create an uncached child, or update it, once for each of its versions."""
         if self.is_up_to_date(parent, child):
             return
         known, key, version = parent.memory.uncached_children, _key(child), _version(parent, child)
@@ -103,7 +104,7 @@ class UncachedChildren:
         known[key] = self._left(parent, child, answer or await self._read_or_create(parent, child), last)
 
     def _left(self, parent: Parent, child: Child, answer: bytes, last: UncachedChild | None) -> UncachedChild:
-        """How the child is left that the server has answered with."""
+        """Return the state of a child after this answer of the server."""
         version, now = _version(parent, child), asyncio.get_running_loop().time()
         if not answer:
             return UncachedChild(version)
@@ -116,7 +117,7 @@ class UncachedChildren:
         return UncachedChild(version, uid, resource_version, now, unchanged, child.grants)
 
     def _is_as_left(self, job: Subject, child: Child, last: UncachedChild) -> bool:
-        """Whether nothing has been heard of a child; nothing ever is where its resource is not watched."""
+        """Return whether no watch event has shown a change of the child; always True if its resource is not watched."""
         cache = self._caches.get(child.resource)
         if cache is None:
             return True
@@ -132,12 +133,12 @@ class UncachedChildren:
         return last.checked_at + pause - asyncio.get_running_loop().time()
 
     def _watch_label(self, child: Child, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The label that a child is watched by, as a part of a patch; nothing where it is not watched."""
+        """Return the label that the watch selects, as a part of a patch; empty if the resource is not watched."""
         name = (body["metadata"].get("labels") or {}).get(JOB_NAME)
         return {"labels": {JOB_NAME: name}} if name and child.resource in self._caches else {}
 
     async def _write_over(self, parent: Parent, child: Child, uid: str) -> bytes:
-        """Write what is wanted over the very object that was made, without a look at it; empty if it is another by now, or gone."""
+        """Update the object that this process created, without reading it. Return empty if it was replaced or deleted."""
         body = child.body()
         change = {"metadata": {"uid": uid, **self._watch_label(child, body)}, **_content(body)}
         another = (errors.NotFound, errors.Conflict, errors.Invalid)
@@ -147,9 +148,9 @@ class UncachedChildren:
             return b""
 
     async def _read_or_create(self, parent: Parent, child: Child) -> bytes:
-        """Make what is missing, and write what differs if the object is the job's own. The object as it was found or made.
+        """Create a missing child, or update a different one that belongs to the job. Return the object.
 
-        Nothing for what is kept only if it is there, and is not; who may not even look has not made it.
+        Returns empty for a child of mode UPDATE_IF_PRESENT that does not exist, or that the operator is not allowed to read.
         """
         only_if_there = child.write_mode is WriteMode.UPDATE_IF_PRESENT
         try:
@@ -176,7 +177,7 @@ class UncachedChildren:
         return await self._writer.patch(parent, child, change) if change else answer
 
     async def delete(self, parent: Parent, deletion: Deletion) -> None:
-        """Delete what the job has of that name, once in each generation of the job."""
+        """Delete the job's object of that name, once per generation of the job."""
         known, key = parent.memory.uncached_children, _key(deletion)
         removed = UncachedChild(str(parent.generation))
         if known.get(key) == removed:
@@ -190,9 +191,9 @@ class UncachedChildren:
         known[key] = removed
 
     async def revoke(self, parent: Parent) -> None:
-        """Take the rules out of the Roles of that job that have any: by UID, since their owner may be gone already.
+        """Remove the rules from the job's Roles that have any: by UID, because their owner may be deleted already.
 
-        A job that is deleted without its children leaves its Roles for ever, and others' pods may get the names that they give rights on.
+        A job that is deleted without its children leaves its Roles forever, and pods of others may get the names that they grant rights on.
         """
         children = parent.memory.uncached_children
         granting = {name: child.uid for (_, name), child in children.items() if child.grants}
@@ -216,16 +217,16 @@ def _uid(answer: bytes) -> str:
 
 
 def _content(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What an object says, without what it is."""
+    """Return an object without its identity."""
     return {key: value for key, value in body.items() if key not in {"apiVersion", "kind", "metadata"}}
 
 
 EXACT: Final = frozenset({"data", "selector"})
-"""Maps of which all keys are ours: one more in a selector would leave out pods. The server adds none to them."""
+"""Maps in which the operator owns all keys: an extra key in a selector would exclude pods. The server adds none to them."""
 
 
 def _covers(live: Any, wanted: Any) -> bool:
-    """Whether ``live`` says all that ``wanted`` says; the server adds defaults of its own."""
+    """Return whether ``live`` contains everything in ``wanted``; the server adds defaults."""
     match wanted, live:
         case dict(), dict():
             return all(
@@ -233,7 +234,7 @@ def _covers(live: Any, wanted: Any) -> bool:
                 for key, value in wanted.items()
             )
         case [], None:
-            return True  # an empty list is not always kept as one
+            return True  # the server may drop an empty list
         case list(), list():
             return len(live) == len(wanted) and all(map(_covers, live, wanted))
         case _:
@@ -241,7 +242,7 @@ def _covers(live: Any, wanted: Any) -> bool:
 
 
 def _exactly(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The merge patch that makes ``live`` say what ``wanted`` says, and no more where all keys are ours."""
+    """Return the merge patch that gives ``live`` the values of ``wanted``, and removes extra keys from the maps in ``EXACT``."""
     change: dict[str, Any] = {}
     for key, value in wanted.items():
         before: Any = live.get(key)

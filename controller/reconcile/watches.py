@@ -1,4 +1,4 @@
-"""What is watched besides the jobs themselves, how it is read, and whom its changes wake."""
+"""The watches of children and nodes: their selectors, decoders, and the jobs that their changes trigger."""
 
 from collections.abc import Container, Mapping
 from functools import partial
@@ -31,10 +31,10 @@ Watched = tuple[Informer[Any], Cache]
 def children(
     client: Client, namespace: str, queues: triggers.Queues, wanted: Container[Resource]
 ) -> list[Watched]:
-    """The objects of those resources that jobs make, or that their batch Jobs make for them.
+    """Return the informers of the objects that jobs create, and that batch Jobs create for them.
 
-    Pods, Services and ConfigMaps are those that carry a job's name; all others stay out of memory. Jobs of batch/v1 are all there are: those
-    that another operator has made before carry no label to know them by.
+    Pods, Services and ConfigMaps are selected by the label with the job's name; other objects stay out of memory. All batch Jobs are
+    watched, because those that another operator created have no common label.
     """
     on_change = partial(triggers.on_child, queues)
     batch_jobs = Informer[BatchJob](
@@ -80,14 +80,14 @@ def children(
 
 
 def pod_groups(client: Client, namespace: str, queues: triggers.Queues, resource: Resource) -> Watched:
-    """All of them: they carry no label of ours."""
+    """Watch all PodGroups: they have no label of this operator."""
     on_change = partial(triggers.on_child, queues)
     groups = Informer[PodGroup](client, resource, pod_group_from_json, on_change, namespace=namespace)
     return groups, Cache(groups.store, pod_group_from_json, _by_name)
 
 
 def nodes(client: Client, label: str) -> Informer[NodeDomain]:
-    """Where the nodes are; that it changes is no news to a job, whose pods are where they are."""
+    """Watch the topology of nodes. Changes trigger no reconcile, because the pods of a job do not move."""
     return Informer[NodeDomain](
         client,
         NODES,
@@ -98,15 +98,15 @@ def nodes(client: Client, label: str) -> Informer[NodeDomain]:
 
 
 def _is_gone(known: Pod, reported: Pod) -> bool:
-    """Whether a pod has been deleted, and not just lost its label: pods that run are told to end before they go.
+    """Return whether a pod was deleted, and did not just lose its label: a running pod terminates before it is deleted.
 
-    Only those are in doubt whose end would count as a failure.
+    Only a pod whose end would count as a failure is in doubt.
     """
     return known.deleting or reported.deleting or known.phase != "Running"
 
 
 def _batch_job_of(batch_jobs: Store[BatchJob], pod: Pod) -> BatchJob | None:
-    """The batch Job that a pod was made by."""
+    """Return the batch Job that created a pod."""
     owner = batch_jobs.get(pod.namespace, pod.owner_name) if pod.owner_kind == BATCH_JOBS.kind else None
     return owner if owner and owner.uid == pod.owner_uid else None
 

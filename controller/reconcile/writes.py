@@ -1,4 +1,4 @@
-"""Single writes of children, and what the server's answers mean for the job that they are written for."""
+"""Single writes of children, and the meaning of the server's answers for the job."""
 
 import asyncio
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from controller.reconcile.parent import Parent
 
 
 class Refused(Exception):
-    """The API server will never take a child as it is: the job cannot be run."""
+    """The API server will never accept a child: the job cannot run."""
 
     def __init__(self, problem: Problem, error: errors.InvalidFields) -> None:
         super().__init__(str(problem))
@@ -25,7 +25,7 @@ class Refused(Exception):
 
 
 class Occupied(errors.ApiError):
-    """What has a child's name cannot be that child: it belongs to somebody else, or is of no use and must not be overwritten."""
+    """An object with a child's name cannot be the child: it has another owner, or is unusable and must not be overwritten."""
 
     def __init__(self, child: Child, text: str, *, is_foreign: bool = True) -> None:
         super().__init__(409, "Conflict", text)
@@ -33,13 +33,13 @@ class Occupied(errors.ApiError):
         self.name = child.name
         self.is_foreign = is_foreign
         self.beside: tuple[Occupied, ...] = ()
-        """What else was met with at the same time."""
+        """Other conflicts found at the same time."""
 
 
 class Remains(Occupied):
-    """The name is taken by what is left of an earlier job of the same name, and will be free soon.
+    """A remainder of an earlier job has the name, and will be deleted soon.
 
-    Where the object ``is_watched``, its removal starts a reconcile.
+    If the object ``is_watched``, its deletion triggers a reconcile.
     """
 
     is_watched = False
@@ -53,11 +53,11 @@ class Writer:
         self._events = events
 
     async def create(self, parent: Parent, child: Child) -> bytes:
-        """The object as it was made.
+        """Create an object and return it.
 
         Raises:
-            AlreadyExists: there is one of that name; no event is recorded.
-            NamespaceTerminating: nothing is created in the namespace any more; no event is recorded, as it would be refused, too.
+            AlreadyExists: the name is taken; no event is recorded.
+            NamespaceTerminating: the namespace accepts no new objects; no event is recorded, because it would be refused, too.
             Refused: the API server's own validation names fields of it.
             Forbidden, Invalid: quota, RBAC or a policy refuses it now and may accept it later.
         """
@@ -87,10 +87,10 @@ class Writer:
         change: Mapping[str, Any],
         unrecorded: tuple[type[errors.ApiError], ...] = (errors.NotFound,),
     ) -> bytes:
-        """Apply a merge patch. With a UID in it, only to that very object (else Conflict or Invalid).
+        """Apply a merge patch. If it contains a UID, only to that object (else Conflict or Invalid).
 
         Raises:
-            ApiError: the server refused, which is told, unless it is one of those that are the caller's to understand.
+            ApiError: the server refused it. An event reports that, unless the caller handles the error.
         """
         namespace, body = parent.subject.namespace, orjson.dumps(change)
         try:
@@ -103,14 +103,14 @@ class Writer:
             raise
 
     async def delete(self, parent: Parent, deletion: Deletion, uid: str) -> bool:
-        """Delete that very object, and what is its own, as the pods of a batch Job; whether it was there."""
+        """Delete one object by UID, and its dependents, such as the pods of a batch Job. Return whether it existed."""
         namespace = parent.subject.namespace
         try:
             await self._client.delete(
                 deletion.resource, namespace, deletion.name, uid=uid, propagation="Background"
             )
         except (errors.NotFound, errors.Conflict):
-            return False  # gone, or another object by now: either way not there any more
+            return False  # deleted, or replaced by another object
         except errors.ApiError as error:
             self._events.record_failure(parent, "Delete", deletion.resource, error.message)
             raise
@@ -119,15 +119,15 @@ class Writer:
     def check_owner(
         self, parent: Parent, child: Child, answer: bytes, error: errors.AlreadyExists | None = None
     ) -> None:
-        """Raise Occupied or Remains unless the object of that name is the job's own."""
+        """Raise Occupied or Remains unless the object of that name belongs to the job."""
         owner = controller_of(answer)
         if owner.get("uid") != parent.subject.uid:
             raise self._conflict(parent, child, owner, error.message if error else "") from error
 
     def conflict_with(self, parent: Parent, child: Child, row: Owned) -> Occupied:
-        """The same without a request, for an object that the store has and that is not the job's own."""
+        """Return the conflict with an object in the store that does not belong to the job, without a request."""
         owner = {"kind": row.owner_kind, "name": row.owner_name} if row.owner_uid else {}
-        # As the server says it.
+        # The message of the API server.
         resource = ".".join(filter(None, (child.resource.plural, child.resource.group)))
         prefix = "object is being deleted: " if row.deleting else ""
         text = f'{prefix}{resource} "{child.name}" already exists'
@@ -137,9 +137,9 @@ class Writer:
         return conflict
 
     def _conflict(self, parent: Parent, child: Child, owner: Mapping[str, Any], answer: str) -> Occupied:
-        """``answer`` is the server's to a create, empty if none was tried."""
+        """Return the error for an existing object. ``answer`` is the server's answer to a create, empty if none was sent."""
         job = parent.subject
-        # The remains of an earlier job of this name go by themselves.
+        # The garbage collector deletes the remainders of an earlier job.
         same = owner.get("kind") == job.kind and owner.get("name") == job.name
         text = answer or f'{child.resource.plural} "{child.name}" already exists'
         longer = f"{text}, and belongs to {_described(owner)}"
@@ -149,7 +149,7 @@ class Writer:
 
 
 def controller_of(answer: bytes) -> Mapping[str, Any]:
-    """The owner reference of an object's controller, empty if it has none."""
+    """Return the owner reference of an object's controller, empty if it has none."""
     owners: list[dict[str, Any]] = orjson.loads(answer)["metadata"].get("ownerReferences") or []
     return next((owner for owner in owners if owner.get("controller")), {})
 

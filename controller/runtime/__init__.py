@@ -1,1 +1,1 @@
-"""The machinery of any controller: informers, stores, a queue, workers, events. It has never heard of jobs."""
+"""Parts of any controller: informers, stores, a work queue, workers, an event recorder. Nothing here depends on jobs."""

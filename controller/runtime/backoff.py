@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 K = TypeVar("K")
 
 LONGEST_SECONDS = 120.0
-"""The longest wait of something that failed again and again: short enough that a server or a quota that is back is noticed.
+"""The longest wait after repeated failures: short enough to notice soon that a server or a quota is available again.
 
 Differs: client-go waits up to 1,000 s.
 """
@@ -28,7 +28,7 @@ def exponential_seconds(
 
 
 class PerKey(Generic[K]):
-    """Exponential back-off of single keys: 5 ms after the first failure, doubled with each, at most ``longest_seconds``."""
+    """Exponential back-off per key: 5 ms after the first failure, doubled with each further failure, at most ``longest_seconds``."""
 
     def __init__(
         self, first_seconds: float = FIRST_SECONDS, longest_seconds: float = LONGEST_SECONDS
@@ -51,7 +51,7 @@ class PerKey(Generic[K]):
 
 
 class Reconnect:
-    """Back-off of one stream: 0.8 s doubled up to 30 s, each stretched by up to as much again; calm for 2 min resets it."""
+    """Back-off of one stream: 0.8 s, doubled up to 30 s, with a jitter of up to 100 %. Two minutes without a failure reset it."""
 
     FIRST_SECONDS = 0.8
     LONGEST_SECONDS = 30.0
@@ -65,7 +65,7 @@ class Reconnect:
 
     @property
     def is_calm(self) -> bool:
-        """Whether the last failure is long past, or there was none."""
+        """Return whether the last failure is more than the reset time ago, or there was none."""
         return self._time() - self._last > self.CALM_SECONDS
 
     def record_failure(self) -> float:

@@ -1,4 +1,4 @@
-"""A memory that does not grow for ever."""
+"""A mapping of limited size."""
 
 from collections import OrderedDict
 from typing import TypeVar
@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 class BoundedDict(OrderedDict[K, V]):
-    """A mapping of so many keys at most: beyond it, what was set longest ago is forgotten."""
+    """A mapping with at most ``most`` keys. Beyond that it evicts the key that was set longest ago."""
 
     __slots__ = ("_most",)
 

@@ -1,4 +1,4 @@
-"""Time, in one place. Delays and back-off use the event loop's own monotonic time."""
+"""The clocks of the controller. Delays and back-off use the event loop's monotonic time instead."""
 
 import sys
 import time
@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 
 
 def now() -> datetime:
-    """The time of day, aware, in UTC."""
+    """Return the current time as an aware UTC datetime."""
     return datetime.now(UTC)
 
 
 def uptime() -> float:
-    """Seconds since some moment, counted on while this process is stopped and, on Linux, while the machine sleeps.
+    """Return seconds since an arbitrary moment. They include the time while this process is stopped and, on Linux, while the machine sleeps.
 
-    It is read anew each time: what an event loop calls its time may be as old as the callback that runs.
+    It reads the clock at each call: the event loop's time may be as old as the running callback.
     """
     if sys.platform == "linux":
         return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,11 +1,12 @@
-"""List and watch one resource, keep its store true, and tell of each change.
+"""List and watch one resource, keep a store up to date, and report each change.
 
-The rules are those of client-go's reflector. Everything that is there comes as the begin of the watch itself; from a server that
-refuses this, it is listed in pages. A broken watch is resumed where it stopped, and only when that place is of no use any more is
-everything asked for anew: the server has forgotten it, or has been set back behind it, or fails at it again and again, or was away.
+The rules are those of client-go's reflector. The informer requests a streaming list (a watch that begins with all objects). If the server
+refuses that, the informer lists the objects in pages. It resumes a broken watch at its last resourceVersion. It relists only if that
+position is unusable: the server no longer has it, the server's resourceVersion went back, the watch fails there repeatedly, or the server
+was unreachable for a while.
 
-Source: client-go, tools/cache/reflector.go. Differs: after a server was away, a watch is not resumed. The server may have been restored
-from a backup that is older than the place and may have passed it since, and then nothing that it says shows this; client-go goes on.
+Source: client-go, tools/cache/reflector.go. Differs: the informer relists after the server was unreachable. The server may have been
+restored from a backup that is older than the position and may have passed the position since, which no answer shows; client-go resumes.
 """
 
 import asyncio
@@ -27,42 +28,43 @@ from controller.runtime.listwatch import PER_SLICE, WHOLE, Event, Events, Source
 from controller.runtime.store import Change, R, Store
 
 TRIES = 3
-"""How often a watch may fail at one place, by what the server says, before everything is asked for anew."""
+"""How often a watch may fail at one position, by the server's answers, before the informer relists."""
 AWAY_SECONDS = 5.0
-"""A server that has not answered for so long was away. One that is restored from a backup takes longer, a blip of the network or the
-restart of one of several API servers is over sooner. Counted from the begin of the first request without an answer."""
+"""The informer relists after a server did not answer for this long. The restore of a backup takes longer; a network interruption or the
+restart of one of several API servers is shorter. The time counts from the start of the first request without an answer.
+"""
 SILENT_SECONDS = 60.0
-"""An empty store whose server has not sent a list or a line for so long counts as unserved: nothing waits for it any more."""
+"""An empty store whose server has not sent a list or a line for this long counts as unserved, so that nothing waits for it."""
 UNAVAILABLE = 503
 _NO_ANSWER = frozenset({502, 503, 504})
-"""The answers of whoever stands in front of a server that gives none."""
+"""Status codes of a proxy whose API server does not answer."""
 
 log = structlog.get_logger()
 
 
 class Fill(StrEnum):
-    """How everything that is there comes: as the begin of a watch, or in the pages of a list."""
+    """How the informer gets all objects: by a streaming list, or by a list in pages."""
 
     WATCH = "watch"
     LIST = "list"
 
 
 class Ending(StrEnum):
-    """How a watch, or what should have become one, came to its end."""
+    """Why a watch, or the attempt to start one, ended."""
 
     DONE = "done"
     LOST = "lost"
-    """Its place is of no use any more."""
+    """The watch position is unusable."""
     REFUSED = "refused"
     BROKEN = "broken"
 
 
 class _Lost(Exception):
-    """There is no use in resuming from where the watch stopped."""
+    """The watch cannot be resumed at its last position."""
 
 
 class _NotWhole(Exception):
-    """The server does not say when it has told everything, so perhaps it has not."""
+    """The server did not mark the end of a streaming list, so the list may be incomplete."""
 
 
 _UNFIT = (
@@ -74,13 +76,13 @@ _UNFIT = (
     LineTooLong,
     _NotWhole,
 )
-"""How servers fail that cannot begin a watch with everything that is there."""
+"""Errors of servers that do not support a streaming list."""
 
 
 class Informer(Generic[R]):
-    """Keeps ``store`` like the server's objects of one resource.
+    """Keeps ``store`` equal to the server's objects of one resource.
 
-    ``decode`` makes a row of an object's JSON; ``on_change`` is called for each change, plainly, after the store has it.
+    ``decode`` makes a row from an object's JSON. The informer calls ``on_change`` for each change, after the store contains it.
     """
 
     def __init__(
@@ -97,89 +99,89 @@ class Informer(Generic[R]):
         accept: Callable[[bool], str] = lambda whole_list: JSON,
         is_gone: Callable[[R, R], bool] = lambda known, reported: True,
     ) -> None:
-        """``is_gone`` says of a row and of what the watch reports as deleted whether that is so beyond doubt.
+        """``is_gone`` gets a known row and the object that the watch reports as deleted, and returns whether the object is certainly deleted.
 
-        To a watch with a selector the server reports an object as deleted whose labels do not match any more. In doubt the row stays
-        until somebody has read the object by its name; ``doubted`` is set for whoever does that.
+        With a selector, the server also reports an object as deleted if its labels no longer match. If ``is_gone`` returns False, the row
+        stays until somebody reads the object by name; ``doubted`` is set for that reader.
         """
         self.resource = resource
         self.store: Store[R] = Store(index)
         self.synced = asyncio.Event()
-        """Set once the store holds everything that was there when ``run`` began, or later; cleared while the resource is unserved."""
+        """Set once the store holds all objects that existed when ``run`` started, or later ones. Cleared while the resource is unserved."""
         self.unserved = asyncio.Event()
-        """Set while the server has no such resource, or does not let it be read: 404, or without a filled store any lasting refusal."""
+        """Set while the server does not serve the resource (404), or an empty store gets another lasting refusal."""
         self.settled = asyncio.Event()
-        """Set while either of them is."""
+        """Set while ``synced`` or ``unserved`` is set."""
         self.fills = Counter[str]()
-        """How often everything that is there was taken in, by ``Fill``."""
+        """How often the informer received all objects, by ``Fill``."""
         self.endings = Counter[str]()
-        """How often watches have come to an end, by ``Ending``."""
+        """How often a watch ended, by ``Ending``."""
         self.doubted = asyncio.Event()
-        """Set when the store has got another row that is to be read by its name; see ``Store.unselected``."""
+        """Set when the store gets another row that must be read by name; see ``Store.unselected``."""
         self.repaired = 0
-        """How many rows a relist has found to differ from the server."""
+        """How many rows relists found to differ from the server."""
         self._last_heard: float | None = None
-        """Loop time of the last list or line from the server, at first of the start."""
+        """Loop time of the last list or line from the server; at first the time of the start."""
         selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
         self.source = Source(client, resource, namespace=namespace, selectors=selectors, accept=accept)
         self.decode = decode
         self._is_gone = is_gone
         self.on_change = on_change
         self._streams = True
-        """Whether the server may be asked to begin a watch with everything that is there."""
+        """Whether the informer requests a streaming list."""
         self._has_position = False
-        """Whether a watch may go on from the store's horizon."""
+        """Whether a watch can resume at the store's ``last_synced_resource_version``."""
         self._vain = 0
-        """How often the watch has failed since it last came on."""
+        """How often the watch has failed since its last success."""
         self._unanswered_since: float | None = None
-        """Loop time when the first request began that the server has not answered, of those since it last did."""
+        """Loop time when the first unanswered request since the last answer started."""
         self._is_answered = False
-        """Whether the server has answered the request that is under way, or was last."""
+        """Whether the server answered the current or last request."""
         self._attempt: asyncio.Timeout | None = None
-        """What ends the watch that is under way."""
+        """The timeout that ends the current watch."""
         self._is_reporting = False
-        """Whether changes that the store has are still to be reported: cut off now, they never would be."""
+        """Whether the informer is reporting changes that the store already contains. Interrupted now, it would never report the rest."""
         self._log = log.bind(resource=resource.plural)
 
     @property
     def is_following(self) -> bool:
-        """Whether the store is filled and a watch keeps it up to date, or goes on from where it broke."""
+        """Whether the store is filled and a watch keeps it up to date or is being resumed."""
         return self._has_position and self._unanswered_since is None
 
     def silent_seconds(self) -> float:
-        """For how long no list and no line has come; counted from the start of ``run``, 0 before."""
+        """Return the seconds since the last list or line from the server, or since ``run`` started; 0 before that."""
         now = asyncio.get_running_loop().time()
         return now - (now if self._last_heard is None else self._last_heard)
 
     def discard_position(self) -> None:
-        """Have the next ``run`` ask for everything anew; ``synced`` tells when it is there. Not while one is under way."""
+        """Make the next ``run`` relist; ``synced`` is set when it is done. Must not be called while ``run`` is active."""
         self._unsync()
         if not self.unserved.is_set():
             self.settled.clear()
 
     async def probe(self) -> bool:
-        """Whether the server lists this resource; ``unserved`` is set or cleared accordingly. Not while ``run`` is under way."""
+        """List the resource once, set or clear ``unserved``, and return whether the server serves it. Must not be called while ``run`` is active."""
         try:
             await self.source.probe()
         except errors.ApiError as error:
             self._refused(error)
             return False
         except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError) as error:
-            self._log.info("server not reached", error=repr(error))
+            self._log.info("API server not reachable", error=repr(error))
             return False
         self._served()
         self.settled.clear()
         return True
 
     def ask_anew(self, reason: str) -> None:
-        """Ask for everything anew, as soon as all changes are reported; the store holds what it held until that is there."""
-        self._log.info("asking for everything", reason=reason)
+        """Relist as soon as all changes are reported. The store keeps its rows until then."""
+        self._log.info("relisting", reason=reason)
         self._has_position = False
         if self._attempt is not None and self._attempt.when() is None and not self._is_reporting:
             self._attempt.reschedule(0)
 
     async def run(self) -> None:
-        """Until cancelled. Errors of the server and of the network are waited out."""
+        """List and watch until canceled. Retry after errors of the server and of the network."""
         self._heard()
         time = asyncio.get_running_loop().time
         reconnect = Reconnect(time)
@@ -196,7 +198,7 @@ class Informer(Generic[R]):
                     await self._watch({"resourceVersion": str(self.store.last_synced_resource_version)})
                 continue
             except (_Lost, errors.Gone) as error:
-                self._log.info("place of the watch lost, asking for everything", error=str(error))
+                self._log.info("watch position lost, relisting", error=str(error))
                 self._has_position = False
                 ending = Ending.LOST
             except errors.ApiError as error:
@@ -207,7 +209,7 @@ class Informer(Generic[R]):
                 ending = Ending.REFUSED
             except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError, LineTooLong) as error:
                 if not attempt.expired():
-                    self._log.info("watch broken", error=repr(error))
+                    self._log.info("watch failed", error=repr(error))
                 self._vain += isinstance(error, (msgspec.DecodeError, LineTooLong))
                 ending = Ending.LOST if attempt.expired() else Ending.BROKEN
             finally:
@@ -218,13 +220,13 @@ class Informer(Generic[R]):
             self._has_position = self._has_position and self._vain < TRIES
             if not self.synced.is_set() and self.silent_seconds() >= SILENT_SECONDS:
                 self._set_unserved()
-            # A place that is lost now and then is no failure, but a server that forgets each time is not asked each time.
+            # Relist at once if a position is lost occasionally, but wait if the server loses it repeatedly.
             at_once = ending is Ending.LOST and reconnect.is_calm
             pause = max(reconnect.record_failure(), shortest_pause)
             await asyncio.sleep(0 if at_once else pause)
 
     async def _fill(self) -> None:
-        """Take in everything that is there, and watch on if that came as a watch."""
+        """Get all objects; if they came as a streaming list, follow that watch."""
         if not self._streams:
             await self._list()
             return
@@ -234,9 +236,9 @@ class Informer(Generic[R]):
             if self._has_position:
                 raise
             await self._list()
-            # Only now: a server that refused both may be fit for the better way once it refuses neither.
+            # Only after a successful list: a server that refused both requests may accept a streaming list later.
             self._streams = False
-            self._log.info("server does not stream what is there, it is listed", error=str(error))
+            self._log.info("server refuses a streaming list, falling back to list", error=str(error))
 
     async def _list(self) -> None:
         rows: list[R] = []
@@ -247,9 +249,9 @@ class Informer(Generic[R]):
         await self._take_all(rows, resource_version)
 
     async def _page(self, rest: str, rows: list[R]) -> tuple[str, int]:
-        """Add one page to ``rows``; what to ask the next by, if any, and the list's version.
+        """Add one page to ``rows``. Return the continue token, if any, and the resourceVersion of the list.
 
-        The answer's bytes are free when this returns.
+        The bytes of the answer are free when this returns.
         """
         page = await self.source.page(rest)
         self._answered()
@@ -262,7 +264,7 @@ class Informer(Generic[R]):
         return page.rest, page.resource_version
 
     async def _watch(self, begin: Mapping[str, str]) -> None:
-        """Follow one watch to its end."""
+        """Follow one watch until it ends."""
         async with self.source.watch(begin, self._heard) as events:
             self._answered()
             try:
@@ -272,14 +274,16 @@ class Informer(Generic[R]):
                     self._take(event)
             except TimeoutError as error:
                 if not self._has_position:
-                    raise _NotWhole("silence before the last of it") from error
-                raise _Lost("silence, without a single bookmark") from error
+                    raise _NotWhole(
+                        "the watch timed out before the bookmark that ends the initial list"
+                    ) from error
+                raise _Lost("the watch timed out without a bookmark") from error
         self.endings[Ending.DONE] += 1
 
     async def _take_begin(self, events: Events) -> None:
-        """Take in what a watch begins with: everything that is there, and then a bookmark that says so.
+        """Take all objects of a streaming list, up to the bookmark that ends it.
 
-        Until then no resourceVersion is a place to go on from: what is there comes in any order.
+        Before that bookmark no resourceVersion is a valid position, because the objects come in any order.
         """
         rows: dict[tuple[str, str], R] = {}
         while (event := await events.next()) is not None:
@@ -296,16 +300,16 @@ class Informer(Generic[R]):
                 rows.pop((row.namespace, row.name), None)
             else:
                 rows[row.namespace, row.name] = row
-        raise _NotWhole("no word of which was the last of it")
+        raise _NotWhole("the watch ended before the bookmark that ends the initial list")
 
     async def _take_all(self, rows: Iterable[R], resource_version: int) -> None:
         if resource_version < self.store.last_synced_resource_version:
             self._log.warning(
-                "the server has been set back",
+                "resourceVersion of the API server went back",
                 known=self.store.last_synced_resource_version,
                 now=resource_version,
             )
-        # In one go, so that no reader meets half of it: 10,000 rows take about 5 ms. To tell of them takes longer, and may.
+        # The store changes in one step, so no reader sees half of it: 10,000 rows take about 5 ms. Reporting takes longer and may yield.
         changes = self.store.replace(rows, resource_version)
         self._has_position, self._vain = True, 0
         self._is_reporting = True
@@ -320,13 +324,13 @@ class Informer(Generic[R]):
         self.synced.set()
         self.settled.set()
         if not self._has_position:
-            raise _Lost("everything was asked for while it was reported")
+            raise _Lost("a relist was requested while changes were reported")
 
     def _take(self, event: Event) -> None:
         if event.type == "BOOKMARK":
             reached = read_bookmark(event).resource_version
             if reached < self.store.last_synced_resource_version:
-                raise _Lost("the server has been set back")
+                raise _Lost("resourceVersion of the API server went back")
             self._reached(reached)
             return
         row = self._row(event.object)
@@ -353,11 +357,11 @@ class Informer(Generic[R]):
         try:
             return self.decode(raw)
         except (msgspec.DecodeError, ValueError) as error:
-            self._log.error("object not understood", error=str(error))
+            self._log.error("object cannot be decoded", error=str(error))
             return None
 
     def _refused(self, error: errors.ApiError) -> None:
-        """Log a refusal, a missing resource only once, and see whether the resource is unserved by it."""
+        """Log a refusal (a missing resource only once), and set ``unserved`` if the refusal means that."""
         self._vain += isinstance(error, errors.ServerError) and error.code != UNAVAILABLE
         if isinstance(error, errors.NotFound):
             if not self.unserved.is_set():
@@ -367,7 +371,7 @@ class Informer(Generic[R]):
                     error=error.message,
                     hint="is its CustomResourceDefinition installed?",
                 )
-            # Its objects are gone with it: no row is to be worked on, and no place of before is one to go on from.
+            # The objects no longer exist: nothing may use the rows, and no earlier position is valid.
             self._unsync()
             self._set_unserved()
             return

@@ -1,13 +1,13 @@
-"""Which of several replicas may write: the one that holds all the Leases that it asks for.
+"""Leader election: only the replica that holds all required Leases may write.
 
-Whoever holds a Lease renews it every 2 s and may write for 10 s after its last renewal; the others leave it alone for 15 s after they
-last saw it change. Each measures on a clock of its own, so only the rates of the clocks matter: as long as none runs half as fast again
-as another, no two write at the same time. See docs/decisions/0014-leader-election.md for what arrives at the server all the same.
+The holder renews each Lease every 2 s and may write for 10 s after its last renewal. Another candidate takes a Lease that it has not
+seen change for 15 s. Each process measures with its own clock, so only the rates of the clocks matter: unless one clock runs 1.5 times
+as fast as another, no two replicas write at the same time. docs/decisions/0014-leader-election.md describes late requests.
 
-Whoever waits watches the Lease, so that one which is given back is taken at once; if nothing is heard of it, it is read now and then.
+A waiting candidate watches the Leases, so that it takes a released Lease at once. Without watch events it reads the Lease periodically.
 
-Source: client-go, tools/leaderelection. Differs: the deadline of writes, the watch, several Leases at once, and a Lease that was
-deleted is left alone for as long as it would have been.
+Source: client-go, tools/leaderelection. Differs: the write deadline, the watch, several Leases at once, and a candidate treats a deleted
+Lease as held for as long as the Lease would have been.
 """
 
 import asyncio
@@ -32,32 +32,32 @@ from controller.runtime.recorder import Recorder
 
 DEFAULTS = Timing()
 SHORTEST_PAUSE_SECONDS = 0.01
-"""Timers may fire a little early, when nothing is due yet."""
+"""The shortest pause, because timers may fire slightly early."""
 
 log = structlog.get_logger()
 
 
 class Observer(Protocol):
-    """What is told of each Lease, by its name."""
+    """Receives the changes of each Lease, by name."""
 
     def leading(self, name: str, is_leading: bool) -> None: ...
     def slow_path(self, name: str) -> None: ...
 
 
 class NullObserver:
-    """An observer that does not look."""
+    """An observer that ignores all calls."""
 
     def leading(self, name: str, is_leading: bool) -> None: ...
     def slow_path(self, name: str) -> None: ...
 
 
 def new_identity() -> str:
-    """A name for this process that no other has: the host's, which is the pod's in a cluster, and a random part."""
+    """Return a unique name for this process: the host name, which is the pod name in a cluster, and a random suffix."""
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
 class Election:
-    """One candidate. ``client`` is its own, so that no other request is in its way; ``leases`` are (namespace, name)."""
+    """One candidate. ``client`` serves only the election, so that no other request delays it. ``leases`` are (namespace, name)."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Election:
         self.won = asyncio.Event()
         """Set while this candidate leads."""
         self.tried = asyncio.Event()
-        """Set once every Lease that might have been free has been asked for."""
+        """Set once the candidate has requested every Lease that might have been free."""
         self._timing = timing
         self._time = time
         self._chance = chance
@@ -90,16 +90,16 @@ class Election:
             self._observer.leading(lock.name, False)
 
     def permit(self) -> float:
-        """The seconds for which a write may still be under way; 0 or less when none may."""
+        """Return the seconds for which a write may still be in progress; 0 or less if none is allowed."""
         if not self.won.is_set():
             return 0.0
         return min(lock.held_until for lock in self._locks) - self._time()
 
     async def run(self) -> None:
-        """Stand for election until cancelled.
+        """Take part in the election until canceled.
 
         Raises:
-            ExceptionGroup: of one NotLeading, once this candidate has led and may not any more.
+            ExceptionGroup: contains one NotLeading, after this candidate has led and lost a Lease.
         """
         async with asyncio.TaskGroup() as group:
             for lock in self._locks:
@@ -110,16 +110,16 @@ class Election:
                 self._settle()
                 self.tried.set()
                 await self._pause(started)
-                # Before the next try, too: who has slept through its deadline must not find itself leading again.
+                # Check before the next attempt too: a process that was suspended past its deadline must not continue to lead.
                 self._settle()
 
     def tell(self, recorder: Recorder) -> None:
-        """Say on each Lease whose it is. Source: client-go, tools/leaderelection, resourcelock, RecordEvent."""
+        """Record an event about the new holder on each Lease. Source: client-go, tools/leaderelection, resourcelock, RecordEvent."""
         for lock in self._locks:
             recorder.record(lock.subject(), "Normal", "LeaderElection", f"{self._identity} became leader")
 
     async def release(self) -> None:
-        """Give back what is held, so that nobody waits for its end. Comes after ``run``, and after the last write."""
+        """Release the held Leases, so that no candidate waits for them to expire. Call it after ``run`` and after the last write."""
         if self.won.is_set():
             self._set(False)
         for lock in reversed(self._locks):
@@ -127,12 +127,12 @@ class Election:
                 async with asyncio.timeout(self._timing.call):
                     await lock.release()
             except (errors.ApiError, aiohttp.ClientError, OSError, ValueError, msgspec.DecodeError) as error:
-                self._log.warning("lease not given back", lease=lock.name, error=str(error) or repr(error))
+                self._log.warning("lease not released", lease=lock.name, error=str(error) or repr(error))
 
     async def _round(self) -> None:
-        """Renew what is held and take what is free.
+        """Renew the held Leases and acquire the free ones.
 
-        In order, lest two candidates each hold what the other waits for; what is held behind one that is not is left to its end.
+        In order, so that two candidates cannot each hold a Lease that the other waits for. A held Lease after one that is not held expires.
         """
         self._has_failed = False
         held = list(takewhile(Lock.is_held, self._locks))
@@ -142,21 +142,21 @@ class Election:
                 break
 
     async def _try(self, lock: Lock) -> bool:
-        """Whether it is held afterwards."""
+        """Try to acquire or renew one Lease, and return whether it is held afterwards."""
         left = lock.held_until - self._time()
         try:
             async with asyncio.timeout(min(self._timing.call, left) if left > 0 else self._timing.call):
                 if await lock.attempt():
                     self._observer.slow_path(lock.name)
         except errors.Conflict:
-            self._log.info("somebody else was quicker", lease=lock.name)
+            self._log.info("another replica updated the lease first", lease=lock.name)
         except (errors.ApiError, aiohttp.ClientError, OSError, ValueError, msgspec.DecodeError) as error:
             self._has_failed = True
-            self._log.warning("lease not reached", lease=lock.name, error=str(error) or repr(error))
+            self._log.warning("lease request failed", lease=lock.name, error=str(error) or repr(error))
         return lock.is_held()
 
     async def _pause(self, started: float) -> None:
-        """Until the next renewal or try is due, or there is news of a Lease that another holds."""
+        """Wait until the next renewal or attempt is due, or a Lease of another holder changes."""
         waiting = next((lock for lock in self._locks if not lock.is_held()), None)
         if waiting is None:
             due = min(started + self._timing.retry, *(lock.held_until for lock in self._locks))
@@ -172,11 +172,13 @@ class Election:
         self._lease_changed.clear()
 
     def _settle(self) -> None:
-        """See whether this candidate leads by now, or does not any more."""
+        """Update whether this candidate leads."""
         lost = [lock.name for lock in self._locks if not lock.is_held()]
         if self.won.is_set() and lost:
             self._set(False)
-            raise errors.NotLeading(f"Lease {', '.join(lost)}: not renewed in time, or another's by now")
+            raise errors.NotLeading(
+                f"Lease {', '.join(lost)}: not renewed in time, or another process holds it"
+            )
         if not self.won.is_set() and not lost:
             self._set(True)
 
@@ -188,5 +190,5 @@ class Election:
         for lock in self._locks:
             self._observer.leading(lock.name, is_leading)
         self._log.info(
-            "leading" if is_leading else "not leading any more", leases=[lock.name for lock in self._locks]
+            "started leading" if is_leading else "stopped leading", leases=[lock.name for lock in self._locks]
         )

@@ -1,6 +1,6 @@
-"""A Lease as a lock: what it says of its holder, and what a holder writes into it.
+"""A Lease as a lock: its holder, and the changes that a holder writes.
 
-The times in it are for people and for monitoring; nobody here believes them. Source: client-go, tools/leaderelection/resourcelock.
+The times in a Lease are for people and for monitoring; the election does not use them. Source: client-go, tools/leaderelection/resourcelock.
 """
 
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ import orjson
 from api.meta import LEASES
 
 RELEASED_SECONDS = 1
-"""The duration that a Lease is given back with: others may take it at once, and so may clients that heed nothing but durations."""
+"""The leaseDurationSeconds of a released Lease: clients that read only the duration may take it immediately, too."""
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """One Lease as the server told it; ``body`` is the whole object."""
+    """A Lease as read from the server; ``body`` is the whole object."""
 
     namespace: str
     name: str
@@ -26,7 +26,7 @@ class Lease(msgspec.Struct, frozen=True):
     holder: str
     """Empty if nobody holds it."""
     duration_seconds: float
-    """For how long it is its holder's after it has changed; 0 if it does not say."""
+    """Seconds for which its holder holds it after its last change; 0 if the Lease does not say."""
     body: dict[str, Any]
 
 
@@ -51,10 +51,10 @@ _decode = msgspec.json.Decoder(_Wire).decode
 
 
 def lease_from_json(raw: bytes | msgspec.Raw) -> Lease:
-    """The Lease in an answer or in a watch.
+    """Parse the Lease in an answer or in a watch event.
 
     Raises:
-        msgspec.DecodeError, ValueError: this is no Lease.
+        msgspec.DecodeError, ValueError: this is not a Lease.
     """
     wire, body = _decode(raw), orjson.loads(memoryview(raw))
     body["metadata"].pop("managedFields", None)
@@ -71,7 +71,7 @@ def lease_from_json(raw: bytes | msgspec.Raw) -> Lease:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who wants to hold which Lease, and for how long after each renewal."""
+    """The candidate, the Lease that it wants to hold, and the seconds for which each renewal is valid."""
 
     namespace: str
     name: str
@@ -79,7 +79,7 @@ class Claim:
     duration_seconds: float
 
     def made(self, now: datetime) -> bytes:
-        """A new Lease that is ours."""
+        """Return a new Lease with this candidate as its holder."""
         metadata = {"name": self.name, "namespace": self.namespace}
         spec = {**self._spec(now), "acquireTime": _wire(now), "leaseTransitions": 0}
         return orjson.dumps(
@@ -87,14 +87,14 @@ class Claim:
         )
 
     def held(self, lease: Lease, now: datetime) -> bytes:
-        """That Lease, ours from now on; the server takes it only if it has not changed meanwhile."""
+        """Return the Lease with this candidate as its holder. The server accepts it only if the Lease has not changed."""
         old: dict[str, Any] = lease.body.get("spec") or {}
         taken = {"acquireTime": _wire(now), "leaseTransitions": (old.get("leaseTransitions") or 0) + 1}
         spec = {**old, **self._spec(now), **(taken if lease.holder != self.identity else {})}
         return orjson.dumps({**lease.body, "spec": spec})
 
     def released(self, lease: Lease, now: datetime) -> bytes:
-        """That Lease, nobody's."""
+        """Return the Lease without a holder."""
         at = _wire(now)
         unheld = {
             "holderIdentity": "",
@@ -113,5 +113,5 @@ class Claim:
 
 
 def _wire(at: datetime) -> str:
-    """As MicroTime: always six digits of a second, which is what Go's clients read."""
+    """Format a time as MicroTime: always with six digits of a second, which Go's clients require."""
     return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

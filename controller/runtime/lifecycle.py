@@ -1,6 +1,6 @@
-"""One replica from its start to its end: it fills its caches, waits for its turn, works, and hands over.
+"""The life cycle of one controller process: it fills its caches, waits for leadership, reconciles, and hands over.
 
-What is worked on is its parts' business; here is in which order they begin and end.
+This module decides only in which order the parts start and stop.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from controller.runtime.recorder import Recorder
 from controller.runtime.workers import Workers
 
 DRAIN_SECONDS = 10.0
-"""How long passes that are under way may go on when the replica is told to stop."""
+"""How long running reconciles may continue after the process was told to stop."""
 FLUSH_SECONDS = 2.5
-"""How long the last events may take to be sent then; the next replica waits for the Lease meanwhile."""
+"""How long the process then sends its last events. The next leader waits for the Lease meanwhile."""
 UNSERVED_SECONDS = 15.0
-"""A replica that could work on nothing for so long ends, and with it its part in the election. CRDs are replaced in less."""
+"""A leader that could not serve any kind for this long exits and releases its Leases. Replacing the CRDs takes less time."""
 CHECK_SECONDS = 1.0
-"""How often that is looked at."""
+"""The interval of that check."""
 
 log = structlog.get_logger()
 
 
 class NothingServed(Exception):
-    """The API server serves none of the kinds any more, or not what all of them need."""
+    """The API server serves none of the kinds any more, or lacks a resource that all of them need."""
 
 
 def _nothing() -> None: ...
@@ -38,8 +38,9 @@ def _nothing() -> None: ...
 
 @dataclass(frozen=True)
 class Controller:
-    """The parts of one kind. ``take_over`` adds all of its jobs to its queue; ``hand_over`` records what
-    the next leader would not; ``needed`` is what no other kind works without."""
+    """The controller of one kind. ``take_over`` adds all of its jobs to its queue. ``hand_over`` records what
+    the next leader would not record. ``needed`` are the informers that only this kind requires.
+    """
 
     jobs: Informer[Any]
     queue: Queue[Any]
@@ -54,7 +55,7 @@ class Controller:
 
     @property
     def is_unserved(self) -> bool:
-        """Whether the API server does not serve the jobs, or what they need."""
+        """Return whether the API server does not serve the jobs, or a resource that they need."""
         return any(informer.unserved.is_set() for informer in self.informers)
 
     async def synced(self) -> None:
@@ -70,7 +71,7 @@ class Controller:
 
 
 class ControllerProcess:
-    """The parts are made by others and begin here. Without an ``election`` it is always this replica's turn."""
+    """Starts and stops parts that others have created. Without an ``election`` this process always leads."""
 
     def __init__(
         self,
@@ -84,14 +85,14 @@ class ControllerProcess:
         on_ready: Callable[[], None] = _nothing,
         errands: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
-        """Work begins when the ``needed`` informers have filled their stores, and the ``optional`` ones have or are unserved. Each of the
-        ``controllers`` works while its jobs are served, and what it needs itself.
+        """The controllers start when the ``needed`` informers have filled their stores and the ``optional`` ones have or are unserved. Each
+        controller runs while its jobs and the resources that only it needs are served.
 
-        ``take_over`` is called when work begins.
-        ``on_ready`` is called once, when the caches are filled first. ``errands`` run beside the work, each to its own end.
+        ``take_over`` is called when the controllers start. ``on_ready`` is called once, when the caches are filled for the first time.
+        ``errands`` run beside the controllers, each to its own end.
         """
         self.ready = asyncio.Event()
-        """Set once the caches have been filled, and at least one kind is served."""
+        """Set once the caches have been filled and at least one kind is served."""
         self._needed = needed
         own = (informer for controller in controllers for informer in controller.needed)
         self._optional = [*dict.fromkeys(own), *optional, *(controller.jobs for controller in controllers)]
@@ -104,31 +105,31 @@ class ControllerProcess:
         self._errands = errands
         self._watching: list[asyncio.Task[None]] = []
         for controller in controllers:
-            controller.queue.close()  # or they would grow until it is this replica's turn, while nobody empties them
+            controller.queue.close()  # otherwise the queues would grow until this process leads, because nothing drains them
 
     @property
     def is_serving(self) -> bool:
-        """Whether at least one kind is served, once the caches have been filled. A silent API server does not change it."""
+        """Whether the caches have been filled and at least one kind is served. A silent API server does not change it."""
         return self.ready.is_set() and not all(controller.is_unserved for controller in self._controllers)
 
     def unfilled(self) -> list[str]:
-        """The resources whose caches are being filled for the first time."""
+        """Return the resources whose caches are being filled for the first time."""
         if self.ready.is_set() or not self._watching:
             return []
         return _names(informer for informer in self._informers if not informer.settled.is_set())
 
     def unserved(self) -> list[str]:
-        """The resources that the API server does not serve."""
+        """Return the resources that the API server does not serve."""
         return _names(informer for informer in self._informers if informer.unserved.is_set())
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until ``stop`` is set and all is handed over. Cancelled, it ends at once and hands nothing over.
+        """Run until ``stop`` is set and everything is handed over. If canceled, end immediately without handing over.
 
-        With an election it stands for it only when there is something to work on.
+        With an election, take part in it only while at least one kind is served.
 
         Raises:
-            NothingServed: it stood for election and there has been nothing to work on for ``UNSERVED_SECONDS``; all is handed over.
-            ExceptionGroup: with a NotLeading in it: it may be another's turn by now.
+            NothingServed: this process took part in the election and no kind was served for ``UNSERVED_SECONDS``; everything is handed over.
+            ExceptionGroup: contains a NotLeading: another process may lead by now.
         """
         if self._election is None:
             await self._run(stop)
@@ -153,11 +154,11 @@ class ControllerProcess:
             if self._election and electing:
                 await _end([electing])
                 await self._election.release()
-            # Last, so that whoever looks meanwhile sees a replica that is well.
+            # Last, so that readiness probes succeed until then.
             await _end(self._watching)
 
     async def _something_to_do(self) -> None:
-        """Return when the API server lists what all kinds need, and at least one kind with what it needs."""
+        """Return when the API server serves what all kinds need, and at least one kind with the resources that it needs."""
         reconnect = Reconnect(asyncio.get_running_loop().time)
         while True:
             answers = await asyncio.gather(*(informer.probe() for informer in self._informers))
@@ -171,7 +172,7 @@ class ControllerProcess:
             await asyncio.sleep(reconnect.record_failure())
 
     async def _nothing_to_do(self) -> None:
-        """Return when there has been nothing to work on for ``UNSERVED_SECONDS``."""
+        """Return when no kind was served for ``UNSERVED_SECONDS``."""
         time = asyncio.get_running_loop().time
         last = time()
         while time() - last < UNSERVED_SECONDS:
@@ -183,23 +184,23 @@ class ControllerProcess:
                 last = time()
 
     async def _turn(self, group: asyncio.TaskGroup) -> None:
-        """Return when the caches are filled and it is this replica's turn."""
+        """Return when the caches are filled and this process leads."""
         has_waited = False
         if self._election:
             await self._election.tried.wait()
             has_waited = not self._election.won.is_set()
         await self._fill(group)
-        log.info("caches filled")
+        log.info("caches synced")
         self.ready.set()
         self._on_ready()
         if self._election and has_waited:
             await self._election.won.wait()
-            # The caches may lag behind the last writes of whoever worked before. Most of what could come of that is refused by the
-            # server; but a failure that was counted and cleared away must not be counted again.
+            # The caches may lag behind the last writes of the previous leader. The server refuses most writes that result from that; but a
+            # failure that the previous leader counted and deleted must not be counted again.
             await self._fill(group)
 
     async def _fill(self, group: asyncio.TaskGroup) -> None:
-        """Have the caches hold at least what is true now."""
+        """Fill the caches with the current state or a later one."""
         await _end(self._watching)
         for informer in self._informers:
             informer.discard_position()
@@ -211,17 +212,17 @@ class ControllerProcess:
         await _first_of([asyncio.ensure_future(controller.synced()) for controller in self._controllers])
 
     async def _work(self, stop: asyncio.Event) -> None:
-        """Until ``stop`` is set, and then until passes that are under way are over and their events are sent."""
+        """Run until ``stop`` is set, the running reconciles are finished and their events are sent."""
         async with asyncio.TaskGroup() as group:
             sending = group.create_task(self._recorder.run())
             self._take_over()
             working = [group.create_task(_control(controller, stop)) for controller in self._controllers]
             errands = [group.create_task(errand()) for errand in self._errands]
-            log.info("working")
+            log.info("controllers started")
             await stop.wait()
             _, late = await asyncio.wait(working, timeout=DRAIN_SECONDS)
             if late:
-                log.warning("passes cut off that took too long")
+                log.warning("reconciles canceled after the shutdown timeout")
                 await _end(late)
             await _end(errands)
             for controller in self._controllers:
@@ -230,12 +231,12 @@ class ControllerProcess:
             await _end([sending])
 
     async def _flush(self) -> None:
-        """Let the last events go out."""
+        """Send the last events."""
         try:
             async with asyncio.timeout(FLUSH_SECONDS):
                 await self._recorder.flushed()
         except TimeoutError:
-            log.warning("some events were not sent in time")
+            log.warning("events dropped after the shutdown timeout")
 
 
 def _names(informers: Iterable[Informer[Any]]) -> list[str]:
@@ -243,7 +244,7 @@ def _names(informers: Iterable[Informer[Any]]) -> list[str]:
 
 
 async def _first_of(waiting: "Sequence[asyncio.Future[Any]]") -> None:
-    """Return when the first of them has come to its end; the others are cancelled."""
+    """Return when the first of them is done, and cancel the others."""
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -252,9 +253,9 @@ async def _first_of(waiting: "Sequence[asyncio.Future[Any]]") -> None:
 
 
 async def _control(controller: Controller, stop: asyncio.Event) -> None:
-    """Work on one kind while its jobs and what they need are served, until ``stop`` is set and passes that are under way are over.
+    """Run one controller while its jobs and their resources are served, until ``stop`` is set and the running reconciles are finished.
 
-    While they are not served the queue is closed: what the store holds of before may not be true any more.
+    While they are not served the queue is closed, because the rows in the store may be outdated.
     """
     while not stop.is_set() and await _unless(stop, controller.synced()):
         controller.queue.open()
@@ -266,13 +267,13 @@ async def _control(controller: Controller, stop: asyncio.Event) -> None:
 
 
 async def _then(waiting: Coroutine[Any, Any, object], event: asyncio.Event) -> None:
-    """Set ``event`` when ``waiting`` has come to its end."""
+    """Set ``event`` when ``waiting`` is done."""
     await waiting
     event.set()
 
 
 async def _unless(stop: asyncio.Event, waiting: Coroutine[Any, Any, object]) -> bool:
-    """Whether it came to its end before ``stop`` was set; else it is cancelled."""
+    """Return whether it finished before ``stop`` was set; cancel it otherwise."""
     async with asyncio.TaskGroup() as group:
         task, stopping = group.create_task(waiting), group.create_task(stop.wait())
         await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -282,7 +283,7 @@ async def _unless(stop: asyncio.Event, waiting: Coroutine[Any, Any, object]) -> 
 
 
 async def _end(tasks: "set[asyncio.Task[None]] | list[asyncio.Task[None]]") -> None:
-    """Cancel them and wait for their end."""
+    """Cancel the tasks and wait for their end."""
     for task in tasks:
         task.cancel()
     if tasks:

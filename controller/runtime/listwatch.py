@@ -1,4 +1,4 @@
-"""How lists and watches are asked for and read. What is done with what they say is the informer's business."""
+"""Send list and watch requests for one resource and parse the answers. The informer decides what to do with them."""
 
 import asyncio
 import random
@@ -15,13 +15,13 @@ from controller.kube.concurrency import PriorityLevel
 
 PAGE_SIZE = 500
 WATCH_SECONDS = (300, 600)
-"""A watch is asked to end after a random time between these, so that watches spread over the servers."""
+"""The timeout of a watch is a random number between these seconds, so that watches spread over the API servers."""
 SHORT_WATCH_SECONDS = 1.0
-"""A watch that ends sooner is not opened again before."""
+"""After a shorter watch, the next one waits for the rest of this time."""
 WHOLE = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-"""Asks a watch to begin with everything that is there (KEP-3157). Without a version that is as of now, not of some cache."""
+"""Parameters of a streaming list (KEP-3157). Without a resourceVersion it is consistent, not served from an old cache."""
 PER_SLICE = 64
-"""Objects taken in without giving other tasks a turn; about 1 ms of work."""
+"""Objects processed before other tasks get a turn; about 1 ms of work."""
 
 _END = "k8s.io/initial-events-end"
 
@@ -48,7 +48,7 @@ class _Status(msgspec.Struct):
 
 
 class Page(msgspec.Struct):
-    """A part of a list; ``rest`` asks for the next one, empty after the last."""
+    """One page of a list. ``rest`` is the continue token, empty after the last page."""
 
     items: list[msgspec.Raw]
     resource_version: int
@@ -56,14 +56,14 @@ class Page(msgspec.Struct):
 
 
 class Event(msgspec.Struct):
-    """One line of a watch: ADDED, MODIFIED or DELETED, or BOOKMARK."""
+    """One line of a watch: ADDED, MODIFIED, DELETED or BOOKMARK."""
 
     type: str
     object: msgspec.Raw
 
 
 class Bookmark(msgspec.Struct):
-    """How far a watch has come. ``ends_whole``: everything that was there at its begin has now been told."""
+    """The position of a watch. ``ends_whole``: the watch has now sent all objects of the initial list."""
 
     resource_version: int
     ends_whole: bool
@@ -76,9 +76,10 @@ _decode_status = msgspec.json.Decoder(_Status).decode
 
 
 def read_bookmark(event: Event) -> Bookmark:
-    """
+    """Parse a bookmark.
+
     Raises:
-        msgspec.DecodeError: this is no bookmark.
+        msgspec.DecodeError: this is not a bookmark.
     """
     meta = _decode_bookmark(event.object).metadata
     return Bookmark(_number(meta.resource_version), (meta.annotations or {}).get(_END) == "true")
@@ -93,14 +94,14 @@ class Events:
         self._heard = heard
 
     async def next(self) -> Event | None:
-        """The next one; None when the watch has ended well.
+        """Return the next event; None when the watch ended normally.
 
         Raises:
-            ApiError: the server ends the watch and says why.
-            msgspec.DecodeError, LineTooLong: this is no watch.
-            aiohttp.ClientError, TimeoutError: it is broken, or has been silent for too long.
+            ApiError: the server ended the watch with this error.
+            msgspec.DecodeError, LineTooLong: the line is not a watch event.
+            aiohttp.ClientError, TimeoutError: the connection broke or was silent for too long.
         """
-        # A buffered line is read without waiting, so a long stream would keep all others from their turn.
+        # Reading a buffered line does not yield, so a long stream would block all other tasks.
         if self.count % PER_SLICE == PER_SLICE - 1:
             await asyncio.sleep(0)
         line = await self._stream.readline(max_line_length=LONGEST_LINE_BYTES)
@@ -116,7 +117,7 @@ class Events:
 
 
 class Source:
-    """One resource of the server, as far as it is wanted."""
+    """Lists and watches one resource with the given selectors."""
 
     def __init__(
         self,
@@ -127,7 +128,7 @@ class Source:
         selectors: Mapping[str, str],
         accept: Callable[[bool], str],
     ) -> None:
-        """``accept`` says in which form: of a list (True) or of a watch."""
+        """``accept`` returns the media type to request, for a list (True) or for a watch."""
         self._client = client
         self._resource = resource
         self._namespace = namespace
@@ -135,14 +136,14 @@ class Source:
         self._accept = accept
 
     async def page(self, rest: str = "", *, metadata_only: bool = False) -> Page:
-        """The first part of a list, or the one that ``rest`` of another asks for. For metadata only, all other calls go first.
+        """Request the first page of a list, or the page of the continue token ``rest``. Metadata-only requests have the lowest priority.
 
         Raises:
-            ApiError, aiohttp.ClientError, TimeoutError: there is none.
-            msgspec.DecodeError: this is no list.
+            ApiError, aiohttp.ClientError, TimeoutError: the request failed.
+            msgspec.DecodeError: the answer is not a list.
         """
-        # Without a resourceVersion the list is consistent, and the limit counts on all servers. A list from "any version" may be older
-        # than what is known, and older servers ignore the limit with it.
+        # Without a resourceVersion the list is consistent, and all servers apply the limit. A list with resourceVersion=0 may be older
+        # than the store, and older servers ignore the limit with it.
         params = {**self._selectors, "limit": str(PAGE_SIZE), "continue": rest}
         accept = METADATA_ONLY_LIST if metadata_only else self._accept(True)
         level = PriorityLevel.EVENT if metadata_only else PriorityLevel.FIRST
@@ -153,11 +154,11 @@ class Source:
         return Page(page.items or [], _number(page.metadata.resource_version), page.metadata.continue_)
 
     async def probe(self) -> None:
-        """Ask for a single object, selected or not, to see whether the server lists the resource at all.
+        """List a single object, without selectors, to find out whether the server serves the resource.
 
         Raises:
             ApiError, aiohttp.ClientError, TimeoutError: it does not.
-            msgspec.DecodeError: it answers with something else than a list.
+            msgspec.DecodeError: the answer is not a list.
         """
         params = {"limit": "1"}
         answer = await self._client.list(
@@ -166,10 +167,10 @@ class Source:
         _decode_list(answer)
 
     async def get(self, namespace: str, name: str) -> bytes:
-        """One object, in the form of a watch, whether the selectors match it or not. All other calls go first.
+        """Get one object in the media type of a watch, whether or not the selectors match it. The request has the lowest priority.
 
         Raises:
-            ApiError, aiohttp.ClientError, TimeoutError: there is none.
+            ApiError, aiohttp.ClientError, TimeoutError: the request failed.
         """
         accept = self._accept(False)
         return await self._client.get(
@@ -178,10 +179,10 @@ class Source:
 
     @asynccontextmanager
     async def watch(self, begin: Mapping[str, str], heard: Callable[[], None]) -> AsyncGenerator[Events]:
-        """One watch, to be read to its end; ``begin`` says from where, ``heard`` is called for each line.
+        """Open one watch with the parameters ``begin``, to be read to its end; ``heard`` is called for each line.
 
         Raises:
-            ApiError, aiohttp.ClientError, TimeoutError: it did not come about, or ended at once without a word.
+            ApiError, aiohttp.ClientError, TimeoutError: the request failed, or the watch ended immediately without an event.
         """
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -199,11 +200,11 @@ class Source:
         lasted = loop.time() - started
         if lasted < SHORT_WATCH_SECONDS:
             if not events.count:
-                raise aiohttp.ClientPayloadError("the watch ended at once without an event")
+                raise aiohttp.ClientPayloadError("the watch closed immediately without an event")
             await asyncio.sleep(SHORT_WATCH_SECONDS - lasted)
 
 
 def _number(resource_version: str) -> int:
     if not resource_version.isdecimal():
-        raise msgspec.DecodeError(f"resourceVersion {resource_version!r} is no number")
+        raise msgspec.DecodeError(f"resourceVersion {resource_version!r} is not a number")
     return int(resource_version)

@@ -1,6 +1,6 @@
-"""One Lease as one candidate sees it: what it knows of it, until when it may believe to hold it, and the calls that take and renew it.
+"""One Lease from the view of one candidate: its last known state, until when the candidate holds it, and the calls to acquire and renew it.
 
-When these calls are made, and what holding means, is the election's business.
+The leader election decides when to make these calls and what holding the Lease allows.
 """
 
 from collections.abc import Callable
@@ -23,21 +23,21 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds. The defaults are those of controller-runtime, which training-operator uses."""
+    """Durations in seconds. The defaults are those of controller-runtime, which training-operator uses."""
 
     lease: float = 15.0
-    """For how long a Lease that does not change is its holder's."""
+    """For how long a Lease without changes belongs to its holder."""
     deadline: float = 10.0
-    """For how long its holder writes after its last renewal."""
+    """For how long the holder writes after its last renewal."""
     retry: float = 2.0
-    """Between renewals, and between tries."""
+    """Pause between renewals, and between attempts to acquire."""
     call: float = 5.0
-    """The longest that a call may take."""
+    """The timeout of one call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What all locks of a candidate share. ``time`` and ``chance`` are its clock and its dice."""
+    """What all locks of a candidate share. ``time`` is its clock, ``chance`` its random number generator."""
 
     client: Client
     timing: Timing
@@ -46,12 +46,12 @@ class Means:
 
 
 class Lock:
-    """``on_loss`` is called when the Lease changes or goes that another candidate holds."""
+    """``on_loss`` is called when a Lease of another holder changes or is deleted."""
 
     def __init__(self, means: Means, claim: Claim, on_loss: Callable[[], None]) -> None:
         self.name = claim.name
         self.held_until = NEVER
-        """Own time."""
+        """Local time until which this candidate holds the Lease."""
         self._claim = claim
         self._client = means.client
         self._timing = means.timing
@@ -60,13 +60,13 @@ class Lock:
         self._on_loss = on_loss
         self._lease: Lease | None = None
         self._changed_at = NEVER
-        """Own time when the Lease was last seen to have changed."""
+        """Local time when the candidate last observed a change of the Lease."""
         self._next_read = NEVER
-        """Own time when it is read if nothing is heard of it before."""
+        """Local time of the next read, if no watch event comes before."""
         self._is_known = False
-        """Whether ``_lease`` is what the server has, as far as anybody can tell: no call of ours is unanswered."""
+        """Whether ``_lease`` is the server's state as far as known: no call of this candidate is unanswered."""
         self._is_gone = False
-        """Whether the server has none."""
+        """Whether the Lease does not exist on the server."""
         self._has_written = False
         self.informer = Informer(
             self._client,
@@ -81,20 +81,20 @@ class Lock:
         return self._time() < self.held_until
 
     def subject(self) -> Subject:
-        """What an event about the Lease is about; its holder says so."""
+        """Return the object of an event about the Lease, in which the holder reports the change of leadership."""
         uid = self._lease.uid if self._lease else ""
         claim = self._claim
         return Subject(LEASES.api_version, LEASES.kind, claim.namespace, claim.name, uid, claim.identity)
 
     def due_at(self) -> float:
-        """Own time when there is something to do for a candidate that waits for it."""
+        """Return the local time when a waiting candidate must act next."""
         return min(self._free_at(), self._next_read)
 
     async def attempt(self) -> bool:
-        """Renew the Lease, or take it if it is free, or see how it stands; whether a renewal had to begin with reading it.
+        """Renew the Lease, acquire it if it is free, or read it. Return whether a renewal had to read it first.
 
         Raises:
-            ApiError, aiohttp.ClientError, TimeoutError, ValueError: it is unknown whether it is held; what is known is kept.
+            ApiError, aiohttp.ClientError, TimeoutError, ValueError: it is unknown whether it is held; the last known state is kept.
         """
         if self._is_known and not self._can_hold() and self._time() < self._next_read:
             return False
@@ -103,7 +103,7 @@ class Lock:
             try:
                 await self._hold()
             except errors.ApiError:
-                pass  # changed meanwhile, or gone
+                pass  # modified by another process, or deleted
             else:
                 return False
         await self._read()
@@ -112,10 +112,10 @@ class Lock:
         return renews
 
     async def release(self) -> None:
-        """Give it back, if it is or may be held.
+        """Release the Lease if this candidate holds it or may hold it.
 
         Raises:
-            ApiError, aiohttp.ClientError, TimeoutError, ValueError: others may have to wait for its end.
+            ApiError, aiohttp.ClientError, TimeoutError, ValueError: others may have to wait until it expires.
         """
         self.held_until = NEVER
         if not self._has_written:
@@ -129,13 +129,13 @@ class Lock:
                 body = self._claim.released(self._lease, clock.now())
                 await self._client.update(LEASES, self._claim.namespace, self.name, body)
             except errors.Conflict:
-                self._is_known = False  # a renewal whose answer was lost
+                self._is_known = False  # a renewal whose response was lost
             else:
                 return
 
     async def _hold(self) -> None:
-        """Write our name into it."""
-        # Before it is sent: others count from when they see the change, which is later.
+        """Write this candidate as the holder."""
+        # Measured before the request: others count from when they observe the change, which is later.
         sent = self._time()
         self._is_known, self._has_written = False, True
         if self._lease is None or self._is_gone:
@@ -147,7 +147,7 @@ class Lock:
         self.held_until = sent + self._timing.deadline
 
     async def _read(self) -> None:
-        """Read it."""
+        """Read the Lease."""
         try:
             answer = await self._client.get(LEASES, self._claim.namespace, self.name)
         except errors.NotFound:
@@ -156,7 +156,7 @@ class Lock:
             self._record(lease_from_json(answer))
 
     def _on_change(self, before: Lease | None, after: Lease | None) -> None:
-        """The watch tells of it."""
+        """Take the state that the watch reports."""
         known = self._lease
         if after is None:
             if before is None or known is None or before.uid != known.uid:
@@ -172,10 +172,10 @@ class Lock:
     def _record(self, lease: Lease | None) -> None:
         self._is_known, self._is_gone = True, lease is None
         self._next_read = self._time() + self._timing.retry * (1.2 + self._chance())
-        # A Lease that was deleted counts as what it was last: its holder may not have heard of it yet.
+        # A deleted Lease counts as its last state: its holder may not have noticed the deletion yet.
         if lease is not None and lease != self._lease:
             if self._lease is None or lease.holder != self._lease.holder:
-                log.info("lease changed hands", lease=self.name, holder=lease.holder)
+                log.info("lease holder changed", lease=self.name, holder=lease.holder)
             self._lease, self._changed_at = lease, self._time()
         if not self._is_ours():
             self.held_until = NEVER
@@ -187,7 +187,7 @@ class Lock:
         return self._is_ours() or self._time() >= self._free_at()
 
     def _free_at(self) -> float:
-        """Own time when it is nobody's."""
+        """Return the local time when the Lease expires."""
         if self._lease is None or not self._lease.holder:
             return NEVER
         return self._changed_at + (self._lease.duration_seconds or self._timing.lease)

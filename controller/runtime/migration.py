@@ -1,7 +1,7 @@
-"""Objects that are stored in another version of their API are stored anew in the one that is stored now.
+"""Rewrite objects that are stored in another version of their API, so that they are stored in the current storage version.
 
-A definition remembers in ``status.storedVersions`` in which versions objects may be stored, and the server keeps it from dropping one
-of those. Until they are written again, objects are read by the version they are stored in, so nothing waits for this.
+``status.storedVersions`` of a CRD lists the versions in which objects may be stored, and the server refuses to remove one of them from
+the CRD. The server converts old objects when it reads them, so nothing waits for this migration.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
 )
 PAGE = 500
-"""Objects that are asked for at once."""
+"""Page size of the list."""
 WIDTH = 8
-"""Objects that are written at once: what works on jobs needs the rest of the calls."""
+"""Objects written concurrently; reconciles need the other requests."""
 SETTLED_SECONDS = 60.0
-"""After so long every API server has taken up a definition; one that has not would store objects as before."""
+"""After this time every API server uses a new CRD. One that does not would store objects in the old version."""
 FIRST_PAUSE_SECONDS = 5.0
 LONGEST_PAUSE_SECONDS = 600.0
 
@@ -70,7 +70,7 @@ class _List(msgspec.Struct):
 
 
 async def migrated(client: Client, resource: Resource) -> None:
-    """``migrate`` until it has come to its end, however often it is interrupted; without the rights for it, not at all."""
+    """Run ``migrate`` until it completes, and restart it after failures. Stop if the permissions for it are missing."""
     pause, bound = FIRST_PAUSE_SECONDS, log.bind(resource=resource.plural)
     while True:
         try:
@@ -79,7 +79,7 @@ async def migrated(client: Client, resource: Resource) -> None:
             bound.warning("stored versions are left as they are", error=error.message)
             return
         except NotLeading:
-            pass  # it may be this replica's turn again
+            pass  # this process may lead again
         except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
             bound.warning("migration interrupted", error=str(error) or repr(error), pause_seconds=pause)
         else:
@@ -90,14 +90,14 @@ async def migrated(client: Client, resource: Resource) -> None:
 
 
 async def migrate(client: Client, resource: Resource, *, settled_seconds: float = SETTLED_SECONDS) -> int:
-    """Have all objects stored in the resource's own version, then say so in their definition; how many were written.
+    """Store all objects in the resource's own version, then update ``status.storedVersions``. Return how many were written.
 
-    Nothing is done where that version is not the one that is stored, or no other ever was. An object that its server refuses is
-    left, and then so is the definition.
+    Does nothing if that version is not the storage version, or if it is the only stored version. If the server refuses an object,
+    the object and ``status.storedVersions`` stay unchanged.
 
     Raises:
-        Forbidden: the rights are missing.
-        ApiError, aiohttp.ClientError, TimeoutError, OSError: to be tried again; Conflict: the definition has changed meanwhile.
+        Forbidden: the permissions are missing.
+        ApiError, aiohttp.ClientError, TimeoutError, OSError: try again; Conflict: somebody modified the CRD.
     """
     name = f"{resource.plural}.{resource.group}"
     try:
@@ -117,10 +117,10 @@ async def migrate(client: Client, resource: Resource, *, settled_seconds: float 
             written, refused = written + results.count(True), refused + results.count(False)
     if refused:
         log.warning(
-            "objects refused, other stored versions are kept", resource=resource.plural, objects=refused
+            "objects rejected, old stored versions are kept", resource=resource.plural, objects=refused
         )
         return written
-    # By the resourceVersion from the beginning: a definition that was changed since may have had objects stored otherwise.
+    # With the resourceVersion read at the start: if the CRD changed since, objects may have been stored in another version.
     body = {"metadata": {"resourceVersion": definition.metadata.resource_version}}
     await client.patch(
         DEFINITIONS,
@@ -129,12 +129,12 @@ async def migrate(client: Client, resource: Resource, *, settled_seconds: float 
         msgspec.json.encode(body | {"status": {"storedVersions": stored}}),
         subresource="status",
     )
-    log.info("objects stored anew", resource=resource.plural, objects=written)
+    log.info("objects stored in the current version", resource=resource.plural, objects=written)
     return written
 
 
 async def _pages(client: Client, resource: Resource) -> AsyncIterator[Sequence[_Meta]]:
-    """All objects, by name; those that come meanwhile are stored in the right version anyway."""
+    """Yield all objects in pages, by name. Objects created meanwhile are stored in the right version anyway."""
     token = ""
     while True:
         params = {"limit": str(PAGE), "continue": token}
@@ -147,14 +147,17 @@ async def _pages(client: Client, resource: Resource) -> AsyncIterator[Sequence[_
 
 
 async def _rewrite(client: Client, resource: Resource, meta: _Meta) -> bool:
-    """Whether an object is stored anew, or is gone. An empty patch is enough: the server writes what it would store otherwise."""
+    """Rewrite an object with an empty patch. Return False if the server refuses it; a deleted object counts as rewritten."""
     try:
         await client.patch(resource, meta.namespace, meta.name, b"{}", level=PriorityLevel.EVENT)
     except NotFound:
         pass
     except Invalid as error:
         log.warning(
-            "object cannot be stored anew", namespace=meta.namespace, name=meta.name, error=error.message
+            "object cannot be stored in the current version",
+            namespace=meta.namespace,
+            name=meta.name,
+            error=error.message,
         )
         return False
     return True

@@ -1,6 +1,6 @@
-"""Whether a server answers at an address, by the first bytes that it says: asked for a while, and not for ever.
+"""Probe TCP servers by the first bytes that they send, for a limited time.
 
-Where the network does not lead there nobody can be asked. That is no answer, and whoever waits has to go by something else.
+A target may be unreachable from this process. That says nothing about the server, so the caller must then use another signal.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ import structlog
 from controller.runtime.bounded_dict import BoundedDict
 
 TRY_SECONDS = 2.0
-"""For one connection and its first bytes."""
+"""Timeout of one connection and its first bytes."""
 PAUSE_SECONDS = 0.5
 LONGEST_SECONDS = 10.0
-"""How long somebody is asked who is there and does not answer as he should."""
+"""How long to retry a server that accepts connections but sends no or other bytes."""
 VAIN_TRIES = 2
-"""After so many without any sign, nobody can be asked there."""
+"""A target counts as unreachable after this many attempts without any response."""
 WIDTH = 64
-"""Addresses asked at once."""
+"""Concurrent probes."""
 REMEMBERED = 100_000
 
 log = structlog.get_logger()
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class ProbeTarget:
-    """Where to ask, and how an answer begins; ``name`` is what the answer is remembered under."""
+    """The addresses to probe, and how an answer begins. The result is stored under ``name``."""
 
     name: str
     address: str
@@ -44,7 +44,7 @@ class _Sign(Enum):
 
 
 class TCPProber:
-    """Asks while ``run`` runs. ``answered`` holds whom it need not ask any more: they have answered, or will not."""
+    """Runs probes while ``run`` runs. ``answered`` contains the targets that need no probe: they have answered, or the probe gave up."""
 
     def __init__(self) -> None:
         self._finished = BoundedDict[str, None](REMEMBERED)
@@ -57,7 +57,7 @@ class TCPProber:
         return self._finished
 
     def probe(self, target: ProbeTarget, then: Callable[[], None]) -> None:
-        """Ask, unless that is being done; ``then`` is called when it is over."""
+        """Probe a target unless a probe of it runs; call ``then`` when the probe is finished."""
         if target.name not in self._under_way and target.name not in self._finished:
             self._under_way.add(target.name)
             self._waiting.put_nowait((target, then))
@@ -76,13 +76,17 @@ class TCPProber:
             self._free.release()
             self._under_way.discard(target.name)
         if not answers:
-            log.info("no greeting, readiness has to do", address=target.address, ports=target.ports)
+            log.info(
+                "SSH probe got no banner, falling back to pod readiness",
+                address=target.address,
+                ports=target.ports,
+            )
         self._finished[target.name] = None
         then()
 
 
 async def until_answered(target: ProbeTarget) -> bool:
-    """Whether somebody has greeted at one of the ports in time."""
+    """Return whether a server at one of the ports sent the expected bytes in time."""
     loop = asyncio.get_running_loop()
     until, vain = loop.time() + LONGEST_SECONDS, 0
     while loop.time() < until:

@@ -1,11 +1,11 @@
-"""The work queue: keys that need a pass, each held once and worked on by one worker at a time.
+"""The work queue: keys that need a reconcile. The queue contains each key once, and one worker at a time processes it.
 
-Promises: a key added while it is worked on is handed out again afterwards; higher levels come first, groups (namespaces) take turns, and
-within a group keys come out in the order they went in; nothing waits for ever; of several delays the earliest counts; a key that failed is
-not handed out before its back-off, unless it is added as ``urgent``.
+Guarantees: a key added while a worker processes it is handed out again afterwards. Higher priorities come first, groups (namespaces)
+alternate, and keys of a group leave in the order in which they came. No key waits forever. Of several delays the earliest counts. A failed
+key is not handed out before its back-off ends, unless it is added as ``urgent``.
 
-Source: client-go, util/workqueue; levels as in controller-runtime, pkg/controller/priorityqueue.
-Differs: groups, and the oldest key's turn (``OLDEST_EVERY``): there a low priority waits for as long as higher ones keep coming.
+Source: client-go, util/workqueue; priorities as in controller-runtime, pkg/controller/priorityqueue.
+Differs: groups, and ``OLDEST_EVERY``. In controller-runtime a low priority waits for as long as higher ones keep coming.
 """
 
 import asyncio
@@ -20,33 +20,33 @@ from controller.runtime.backoff import PerKey
 K = TypeVar("K", bound=Hashable)
 
 STARTS_REMEMBERED = 4096
-"""Keys whose last start is known before those are forgotten that need not wait any more."""
+"""The queue evicts keys whose spacing is over when it knows the last start of more keys than this."""
 TICK_SECONDS = 0.001
-"""A rest that no timer can wait for counts as none."""
+"""A remaining delay below the resolution of timers counts as none."""
 OLDEST_EVERY = 10
-"""Each time so many keys have been handed out, the next is the one that has waited longest, whatever its level and group.
+"""After this many keys, the next one is the key that has waited longest, whatever its priority and group.
 
-So of n keys that wait each is handed out after at most 10 n others, and what goes first keeps nine tenths of the workers' time.
+So each of n waiting keys is handed out after at most 10 n others, and high priorities get nine tenths of the workers' time.
 """
 
 
 class Priority(IntEnum):
-    """How soon a key is handed out, compared with others."""
+    """Which keys the queue hands out first."""
 
     BACKLOG = -1
-    """What a restart finds."""
+    """Objects found at a start."""
     NORMAL = 0
-    """What is new or has changed, and what comes back after a delay."""
+    """New and changed objects, and keys that return after a delay."""
     HIGH = 1
-    """Something has happened that is waited for."""
+    """An event that a job waits for."""
 
 
 class Closed(Exception):
-    """The queue gives out nothing any more."""
+    """The queue is closed and hands out nothing."""
 
 
 class Queue(Generic[K]):
-    """One queue for one event loop. Only ``get`` awaits, so no other method can be interrupted."""
+    """A queue for one event loop. Only ``get`` awaits, so nothing interrupts any other method."""
 
     def __init__(
         self,
@@ -55,24 +55,24 @@ class Queue(Generic[K]):
         group: Callable[[K], str] = lambda key: "",
         spacing_seconds: float = 0.0,
     ) -> None:
-        """``spacing_seconds`` lie between two passes of a key that nobody has asked for at ``Priority.NORMAL``.
+        """``spacing_seconds`` is the minimum time between two reconciles of a key, unless somebody adds it at a higher priority than NORMAL.
 
-        The first thing that happens is seen at once; what follows within that time is seen together.
+        The first change is handed out immediately. The changes that follow within that time are handed out together.
         """
         self._spacing = spacing_seconds
         self._started: dict[K, float] = {}
-        """When the last pass of a key began; only of keys that may still have to wait for it."""
+        """When the last reconcile of a key started; only for keys that may still be within the spacing."""
         self._backoff = backoff or PerKey[K]()
         self._group = group
         self._ready = FairQueue[K]()
         self._since: dict[K, float] = {}
-        """Keys that need work, with the loop time since when."""
+        """Keys that need work, with the loop time when they were added."""
         self._again: dict[K, Priority] = {}
-        """Keys that were added while they were worked on."""
+        """Keys that were added while a worker processed them."""
         self._urgent: set[K] = set()
-        """Keys that were added as urgent while they were worked on."""
+        """Keys that were added as urgent while a worker processed them."""
         self._processing: dict[K, float] = {}
-        """Keys that are worked on, with the loop time since when."""
+        """Keys that workers process, with the loop time of the start."""
         self._delayed: dict[K, asyncio.TimerHandle] = {}
         self._barred: set[K] = set()
         """Keys whose delay is a back-off."""
@@ -83,11 +83,11 @@ class Queue(Generic[K]):
         self.retries = 0
 
     def __len__(self) -> int:
-        """Keys that are ready to be worked on."""
+        """Keys that are ready to be handed out."""
         return len(self._ready)
 
     def add(self, key: K, *, urgent: bool = False, priority: Priority = Priority.NORMAL) -> None:
-        """Ask for a pass. Of several levels the highest counts. ``urgent`` ends a back-off: what failed has changed."""
+        """Request a reconcile. The highest of several priorities counts. ``urgent`` ends a back-off, because the cause of the failure may be gone."""
         if self._closed or (key in self._barred and not urgent):
             return
         if urgent:
@@ -107,7 +107,7 @@ class Queue(Generic[K]):
             self._urgent.add(key)
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Ask for a pass in so many seconds; one that is handed out or planned earlier will do."""
+        """Request a reconcile after this many seconds. An earlier one satisfies the request."""
         if seconds <= 0:
             self.add(key)
             return
@@ -121,9 +121,9 @@ class Queue(Generic[K]):
         self._delayed[key] = loop.call_later(seconds, self._due, key)
 
     def add_failed(self, key: K) -> float:
-        """Ask for a pass after the back-off of a key that failed; the seconds until then.
+        """Request a reconcile after the back-off of a failed key, and return its seconds.
 
-        What was asked for while the key was worked on has to wait as well, unless it was urgent.
+        Requests that came while a worker processed the key wait as well, unless they were urgent.
         """
         seconds = self._backoff.record_failure(key)
         self.retries += 1
@@ -137,11 +137,11 @@ class Queue(Generic[K]):
         return seconds
 
     def forget(self, key: K) -> None:
-        """The key has succeeded: its next failure is its first."""
+        """Reset the back-off of a key that succeeded."""
         self._backoff.forget(key)
 
     async def get(self) -> tuple[K, float]:
-        """The next key, and the seconds it has waited. ``done`` must follow.
+        """Return the next key and the seconds it has waited. The caller must then call ``done``.
 
         Raises:
             Closed: the queue is closed.
@@ -155,10 +155,10 @@ class Queue(Generic[K]):
                 await future
             except asyncio.CancelledError:
                 if future.done() and not future.cancelled():
-                    self._wake()  # the wake-up was meant for somebody who can take it
+                    self._wake()  # pass the wake-up on to another waiting worker
                 raise
         key = self._next()
-        # Not before: a key of a low level would otherwise come later than the time that was asked for.
+        # Not earlier: a key with a low priority would otherwise come later than requested.
         self._undelay(key)
         since = self._since.pop(key)
         now = asyncio.get_running_loop().time()
@@ -167,7 +167,7 @@ class Queue(Generic[K]):
         return key, now - since
 
     def done(self, key: K) -> None:
-        """The pass is over; if the key was added meanwhile it is ready again."""
+        """Mark the reconcile as finished. A key that was added meanwhile becomes ready again."""
         self._processing.pop(key, None)
         priority = self._again.pop(key, None)
         if priority is not None and (key in self._urgent or not self._space(key, priority)):
@@ -175,18 +175,18 @@ class Queue(Generic[K]):
         self._urgent.discard(key)
 
     def working_seconds(self) -> list[float]:
-        """How long each key has been worked on that is being worked on now."""
+        """Return the seconds for which workers have been processing each of their keys."""
         if not self._processing:
             return []
         now = asyncio.get_running_loop().time()
         return [now - since for since in self._processing.values()]
 
     def open(self) -> None:
-        """Take and give out again what is added from now on."""
+        """Accept and hand out keys again."""
         self._closed = False
 
     def close(self) -> None:
-        """Give out nothing more: what is ready is dropped, what is being worked on may finish."""
+        """Hand out nothing more. Ready keys are dropped; running reconciles may finish."""
         self._closed = True
         for handle in self._delayed.values():
             handle.cancel()
@@ -217,7 +217,7 @@ class Queue(Generic[K]):
                 return
 
     def _space(self, key: K, priority: Priority) -> bool:
-        """Whether the key waits because its last pass has begun so short a time ago."""
+        """Return whether the key waits because its last reconcile started less than ``spacing_seconds`` ago."""
         if not self._spacing or priority is Priority.NORMAL:
             return False
         loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
-"""Events about objects, sent in the background: none is lost to a burst, and none holds up a reconcile or another namespace's events.
+"""Records events about objects in the background, without delaying reconciles or other namespaces' events.
 
-An event that repeats an earlier one raises that one's count instead. Reports about pods are combined and limited per object, so that a
-job of thousands of pods in trouble writes a few events. Source: client-go, tools/record.
+A repeated event raises the count of the existing one. The recorder combines and limits reports about pods per object, so that a job with
+thousands of failing pods writes a few events. Source: client-go, tools/record.
 """
 
 import asyncio
@@ -35,52 +35,52 @@ from controller.runtime import clock
 from controller.runtime.bounded_dict import BoundedDict
 
 LONGEST_MESSAGE = 1024
-"""Characters; the API server refuses longer ones."""
+"""Maximum length of a message in characters; the API server refuses longer ones."""
 REMEMBERED = 8192
-"""Events that can still be counted up; about 4 MiB."""
+"""Events whose count can still be raised; about 4 MiB."""
 WAITING = 100_000
-"""Events that may wait to be sent; beyond it the oldest of the namespace with most of them is dropped, and counted."""
+"""Events that may wait to be sent. Beyond that the recorder drops and counts the oldest event of the namespace with most of them."""
 LATE_SECONDS = 1.0
-"""How long an event that is not pressing waits beyond its turn. Who follows a job takes it for at rest after little more."""
+"""The longest delay of an event of low priority beyond its turn. Users who follow a job soon take silence for the end of the activity."""
 IN_TURN_PER_SECOND = 400
-"""Events that an idle server takes one after the other: by their number, those that wait know when their turn should come."""
+"""Events per second that an idle server accepts one by one. With it the recorder computes when the turn of a waiting event should come."""
 SENDERS_IN_A_HURRY = 32
-"""Events sent at once when the service stops: whoever takes over waits for the last of them."""
+"""Concurrent requests while the process stops: the next leader waits for the last event."""
 TRIES = 12
 PAUSE_SECONDS = 5.0
 
 REPORTED_SINGLY = 9
-"""Similar reports about one object that have an event each; the others share one. Source: client-go, defaultAggregateMaxEvents."""
+"""Similar reports about one object that get an event each; further ones share one. Source: client-go, defaultAggregateMaxEvents."""
 SIMILAR_SECONDS = 600.0
-"""Reports that come later than this after the last similar one begin anew. Source: client-go, defaultAggregateIntervalInSeconds."""
+"""A report this long after the last similar one starts a new group. Source: client-go, defaultAggregateIntervalInSeconds."""
 REPORTS_AT_ONCE = 25
-"""Writes of reports about one object. Source: client-go, defaultSpamBurst."""
+"""Burst of report writes about one object. Source: client-go, defaultSpamBurst."""
 REPORTS_PER_SECOND = 1 / 300
-"""How fast an object regains writes of reports. Source: client-go, defaultSpamQPS."""
+"""Report writes per second that one object regains. Source: client-go, defaultSpamQPS."""
 LIMITED_OBJECTS = 4096
-"""Objects whose reports are known. Source: client-go, maxLruCacheEntries."""
+"""Objects whose reports are tracked. Source: client-go, maxLruCacheEntries."""
 GROUPS_OF_REPORTS = 32
-"""Groups of similar reports that are known of one object."""
+"""Groups of similar reports that are tracked per object."""
 COMBINED = "(combined from similar events): "
-"""What the message of an event that several reports share begins with. Source: client-go, EventAggregate."""
+"""Prefix of the message of an event that several reports share. Source: client-go, EventAggregate."""
 
 log = structlog.get_logger()
 
 
 class EventPriority(IntEnum):
-    """What an event tells of; higher goes first."""
+    """The priority of an event; higher ones are sent first."""
 
     CHILD = 0
-    """A child was created or deleted. These go out one at a time."""
+    """A child was created or deleted. The recorder sends these one at a time."""
     REPORT = 1
-    """What pods and API calls report. Similar ones are combined, and those of one object are limited."""
+    """Reports about pods and API calls. Similar ones are combined, and the number per object is limited."""
     STATE = 2
-    """The object's own state, such as the end of a job. Neither combined nor limited."""
+    """The state of the object itself, such as the end of a job. Neither combined nor limited."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What an event is about, and who says so."""
+    """The object and the source of an event."""
 
     api_version: str
     kind: str
@@ -92,7 +92,7 @@ class Subject:
 
 @dataclass(slots=True, eq=False)
 class _Series:
-    """One Event object. Repeats raise its count; however many come while it waits or is being sent, one write follows."""
+    """One Event object. A repetition raises its count; all repetitions while it waits or is being sent need a single write."""
 
     subject: Subject
     severity: str
@@ -103,16 +103,16 @@ class _Series:
     name: str = ""
     count: int = 0
     at: datetime = field(default_factory=clock.now)
-    """When it last happened."""
+    """When the event last happened."""
     since: float = 0.0
-    """Loop time since which it waits."""
+    """Loop time when it started to wait."""
     tries: int = 0
     is_made: bool = False
-    """Whether the API server has the object, as far as is known."""
+    """Whether the event exists on the API server, as far as known."""
     is_due: bool = False
-    """Whether a write is to follow, which may be the retry of the last one."""
+    """Whether a write is due, which may be a retry."""
     is_sending: bool = False
-    """Whether a write is under way, or pauses before it is retried. There is one at a time, so no lower count overtakes a higher one."""
+    """Whether a write is in progress or pauses before a retry. There is only one at a time, so no lower count overwrites a higher one."""
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ class _Group:
 
 @dataclass(slots=True)
 class _Limits:
-    """What the reports about one object have used up."""
+    """The budget of reports about one object."""
 
     bucket: TokenBucket = field(default_factory=lambda: TokenBucket(REPORTS_PER_SECOND, REPORTS_AT_ONCE))
     groups: BoundedDict[tuple[str, str, str], _Group] = field(
@@ -134,13 +134,13 @@ class _Limits:
 
 
 class Recorder:
-    """Takes events at any time, sends them while ``run`` runs. Namespaces take turns.
+    """Accepts events at any time and sends them while ``run`` runs. Namespaces alternate.
 
-    What happens as it should, such as the creation of each pod of many jobs, goes out one at a time: as fast as an idle server answers,
-    and slower the more it has to do, so that it takes nothing from the pods that start. What has waited much longer than all that wait
-    would take with an idle one waits no more, and what has a higher priority not at all.
+    Events about normal progress, such as the creation of pods, are sent one at a time: as fast as an idle server answers, and slower under
+    load, so that they do not delay the pods. An event that has waited much longer than the queue would take on an idle server is sent at
+    once, and so is an event of higher priority.
 
-    Differs: client-go limits all events about an object; here what tells of its state is neither combined nor limited.
+    Differs: client-go limits all events about an object; this recorder neither combines nor limits events about the object's own state.
     See docs/decisions/0011-events.md.
     """
 
@@ -157,23 +157,23 @@ class Recorder:
         self._senders = senders
         self._enabled = enabled
         self._urgent = FairQueue[_Series]()
-        """Reports and changes of state, by namespace."""
+        """Waiting reports and state events, by namespace."""
         self._children = FairQueue[_Series]()
         self._is_taken = False
-        """The one place for what tells of children."""
+        """Whether a child event is being sent."""
         self._hurries = False
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._busy = 0
-        """Series that are being sent, or pause before the next try."""
+        """Series that are being sent, or pause before a retry."""
         self._series = BoundedDict[tuple[str, str, str, str], _Series](REMEMBERED)
         self._limits = BoundedDict[str, _Limits](LIMITED_OBJECTS)
-        """By UID."""
+        """Budgets by UID."""
         self.dropped = 0
-        """Events that nobody will ever read: too many waited, the server did not take them in time, or another process leads by now."""
+        """Events that were never written: too many waited, the server did not accept them in time, or this process no longer leads."""
         self.limited = 0
-        """Reports over their object's limit. They raise the count of their event only when it is next written."""
+        """Reports above the limit of their object. The next write of their event includes them in its count."""
 
     def record(
         self,
@@ -185,9 +185,9 @@ class Recorder:
         priority: EventPriority = EventPriority.STATE,
         similar: str = "",
     ) -> None:
-        """Send an event soon.
+        """Queue an event.
 
-        ``similar`` is for reports: those about one object that are equal in it, and in severity and reason, are combined.
+        ``similar`` is for reports: the recorder combines those about one object with the same ``similar``, type and reason.
         """
         if not self._enabled:
             return
@@ -211,13 +211,13 @@ class Recorder:
             self._push(series)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Send events until canceled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._senders):
                 group.create_task(self._run_worker())
 
     async def flushed(self) -> None:
-        """Wait until everything recorded so far is sent or given up; meanwhile nothing waits for its turn."""
+        """Wait until everything recorded so far is sent or dropped; meanwhile the recorder sends without pacing."""
         self._hurries = True
         try:
             await asyncio.gather(*(self._send_what_waits() for _ in range(SENDERS_IN_A_HURRY)))
@@ -235,7 +235,7 @@ class Recorder:
         similar: str,
         now: float,
     ) -> _Series:
-        """The event of a report: one of its own for the first of a group, one that they share for the others."""
+        """Return the series of a report: its own for the first of a group, a shared one for the others."""
         key = (severity, reason, similar)
         group = limits.groups.get(key)
         if group is None or now - group.last > SIMILAR_SECONDS:
@@ -261,7 +261,7 @@ class Recorder:
         return series
 
     def _push(self, series: _Series) -> None:
-        """Let it wait for its turn."""
+        """Queue a series."""
         if len(self._urgent) + len(self._children) >= WAITING:
             fullest = self._children if len(self._children) else self._urgent
             fullest.pop_from_longest().is_due = False
@@ -282,7 +282,7 @@ class Recorder:
             await self._send(*turn)
 
     def _next(self) -> tuple[_Series, bool] | None:
-        """What is to be sent now, and whether it takes the one place."""
+        """Pop the series to send now, and return whether it is a child event."""
         if len(self._urgent):
             return self._urgent.pop(), False
         if not len(self._children):
@@ -295,12 +295,12 @@ class Recorder:
         return self._children.pop(), True
 
     def _is_overdue(self) -> bool:
-        """Whether the first of those that wait has waited beyond its turn."""
+        """Return whether the first waiting child event is overdue."""
         waited_seconds = asyncio.get_running_loop().time() - self._children.peek_oldest().since
         return waited_seconds >= LATE_SECONDS + len(self._children) / IN_TURN_PER_SECOND
 
     async def _send(self, series: _Series, takes_slot: bool) -> None:
-        """One try. What has to be retried pauses outside, so that it holds up nothing else."""
+        """Try to write a series once. A retry pauses outside, so that it delays nothing else."""
         series.is_sending, series.is_due = True, False
         self._busy += 1
         pauses = False
@@ -316,7 +316,7 @@ class Recorder:
                 self._sent(series)
 
     def _sent(self, series: _Series) -> None:
-        """The write is over, or its pause is: it waits again if there is more to say."""
+        """Finish a write or its pause. Queue the series again if its count has risen."""
         series.is_sending = False
         self._busy -= 1
         if series.is_due:
@@ -325,7 +325,7 @@ class Recorder:
             self._idle.set()
 
     async def _try(self, series: _Series) -> bool:
-        """Write an event once; False if that is to be retried."""
+        """Write an event once; return False if the write must be retried."""
         try:
             await self._write(series)
         except (TooManyRequests, ServerError, aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -334,31 +334,31 @@ class Recorder:
                 series.is_due = True
                 return False
             self.dropped += 1
-            log.warning("event given up", reason=series.reason, error=repr(error))
+            log.warning("event dropped", reason=series.reason, error=repr(error))
         except NamespaceTerminating:
-            pass  # nobody is left to read it
+            pass  # nobody can read it any more
         except ApiError as error:
-            # A namespace that is gone takes no events: nobody is left to read them.
-            log.info("event refused", reason=series.reason, code=error.code, error=error.message)
+            # The namespace was deleted, so nobody can read its events.
+            log.info("event rejected", reason=series.reason, code=error.code, error=error.message)
         except NotLeading:
             self.dropped += 1
         series.tries = 0
         return True
 
     async def _write(self, series: _Series) -> None:
-        """Make the event, or raise its count. The name is fixed, so that doing it twice changes nothing."""
+        """Create the event, or raise its count. The name is fixed, so that a second write changes nothing."""
         if series.is_made and await self._patch(series):
             return
         try:
             body = orjson.dumps(_body(series))
             await self._client.create(EVENTS, series.subject.namespace, body, level=PriorityLevel.EVENT)
-        except AlreadyExists:  # made by a try whose answer was lost; the count may have risen since
+        except AlreadyExists:  # created by a request whose response was lost; the count may have risen since
             if series.count > 1:
                 await self._patch(series)
         series.is_made = True
 
     async def _patch(self, series: _Series) -> bool:
-        """Raise the count; False if there is no such event: it has expired on the server, or was never made."""
+        """Raise the count. Return False if the event does not exist: it has expired, or was never created."""
         change: dict[str, Any] = {"count": series.count, "lastTimestamp": _timestamp(series.at)}
         if series.is_combined:
             change["message"] = series.message

@@ -1,12 +1,12 @@
-"""Repairs what lost watch events leave behind: lists a resource from time to time, and compares the versions with the store.
+"""Repairs the effects of lost watch events: lists a resource periodically and compares the resourceVersions with the store.
 
-A watch may lose an event without a trace: in the server's own watch cache, in a proxy, by a defect of ours. Each resource is listed
-every 5 to 8 minutes, each at times of its own, metadata only, in pages, and after all other calls. Only rows that differ are read whole.
+A watch can lose an event without an error: in the server's watch cache, in a proxy, through a bug of this client. The relister lists each
+resource every 5 to 8 minutes, at independent times, metadata only, in pages, and at the lowest priority. It reads only rows that differ.
 
-The list is consistent: what it says was true at its version. A row that is newer than that was changed since and is left alone, so no
-row ever becomes older. What differs may still be on its way through the watch, and is looked at again a little later.
+The list is consistent at its resourceVersion. A row that is newer changed since and stays, so no row becomes older. A difference may be
+an event that is still in transit, so the relister checks it again a little later.
 
-Source: design of our own; client-go has no counterpart, and lists only after a watch has failed.
+Source: own design; client-go has no counterpart and lists only after a watch failed.
 """
 
 import asyncio
@@ -25,28 +25,28 @@ from controller.runtime.listwatch import PER_SLICE
 from controller.runtime.store import Change, R
 
 PERIOD_SECONDS = (280.0, 440.0)
-"""From the begin of one relist to the next, at random between these. A lost event is repaired within 10 minutes, even if
+"""Seconds between the starts of two relists, at random. A lost event is repaired within 10 minutes, even if
 one relist fails meanwhile.
 """
 RETRY_SECONDS = 20.0
-"""After a relist that failed, doubled with each that follows, until they are as rare as others."""
+"""Pause after a failed relist, doubled with each further failure up to the normal period."""
 CHECK_SECONDS = (20.0, 40.0)
-"""How often rows are read that the watch does not report."""
+"""Seconds between reads of rows that the watch does not report."""
 PAGE_PAUSE_SECONDS = 0.05
-"""Between pages, so that the list is no burst for either side: 100,000 objects take half a minute."""
+"""Pause between pages, so that the list is not a burst for either side: 100,000 objects take half a minute."""
 GRACE_SECONDS = 10.0
-"""How long an event may be on its way that tells of a difference."""
+"""How long an event about a difference may be in transit."""
 CATCH_UP_SECONDS = 0.5
-"""How often that is looked at meanwhile."""
+"""Interval of checks during that time."""
 MOST_READS = 500
-"""Rows that are read one by one; if more differ, everything is asked for anew."""
+"""Maximum number of rows to read one by one; if more differ, the informer relists."""
 _NAMES_IN_LOG = 5
 
 _Key = tuple[str, str]
 """Namespace and name."""
 
 _FAILURES = (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError, ValueError)
-"""How lists and reads fail; an answer that is not understood is a ValueError."""
+"""Errors of lists and reads; an answer that cannot be parsed is a ValueError."""
 
 log = structlog.get_logger()
 
@@ -66,22 +66,22 @@ _decode_item = msgspec.json.Decoder(_Item).decode
 
 
 class _DoesNotFit(Exception):
-    """The server is behind what it has said before: it was set back."""
+    """The server's state is older than before: it was restored from a backup."""
 
 
 class _Findings:
-    """What one list has shown."""
+    """The result of one list."""
 
     def __init__(self) -> None:
         self.resource_version = 0
         self.uids: set[str] = set()
-        """Of all objects that are there."""
+        """UIDs of all existing objects."""
         self.newer: dict[_Key, int] = {}
-        """Objects that the store does not have, or has in an older version; the version on the server."""
+        """Objects that the store lacks or has in an older version, with the version on the server."""
 
 
 class Relist(Generic[R]):
-    """The relists of one informer."""
+    """Relists for one informer."""
 
     def __init__(self, informer: Informer[R], *, chance: Callable[[], float] = random.random) -> None:
         self._informer = informer
@@ -89,11 +89,11 @@ class Relist(Generic[R]):
         self._source = informer.source
         self._chance = chance
         self._unread: set[_Key] = set()
-        """What could not be read, and is tried again at each look."""
+        """Rows that could not be read; each check retries them."""
         self._log = log.bind(resource=informer.resource.plural)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check and relist until canceled."""
         time = asyncio.get_running_loop().time
         due, retry_seconds = time() + self._between(PERIOD_SECONDS), RETRY_SECONDS
         while True:
@@ -109,20 +109,20 @@ class Relist(Generic[R]):
                 await self.relist()
                 due, retry_seconds = began + self._between(PERIOD_SECONDS), RETRY_SECONDS
             except _FAILURES as error:
-                # The watch tells of a server that is away.
+                # The informer logs that the server is unreachable.
                 self._log.debug("relist failed", error=str(error) or repr(error))
                 due = time() + retry_seconds
                 retry_seconds = min(2 * retry_seconds, PERIOD_SECONDS[0])
 
     async def read_unselected(self) -> None:
-        """Read the rows again that the watch does not report, and those that could not be read."""
+        """Read the rows that the watch does not report, and those whose last read failed."""
         await self._read_all([*self._store.unselected, *(self._unread - self._store.unselected)])
 
     async def relist(self) -> int:
-        """Compare the store with the server and repair what differs; how many rows did.
+        """Compare the store with the server, repair differences, and return the number of repaired rows.
 
         Raises:
-            ApiError, aiohttp.ClientError, TimeoutError, ValueError: the list has failed; what is known is kept.
+            ApiError, aiohttp.ClientError, TimeoutError, ValueError: the list failed; the store is unchanged.
         """
         try:
             findings = await self._compare()
@@ -135,7 +135,7 @@ class Relist(Generic[R]):
         if len(newer) + len(gone) > MOST_READS:
             self._informer.ask_anew("many rows differ from the server")
             return self._repaired(newer, [(row.namespace, row.name) for row in gone])
-        # A list by labels does not have what somebody has taken the label from.
+        # A list by label does not contain an object whose label somebody has removed.
         self._store.unselected.update((row.namespace, row.name) for row in gone)
         return self._repaired(
             await self._read_all(newer), await self._read_all([(row.namespace, row.name) for row in gone])
@@ -152,15 +152,16 @@ class Relist(Generic[R]):
         return count
 
     async def _compare(self) -> _Findings:
-        """
+        """List the resource and compare.
+
         Raises:
-            _DoesNotFit: the list cannot come after what the watch has said.
+            _DoesNotFit: the list is inconsistent with what the watch has reported.
         """
         known, found, rest = self._store.last_synced_resource_version, _Findings(), ""
         while True:
             page = await self._source.page(rest, metadata_only=True)
             if page.resource_version < known:
-                raise _DoesNotFit("a list is older than what the watch has said before")
+                raise _DoesNotFit("the list is older than the last watch event")
             found.resource_version = page.resource_version
             for count, raw in enumerate(page.items, 1):
                 self._take(_decode_item(raw).metadata, found)
@@ -176,31 +177,31 @@ class Relist(Generic[R]):
         key, version = (item.namespace, item.name), int(item.resource_version)
         row = self._store.get(*key)
         if row is not None and row.uid == item.uid:
-            found.uids.add(row.uid)  # the row's own text, which costs no memory
+            found.uids.add(row.uid)  # the string of the row, which needs no memory
             if row.resource_version == version:
-                self._store.unselected.discard(key)  # the list has the selectors of the watch
+                self._store.unselected.discard(key)  # the list has the same selectors as the watch
                 return
             if version < row.resource_version <= found.resource_version:
-                raise _DoesNotFit("an object is older than it was")
+                raise _DoesNotFit("an object has an older resourceVersion than in the cache")
         else:
             found.uids.add(item.uid)
         if row is None or row.resource_version < version:
             found.newer[key] = version
 
     async def _let_watch_catch_up(self, findings: _Findings) -> None:
-        """Wait until events that were on their way have come."""
+        """Wait for events in transit."""
         for _ in range(int(GRACE_SECONDS / CATCH_UP_SECONDS)):
             if self._store.last_synced_resource_version >= findings.resource_version:
                 break
             await asyncio.sleep(CATCH_UP_SECONDS)
 
     def _is_older(self, key: _Key, version: int) -> bool:
-        """Whether the store still does not have an object in that version or a later one."""
+        """Return whether the store still lacks that version of an object, or a later one."""
         row = self._store.get(*key)
         return row is None or row.resource_version < version
 
     async def _gone(self, findings: _Findings) -> list[R]:
-        """The rows of objects that are not there any more."""
+        """Return the rows of objects that no longer exist."""
         gone: list[R] = []
         for count, row in enumerate(self._store, 1):
             is_known = row.uid in findings.uids or (row.namespace, row.name) in self._store.unselected
@@ -211,12 +212,12 @@ class Relist(Generic[R]):
         return [row for row in gone if self._store.get(row.namespace, row.name) is row]
 
     async def _read_all(self, keys: Sequence[_Key]) -> list[_Key]:
-        """Read those rows; which of them had changed. One that cannot be read keeps nobody from the others, and is named once."""
+        """Read these rows and return those that had changed. A failed read does not stop the others, and is logged once."""
         changed: list[_Key] = []
         failed: dict[_Key, Exception] = {}
         for key in keys:
             if not self._informer.is_following:
-                break  # the server is away, or everything is being asked for
+                break  # the server is unreachable, or a relist is running
             try:
                 if await self._read(key):
                     changed.append(key)
@@ -236,21 +237,21 @@ class Relist(Generic[R]):
         return changed
 
     async def _read(self, key: _Key) -> bool:
-        """Have the store hold that object as the server has it now; whether that changed anything.
+        """Read one object into the store, and return whether that changed the store.
 
         Raises:
-            ApiError, aiohttp.ClientError, TimeoutError, ValueError: it cannot be read, and what is known stays.
+            ApiError, aiohttp.ClientError, TimeoutError, ValueError: the read failed; the store is unchanged.
         """
         known = self._store.get(*key)
         try:
             row = self._informer.decode(msgspec.Raw(await self._source.get(*key)))
         except errors.NotFound:
-            # What has come to the store meanwhile is a newer object of that name.
+            # A row that came to the store meanwhile is a newer object of that name.
             is_known = known is not None and self._store.get(*key) is known
             return self._report(self._store.remove(known) if known is not None and is_known else None)
         change = self._store.put_unselected(row) if key in self._store.unselected else self._store.put(row)
         if change is None and self._store.get(*key) is None:
-            # The watch has come further and will not report it any more.
+            # The watch has passed this version and will not report it.
             change = self._store.put_unselected(row)
         return self._report(change)
 

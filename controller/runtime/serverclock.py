@@ -1,10 +1,10 @@
-"""The API server's time of day, which deadlines and TTLs of jobs go by: the times in objects are its own, and replicas may disagree.
+"""The API server's clock, which decides about deadlines and TTLs of jobs: object timestamps come from it, and clocks of replicas may differ.
 
-Each answer has a ``Date`` header of whole seconds. It is compared with this process's uptime, which no correction of the clock touches,
-so a step of the local clock changes nothing. The median of the last answers is taken: a late answer, or one of several servers whose
-clock is wrong, does not move it. A local clock that agrees within 2 s is taken as it is: it is finer than the header.
+The ``Date`` header of each answer has a resolution of one second. It is compared with the uptime of this process, so a step of the local
+clock has no effect. The clock uses the median of the last answers, so that a late answer, or one of several servers with a wrong clock,
+does not change it. A local clock within 2 s of the result is used unchanged: it has a higher resolution than the header.
 
-A proxy that writes ``Date`` headers of its own (nginx does) stands for the API server here; its clock has to be right, then.
+If a proxy writes its own ``Date`` header (nginx does), the proxy's clock is used and must be right.
 """
 
 from collections import deque
@@ -18,51 +18,51 @@ import structlog
 from controller.runtime import clock
 
 ANSWERS = 31
-"""How many answers the median is of."""
+"""Number of answers of the median."""
 LONGEST_ROUND_TRIP_SECONDS = 2.0
-"""A slower answer says too little of when it was written."""
+"""Slower answers are ignored: their header may be too old."""
 AGREES_SECONDS = 2.0
-"""A local clock that differs by less is taken as it is."""
+"""The local clock is used if it differs by less."""
 WARNS_SECONDS = 5.0
-"""A local clock that differs by this is warned of, once, until it agrees again."""
+"""A larger difference is logged once, until the clocks agree again."""
 
 log = structlog.get_logger()
 
 
 class ServerClock:
-    """The time of day as the API server has it; the local one until it has answered."""
+    """The API server's time of day; the local one until it has answered."""
 
     def __init__(self) -> None:
         self._zeros = deque[float](maxlen=ANSWERS)
-        """The server's time at an uptime of 0, in seconds since 1970, by each of the last answers."""
+        """The server's time at uptime 0, in seconds since 1970, from each of the last answers."""
         self._zero: float | None = None
         self._last = datetime.min.replace(tzinfo=UTC)
         self._has_warned = False
 
     def observe(self, date: str, took_seconds: float) -> None:
-        """Take the ``Date`` header of an answer that has just come, so long after it was asked for."""
+        """Use the ``Date`` header of an answer that took ``took_seconds``."""
         if took_seconds > LONGEST_ROUND_TRIP_SECONDS:
             return
         try:
             written = _seconds(date)
         except (ValueError, OverflowError):
             return
-        # The header names the begin of its second; on average half of it was over. So was half of the round trip.
+        # The header is the start of its second, so add half a second on average, and half of the round trip.
         self._zeros.append(written + 0.5 - (clock.uptime() - took_seconds / 2))
         self._zero = median(self._zeros)
         self._log_difference()
 
     def offset_seconds(self) -> float:
-        """How far the server's clock is ahead of the local one; 0 as long as nothing is known."""
+        """How many seconds the server's clock is ahead of the local one; 0 while unknown."""
         return 0.0 if self._zero is None else self._zero + clock.uptime() - clock.now().timestamp()
 
     def now(self) -> datetime:
-        """The time of day, aware, in UTC."""
+        """Return the time of day as an aware UTC datetime."""
         offset, now = self.offset_seconds(), clock.now()
         if abs(offset) < AGREES_SECONDS:
             return now
         now += timedelta(seconds=offset)
-        # The estimate moves by parts of a second; what is written with it must not go back for that.
+        # The estimate varies by fractions of a second; timestamps must not go back because of that.
         if timedelta(0) < self._last - now < timedelta(seconds=AGREES_SECONDS):
             return self._last
         self._last = now
@@ -80,9 +80,10 @@ class ServerClock:
 
 @lru_cache(maxsize=4)
 def _seconds(date: str) -> float:
-    """
+    """Parse a ``Date`` header.
+
     Raises:
-        ValueError: this is no date.
+        ValueError: this is not a date.
     """
     at = parsedate_to_datetime(date)
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()

@@ -1,7 +1,7 @@
-"""What an informer knows: rows by name and by one index, never older than what this process has written itself.
+"""The cache of an informer: rows by name and by one index, never older than the last write of this process.
 
-All methods are plain: nothing awaits in here, so a reader sees one consistent state. resourceVersions of one resource type are ordered
-numbers (KEP-5504); only those of one store are ever compared.
+No method awaits, so a reader sees one consistent state. resourceVersions of one resource type are ordered numbers (KEP-5504); the store
+compares only its own.
 """
 
 from collections import defaultdict
@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Row(Protocol):
-    """What a store asks of the objects in it."""
+    """What the store requires of its objects."""
 
     @property
     def namespace(self) -> str: ...
@@ -24,20 +24,21 @@ class Row(Protocol):
 
 R = TypeVar("R", bound=Row)
 Change = tuple[R | None, R | None]
-"""(before, after); None is not there."""
+"""(before, after); None means that the row does not exist."""
 
 
 class Store(Generic[R]):
-    """Rows by (namespace, name), and by ``index`` of each row if one is given."""
+    """Rows by (namespace, name), and by ``index`` of each row if given."""
 
     def __init__(self, index: Callable[[R], str] | None = None) -> None:
         self.last_synced_resource_version = 0
-        """The resourceVersion up to which the watch has told everything."""
+        """The resourceVersion up to which the watch has reported everything."""
         self.unselected: set[tuple[str, str]] = set()
-        """Keys of rows that the watch does not report, because its selector does not match them, or because it lost their events.
-        Whoever put them has them read again from time to time."""
+        """Keys of rows that the watch does not report, because its selector does not match them or because events were lost.
+        The relister reads them periodically.
+        """
         self._amended: set[tuple[str, str]] = set()
-        """Keys of rows that say more than the server has told, at the version that it told last."""
+        """Keys of rows that contain more than the server has reported, at the version that it reported last."""
         self._rows: dict[tuple[str, str], R] = {}
         self._index = index
         self._by_index: defaultdict[str, dict[tuple[str, str], R]] = defaultdict(dict)
@@ -52,20 +53,19 @@ class Store(Generic[R]):
         return self._rows.get((namespace, name))
 
     def indexed(self, value: str) -> tuple[R, ...]:
-        """The rows whose index is ``value``."""
+        """Return the rows whose index is ``value``."""
         return tuple(self._by_index[value].values()) if value in self._by_index else ()
 
     def put(self, row: R) -> Change[R] | None:
-        """Take a row from a watch or from the answer to a write; None if it is not newer than what is known.
+        """Store a row from a watch or from the answer to a write. Return None if it is not newer than the known row.
 
-        A row that is not there although the watch has come further has been removed again: an answer that comes late must not
-        bring it back, nor must an event that comes twice.
+        A missing row below ``last_synced_resource_version`` was deleted: neither a late answer nor a repeated event may add it again.
         """
         key = (row.namespace, row.name)
         before = self._rows.get(key)
         known = self.last_synced_resource_version if before is None else before.resource_version
         if before is not None and row.resource_version == known:
-            self.unselected.discard(key)  # the watch has caught up with what was read by its name
+            self.unselected.discard(key)  # the watch has reached the version that was read by name
         if row.resource_version <= known:
             return None
         self._set(key, before, row)
@@ -73,7 +73,7 @@ class Store(Generic[R]):
         return before, row
 
     def put_unselected(self, row: R) -> Change[R] | None:
-        """Take a row that was just read by its name and that the watch does not report; None if it is not newer than what is known."""
+        """Store a row that was read by name and that the watch does not report. Return None if it is not newer than the known row."""
         key = (row.namespace, row.name)
         before = self._rows.get(key)
         if before is not None and row.resource_version <= before.resource_version:
@@ -83,17 +83,17 @@ class Store(Generic[R]):
         return before, row
 
     def advance(self, resource_version: int) -> None:
-        """The watch has come so far."""
+        """Record that the watch has reached this version."""
         self.last_synced_resource_version = max(self.last_synced_resource_version, resource_version)
 
     def amend(self, row: R) -> None:
-        """Replace a row by a variant of itself that says more than the server has told yet."""
+        """Replace a row by a variant that contains more than the server has reported yet."""
         key = (row.namespace, row.name)
         self._set(key, self._rows.get(key), row)
         self._amended.add(key)
 
     def remove(self, row: R) -> Change[R] | None:
-        """Take away an object that is gone; None if it is not known, or another of its name is."""
+        """Remove a deleted object. Return None if it is unknown, or if another object has its name."""
         key = (row.namespace, row.name)
         before = self._rows.get(key)
         if before is None or before.uid != row.uid:
@@ -102,11 +102,11 @@ class Store(Generic[R]):
         return before, None
 
     def replace(self, rows: Iterable[R], resource_version: int) -> list[Change[R]]:
-        """Take a whole list, as of ``resource_version``; what has changed.
+        """Replace the store's contents by a list at ``resource_version``, and return the changes.
 
-        A row that is newer than the list was written by this process meanwhile, and stays. But if the list is older than what
-        the watch has told, the server has been set back to an earlier state, and nothing that is known counts. A server that was set back may have passed
-        that place since, so a row that was amended counts as changed even at its old version: what it says more may never have been.
+        A row that is newer than the list comes from a later write of this process, and stays. But if the list is older than what
+        the watch has reported, the server was restored from a backup, and no known row counts. The restored server may have passed
+        that version since, so an amended row counts as changed even at its old version: its amendment may be lost.
         """
         listed = {(row.namespace, row.name): row for row in rows}
         is_set_back = resource_version < self.last_synced_resource_version

@@ -1,6 +1,6 @@
-"""Workers take keys from a queue, one pass at a time per key, and turn each outcome into what the queue does next.
+"""Workers take keys from a queue, one reconcile at a time per key, and schedule the next reconcile from the result.
 
-This is the one place where a failed pass is logged and counted; no failure of a pass ends a worker.
+Only this module logs and counts failed reconciles. No failure ends a worker.
 
 Source: controller-runtime, pkg/internal/controller/controller.go.
 """
@@ -21,26 +21,26 @@ K = TypeVar("K", bound=Hashable)
 Ts = TypeVarTuple("Ts")
 
 LONGEST_RECONCILE_SECONDS = 600.0
-"""A pass that takes longer hangs: each of its calls ends by itself well before. It is cut off, counted and tried again.
+"""A longer reconcile hangs, because each of its calls has a shorter timeout. It is canceled, counted and retried.
 
-Writes that are cut off may have been done. The next pass meets them as it meets those whose answer was lost.
+Canceled writes may have taken effect. The next reconcile handles them like writes whose response was lost.
 Differs: controller-runtime sets no such limit by default.
 """
 NOT_LEADING_SECONDS = 1.0
-"""When a pass that was not allowed to write is tried again; usually the queue is closed by then."""
+"""When to retry a reconcile that was not allowed to write; usually the queue is closed by then."""
 
 log = structlog.get_logger()
 
 
 class Terminal(Exception):
-    """Trying again would not help, only a change of the object; whoever raises it has said so in a condition."""
+    """A retry would not help, only a change of the object. The reconcile has reported the error in a condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcileResult:
-    """How a pass ended. 0 seconds means: again at once.
+    """The result of a reconcile. 0 seconds means: immediately.
 
-    A ``failure`` is logged and counted, but holds nothing up: the pass has seen to when it is tried again, if it is.
+    A ``failure`` is logged and counted, but causes no retry: ``requeue_after_seconds`` decides about that.
     """
 
     requeue_after_seconds: float | None = None
@@ -56,7 +56,7 @@ class Result(StrEnum):
 
 
 class Observer(Protocol):
-    """What is told of each pass; times in seconds. The last three come before ``ended`` with an error."""
+    """Receives each reconcile, with times in seconds. The last three are called before ``ended`` with an error."""
 
     def started(self, waited: float) -> None: ...
     def ended(self, result: Result, took: float) -> None: ...
@@ -66,7 +66,7 @@ class Observer(Protocol):
 
 
 class NullObserver:
-    """An observer that does not look."""
+    """An observer that ignores all calls."""
 
     def started(self, waited: float) -> None: ...
     def ended(self, result: Result, took: float) -> None: ...
@@ -76,7 +76,7 @@ class NullObserver:
 
 
 class Workers(Generic[K]):
-    """``count`` workers on one queue."""
+    """A number of workers that share one queue."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Workers(Generic[K]):
         self._log = log.bind(controller=name)
 
     async def run(self) -> None:
-        """Until cancelled or until the queue is closed and every pass under way is over."""
+        """Run until canceled, or until the queue is closed and all running reconciles are finished."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._count):
                 group.create_task(self._run_worker())
@@ -107,7 +107,7 @@ class Workers(Generic[K]):
                 key, waited = await self._queue.get()
             except Closed:
                 return
-            structlog.contextvars.clear_contextvars()  # what the last pass has bound to its lines of the log
+            structlog.contextvars.clear_contextvars()  # fields that the last reconcile bound to its log lines
             self._notify(self._observer.started, waited)
             started = asyncio.get_running_loop().time()
             result = Result.ERROR
@@ -118,29 +118,27 @@ class Workers(Generic[K]):
                 self._queue.done(key)
 
     async def _reconcile(self, key: K) -> Result:
-        """One pass, whatever comes of it: only a cancellation of the worker itself gets through."""
+        """Run one reconcile and handle every outcome; only the cancellation of the worker itself propagates."""
         limit = asyncio.timeout(self._longest_seconds)
         try:
             async with limit:
                 outcome = await self._work(key)
             return self._settle(key, outcome)
         except NotLeading:
-            self._log.debug("reconcile may not write", key=str(key))
+            self._log.debug("reconcile not allowed to write", key=str(key))
             return self._settle(key, ReconcileResult(NOT_LEADING_SECONDS))
         except Terminal as error:
             return self._settle(key, ReconcileResult(failure=error))
         except asyncio.CancelledError as error:
             if _is_being_cancelled():
                 raise
-            self._failed(
-                key, error, is_late=False
-            )  # something else was cancelled, and the pass waited for it
-        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - a defect met by one key must not stop the others
+            self._failed(key, error, is_late=False)  # another task was canceled, and the reconcile awaited it
+        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - an unexpected exception of one key must not stop the others
             self._failed(key, error, is_late=limit.expired())
         return Result.ERROR
 
     def _settle(self, key: K, outcome: ReconcileResult) -> Result:
-        """The pass came to its end."""
+        """Handle a reconcile that returned."""
         self._queue.forget(key)
         due = outcome.requeue_after_seconds
         if due is not None:
@@ -154,7 +152,7 @@ class Workers(Generic[K]):
         return Result.ERROR
 
     def _failed(self, key: K, error: BaseException, *, is_late: bool) -> None:
-        """The pass was broken off; again after the key's back-off."""
+        """Handle a reconcile that raised; retry after the key's back-off."""
         pause = self._queue.add_failed(key)
         bound = self._log.bind(key=str(key), pause_seconds=pause)
         if is_late:
@@ -171,7 +169,7 @@ class Workers(Generic[K]):
     def _notify(self, what: Callable[[*Ts], None], *args: *Ts) -> None:
         try:
             what(*args)
-        except Exception:  # noqa: BLE001 - who only looks on must not stop the work
+        except Exception:  # noqa: BLE001 - an observer must not stop the workers
             self._log.exception("observer broke")
 
 

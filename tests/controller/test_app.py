@@ -860,7 +860,7 @@ def test_the_settings_select_the_kinds(names: list[str], served: tuple[Any, ...]
 
 
 def test_an_unknown_kind_is_an_error() -> None:
-    with pytest.raises(UnknownKind, match="--enable-scheme SparkJob: not a kind that is served"):
+    with pytest.raises(UnknownKind, match="--enable-scheme SparkJob: not a served kind"):
         chosen(["PyTorchJob", "SparkJob"])
 
 
@@ -897,13 +897,13 @@ def test_options_have_a_default_template() -> None:
     ("content", "complaint"),
     [
         pytest.param(None, "No such file or directory", id="it is missing"),
-        pytest.param(b"- name: [", "it is no YAML", id="no YAML"),
-        pytest.param(b"", "it is no list of containers", id="empty"),
-        pytest.param(b"name: wait", "it is no list of containers", id="one container, no list"),
-        pytest.param(b"- name: a\n- wait", "entry 2 of its list is no container", id="a word"),
-        pytest.param(b"- image: a", "entry 1 of its list is no container with a name", id="no name"),
+        pytest.param(b"- name: [", "it is not YAML", id="no YAML"),
+        pytest.param(b"", "it is not a list of containers", id="empty"),
+        pytest.param(b"name: wait", "it is not a list of containers", id="one container, no list"),
+        pytest.param(b"- name: a\n- wait", "entry 2 of its list is not a container", id="a word"),
+        pytest.param(b"- image: a", "entry 1 of its list is not a container with a name", id="no name"),
         pytest.param(
-            b"- name: 7", "entry 1 of its list is no container with a name", id="a number for a name"
+            b"- name: 7", "entry 1 of its list is not a container with a name", id="a number for a name"
         ),
         pytest.param(b"\xff", "can't decode", id="no text"),
     ],

@@ -131,10 +131,10 @@ def test_the_cluster_s_domain_of_the_environment(monkeypatch: pytest.MonkeyPatch
             ["--controller-threads=0"], "--controller-threads must be at least 1", id="out of range"
         ),
         pytest.param(["--kube-api-qps=nan"], "--kube-api-qps must be a number", id="not a number"),
-        pytest.param(["--namespace=Foo_Bar"], "'Foo_Bar' is no name of a namespace", id="no namespace"),
+        pytest.param(["--namespace=Foo_Bar"], "'Foo_Bar' is not a valid namespace name", id="no namespace"),
         pytest.param(["--leader-elect=maybe"], "neither true nor false", id="neither true nor false"),
-        pytest.param(["--leader-election-id=My/Lock"], "'My/Lock' is no name of a Lease", id="no Lease"),
-        pytest.param(["--enable-scheme=SparkJob"], "SparkJob: not a kind that is served", id="no such kind"),
+        pytest.param(["--leader-election-id=My/Lock"], "'My/Lock' is not a valid Lease name", id="no Lease"),
+        pytest.param(["--enable-scheme=SparkJob"], "SparkJob: not a served kind", id="no such kind"),
         pytest.param(["--events=loud"], "--events must be one of", id="no such word"),
         pytest.param(["--zap-log-level=loud"], "--log-level must be one of", id="no such level"),
         pytest.param(["--metrics-bind-address=8080"], "'8080' is not host:port", id="no address of metrics"),
@@ -240,7 +240,7 @@ async def until_met(rule: Rule) -> None:
 async def test_a_job_runs_between_start_and_stop(tmp_path: Path) -> None:
     """The process gets ready, runs a job to success, exposes its metrics and stops on a signal."""
     async with start_harness() as on, running(on, tmp_path, "--leader-elect=false") as it:
-        await it.wait_for_log("working")
+        await it.wait_for_log("controllers started")
         assert await it.get("/healthz") == (200, "ok\n")
         assert await it.get("/readyz") == (200, "ok\n")
         await on.submit()
@@ -278,7 +278,7 @@ async def test_a_job_runs_between_start_and_stop(tmp_path: Path) -> None:
 async def test_a_stop_sends_the_last_events(tmp_path: Path, number: signal.Signals) -> None:
     rule = Rule(Delay(1), verb="create", plural="events")
     async with start_harness(rule) as on, running(on, tmp_path) as it:
-        await it.wait_for_log("working")
+        await it.wait_for_log("controllers started")
         await on.submit()
         await until_met(rule)
 
@@ -291,7 +291,7 @@ async def test_a_second_signal_ends_the_process_at_once(tmp_path: Path) -> None:
     """The process ends although a reconcile waits for a server that does not respond."""
     rule = Rule(Delay(1000))
     async with start_harness() as on, running(on, tmp_path) as it:
-        await it.wait_for_log("working")
+        await it.wait_for_log("controllers started")
         on.faults.rules.append(rule)
         await on.submit()
         await until_met(rule)
@@ -299,18 +299,18 @@ async def test_a_second_signal_ends_the_process_at_once(tmp_path: Path) -> None:
         await it.wait_for_log("stopping")
 
         assert await it.stop() == 1
-        await it.wait_for_log("stopped at once")
+        await it.wait_for_log("stopped immediately")
 
 
 @real_time
 async def test_a_lost_lease_ends_with_1_and_a_message(tmp_path: Path) -> None:
     async with start_harness() as on, running(on, tmp_path, "--leader-elect") as it:
-        await it.wait_for_log("working")
+        await it.wait_for_log("controllers started")
         name = Settings().leader_election_id
         assert (await on.get(LEASES, name))["spec"]["holderIdentity"].startswith(f"{socket.gethostname()}_")
         await on.change(LEASES, name, {"spec": {"holderIdentity": "somebody"}})
 
-        assert name in (await it.wait_for_log("lost the lead, ending"))["error"]
+        assert name in (await it.wait_for_log("leader election lost, exiting"))["error"]
         assert await it.process.wait() == 1
 
 
@@ -320,7 +320,7 @@ async def test_a_stop_releases_the_lease(tmp_path: Path) -> None:
         start_harness() as on,
         running(on, tmp_path, "--leader-elect", "--leader-election-id=mine") as it,
     ):
-        await it.wait_for_log("working")
+        await it.wait_for_log("controllers started")
 
         assert await it.stop() == 0
         assert (await on.get(LEASES, "mine"))["spec"]["holderIdentity"] == ""
@@ -332,7 +332,9 @@ async def test_a_missing_namespace_of_the_lease_ends_with_1_and_a_message(tmp_pa
         config = on.server.kubeconfig()
         del config["contexts"][0]["context"]["namespace"]
         async with running(on, tmp_path, "--leader-elect", kubeconfig=config) as it:
-            assert "--leader-election-namespace" in (await it.wait_for_log("cannot run"))["error"]
+            assert (
+                "--leader-election-namespace" in (await it.wait_for_log("controller cannot start"))["error"]
+            )
             assert await it.process.wait() == 1
 
 
@@ -355,7 +357,7 @@ async def test_a_taken_port_ends_with_1_and_a_message(tmp_path: Path) -> None:
             start_harness() as on,
             running(on, tmp_path, f"--metrics-bind-address=127.0.0.1:{port}") as it,
         ):
-            line = await it.wait_for_log("cannot run")
+            line = await it.wait_for_log("controller cannot start")
 
             assert str(port) in line["error"]
             assert await it.process.wait() == 1
@@ -364,7 +366,7 @@ async def test_a_taken_port_ends_with_1_and_a_message(tmp_path: Path) -> None:
 @real_time
 async def test_a_missing_cluster_ends_with_1_and_a_message(tmp_path: Path) -> None:
     async with start_harness() as on, running(on, tmp_path, f"--kubeconfig={tmp_path / 'nowhere'}") as it:
-        assert "no such file" in (await it.wait_for_log("cannot run"))["error"]
+        assert "no such file" in (await it.wait_for_log("controller cannot start"))["error"]
         assert await it.process.wait() == 1
 
 
@@ -372,7 +374,7 @@ async def test_a_missing_cluster_ends_with_1_and_a_message(tmp_path: Path) -> No
 async def test_a_missing_template_ends_with_1_and_a_message(tmp_path: Path) -> None:
     flag = f"--pytorch-init-container-template-file={tmp_path / 'nowhere'}"
     async with start_harness() as on, running(on, tmp_path, flag) as it:
-        line = await it.wait_for_log("cannot run")
+        line = await it.wait_for_log("controller cannot start")
 
         assert line["error"] == f"{flag.replace('=', ' ')}: No such file or directory"
         assert await it.process.wait() == 1
@@ -382,9 +384,9 @@ async def test_a_missing_template_ends_with_1_and_a_message(tmp_path: Path) -> N
 async def test_flags_without_effect_are_logged(tmp_path: Path) -> None:
     flags = [f"--{name}=7" for name in command.INERT]
     async with start_harness() as on, running(on, tmp_path, *flags) as it:
-        await it.wait_for_log("working")
+        await it.wait_for_log("controllers started")
 
-    named = [line["flag"] for line in it.log if line["msg"] == "flag does nothing"]
+    named = [line["flag"] for line in it.log if line["msg"] == "flag has no effect"]
     assert named == [f"--{name}" for name in command.INERT]
 
 
@@ -409,7 +411,7 @@ async def test_no_secret_gets_into_log_metrics_or_events(tmp_path: Path) -> None
         ),
     ]
     async with start_harness(*rules, token=CANARY) as on, running(on, tmp_path, "--log-level=debug") as it:
-        await it.wait_for_log("working")
+        await it.wait_for_log("controllers started")
         await on.submit(pytorchReplicaSpecs={"Master": {"template": template}})
         await on.submit("wrong", pytorchReplicaSpecs={"Master": {"template": refused}})
         await until_conditions(on, "Created T, Failed T", "wrong")

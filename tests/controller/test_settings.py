@@ -23,11 +23,13 @@ from controller.settings import FIELDS, Settings
         pytest.param({"kube_api_qps": math.nan}, "not negative, but is nan", id="no number of requests"),
         pytest.param({"kube_api_qps": math.inf}, "not negative, but is inf", id="endless requests"),
         pytest.param({"kube_api_burst": 0}, "--kube-api-burst must be at least 1, not 0", id="burst"),
-        pytest.param({"namespace": "Foo_Bar"}, "--namespace .*'Foo_Bar' is no name", id="letters of a name"),
-        pytest.param({"namespace": "-a"}, "'-a' is no name of a namespace", id="start of a name"),
-        pytest.param({"namespace": "a-"}, "'a-' is no name of a namespace", id="end of a name"),
-        pytest.param({"namespace": "a\n"}, "is no name of a namespace", id="a line's end in a name"),
-        pytest.param({"namespace": "a" * 64}, "is no name of a namespace", id="length of a name"),
+        pytest.param(
+            {"namespace": "Foo_Bar"}, "--namespace .*'Foo_Bar' is not a valid", id="letters of a name"
+        ),
+        pytest.param({"namespace": "-a"}, "'-a' is not a valid namespace name", id="start of a name"),
+        pytest.param({"namespace": "a-"}, "'a-' is not a valid namespace name", id="end of a name"),
+        pytest.param({"namespace": "a\n"}, "is not a valid namespace name", id="a line's end in a name"),
+        pytest.param({"namespace": "a" * 64}, "is not a valid namespace name", id="length of a name"),
         pytest.param({"events": "loud"}, "--events must be one of full, compact, off", id="events"),
         pytest.param(
             {"log_format": "xml"}, "--log-format must be one of json, console", id="format of the log"
@@ -40,14 +42,14 @@ from controller.settings import FIELDS, Settings
             {"lock_namespace": "A"}, "--lock-namespace: 'A' is", id="mpi-operator's lease's namespace"
         ),
         pytest.param(
-            {"leader_election_id": "a/b"}, "--leader-election-id: 'a/b' is no name", id="lease's name"
+            {"leader_election_id": "a/b"}, "--leader-election-id: 'a/b' is not a valid", id="lease's name"
         ),
-        pytest.param({"leader_election_id": ""}, "--leader-election-id: '' is no name", id="no lease"),
+        pytest.param({"leader_election_id": ""}, "--leader-election-id: '' is not a valid", id="no lease"),
         pytest.param(
-            {"leader_election_id": "a..b"}, "'a..b' is no name of a Lease", id="dots of a lease's name"
+            {"leader_election_id": "a..b"}, "'a..b' is not a valid Lease name", id="dots of a lease's name"
         ),
         pytest.param(
-            {"leader_election_id": "a" * 254}, "is no name of a Lease", id="length of a lease's name"
+            {"leader_election_id": "a" * 254}, "is not a valid Lease name", id="length of a lease's name"
         ),
     ],
 )

@@ -134,7 +134,7 @@ def test_a_paused_leader_changes_nothing_when_it_resumes(plane: ControlPlane) ->
         both.kill(signal.SIGCONT)
 
         assert both.ended() == 1
-        assert both.leader.log()[-1]["msg"] == "lost the lead, ending"
+        assert both.leader.log()[-1]["msg"] == "leader election lost, exiting"
         stream.submit(1)
         stream.all_run()
 

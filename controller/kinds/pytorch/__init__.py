@@ -1,4 +1,4 @@
-"""PyTorchJob: a master and workers that find each other by environment, or elastic workers under torchrun.
+"""PyTorchJob: a master and workers that find each other by environment variables, or elastic workers under torchrun.
 
 Source: training-operator 1.9, pkg/controller.v1/pytorch (envvar.go, master.go).
 """
@@ -26,7 +26,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def env(job: PyTorchJob, roles: Roles, role: Role, index: int, _: Options) -> list[EnvVar]:
-    """The variables of one pod, in the original's order."""
+    """Return the variables of one pod, in the original's order."""
     variables: list[EnvVar] = [("PYTHONUNBUFFERED", "1")]
     if MASTER in roles:
         variables += _static_env(job, roles, role, index)
@@ -39,18 +39,18 @@ def env(job: PyTorchJob, roles: Roles, role: Role, index: int, _: Options) -> li
 
 
 def completion_rule(job: PyTorchJob, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
-    """The master decides; without one all workers do, or the first to succeed in an elastic job."""
+    """Return the verdict: the master ends the job; without one all workers do, or the first that succeeds in an elastic job."""
     is_elastic = job.spec.elastic_policy is not None
     return led_by(MASTER, RESOURCE.kind, job, roles, counts, first_success_ends=is_elastic)
 
 
 def is_leader(roles: Roles, role: Role, index: int) -> bool:
-    """The master, or the first worker of a job without one."""
+    """Return whether the pod is the master, or the first worker of a job without one."""
     return role.name == MASTER or (MASTER not in roles and index == 0)
 
 
 def init_containers(job: PyTorchJob, roles: Roles, role: Role, options: Options) -> list[dict[str, Any]]:
-    """What a worker of a job with a master runs first: wait until the master's name resolves."""
+    """Return the init container of a worker in a job with a master, which waits until the master's name resolves."""
     if role.name != WORKER or MASTER not in roles:
         return []
     return until_resolved(
@@ -89,7 +89,7 @@ def _nproc(job: PyTorchJob) -> str:
 
 
 def _processes(job: PyTorchJob) -> int:
-    """Processes per node as far as the spec says: 1 for ``auto`` and other words."""
+    """Return the processes per node: 1 for ``auto`` and other words."""
     text = job.spec.nproc_per_node or ""
     return int(text) if _INTEGER.fullmatch(text) else 1
 

@@ -1,4 +1,4 @@
-"""Elastic PyTorchJobs: how many workers there may be, what torchrun is told, what is refused, and the autoscaler.
+"""Elastic PyTorchJobs: the number of workers, torchrun's variables, validation, and the autoscaler.
 
 Source: training-operator 1.9, pkg/controller.v1/pytorch (elastic.go, hpa.go) and pkg/webhooks/pytorch.
 """
@@ -15,7 +15,7 @@ WORKER = "Worker"
 
 
 def env(job: PyTorchJob, roles: Roles, elastic: ElasticPolicy, port: int) -> Iterator[EnvVar]:
-    """What torchrun is told; ``port`` is where the workers meet unless the policy says otherwise."""
+    """Return torchrun's variables; ``port`` is the rendezvous port unless the policy sets another."""
     host = elastic.rdzv_host or child_name(job.metadata.name, WORKER.lower(), 0)
     low, high = _bounds(elastic, roles)
     yield "PET_RDZV_ENDPOINT", f"{host}:{elastic.rdzv_port or port}"
@@ -35,9 +35,9 @@ def env(job: PyTorchJob, roles: Roles, elastic: ElasticPolicy, port: int) -> Ite
 
 
 def check(job: PyTorchJob, roles: Roles) -> Iterator[Problem]:
-    """What the webhook asks of a PyTorchJob beyond the common.
+    """Return the problems of a PyTorchJob beyond the common ones.
 
-    Differs: bounds that contradict each other, which torchrun would refuse, are refused here. See docs/decisions/0002-validation.md.
+    Differs: contradictory bounds, which torchrun would refuse, are refused here. See docs/decisions/0002-validation.md.
     """
     elastic = job.spec.elastic_policy
     if elastic is None:
@@ -55,7 +55,7 @@ def check(job: PyTorchJob, roles: Roles) -> Iterator[Problem]:
 
 
 def extras(job: PyTorchJob, roles: Roles) -> Iterable[Child]:
-    """The autoscaler of an elastic job with metrics.
+    """Yield the autoscaler of an elastic job with metrics.
 
     Differs: an empty list of metrics counts as none. See docs/decisions/0007-elastic.md.
     """
@@ -67,7 +67,7 @@ def extras(job: PyTorchJob, roles: Roles) -> Iterable[Child]:
 
 
 def _bounds(elastic: ElasticPolicy, roles: Roles) -> tuple[int, int]:
-    """Least and most workers: one copies the other, and without either both are the workers asked for."""
+    """Return the minimum and maximum number of workers. A missing bound equals the other; without both, they equal ``replicas``."""
     workers = roles[WORKER].replicas if WORKER in roles else 0
     low = next((n for n in (elastic.min_replicas, elastic.max_replicas) if n is not None), workers)
     high = next((n for n in (elastic.max_replicas, elastic.min_replicas) if n is not None), workers)

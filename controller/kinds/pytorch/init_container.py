@@ -1,4 +1,4 @@
-"""The init container that waits until a pod's name resolves, or what the settings have in its place.
+"""The init container that waits until a pod's name resolves, or the containers of the template file.
 
 Source: training-operator 1.9, pkg/controller.v1/pytorch/initcontainer.go.
 """
@@ -14,9 +14,9 @@ _LOOP = "err=1;for i in $(seq {tries}); do if nslookup {address}; then err=0 && 
 
 
 def until_resolved(name: str, address: str, options: PyTorchOptions) -> list[dict[str, Any]]:
-    """What runs before a pod's containers: a container of that name, which waits for that address.
+    """Return the init containers of a pod: one of that name, which waits for that address.
 
-    Differs: carries a security context that a restricted namespace accepts, and text is put into the template as it is, without HTML
+    Differs: it has a security context that a restricted namespace accepts, and values are inserted into the template without HTML
     escapes. See docs/decisions/0006-init-container.md.
     """
     if not options.init_container:
@@ -40,10 +40,10 @@ def until_resolved(name: str, address: str, options: PyTorchOptions) -> list[dic
 
 
 def from_template(options: PyTorchOptions, address: str) -> list[dict[str, Any]]:
-    """The containers that the user's template makes of the master's address.
+    """Return the containers of the user's template with the master's address.
 
     Raises:
-        ValueError: it is no YAML, or no list of containers with names.
+        ValueError: it is not YAML, or not a list of containers with names.
     """
     import yaml
 
@@ -56,14 +56,14 @@ def from_template(options: PyTorchOptions, address: str) -> list[dict[str, Any]]
     try:
         containers = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ValueError(f"it is no YAML: {error}") from error
+        raise ValueError(f"it is not YAML: {error}") from error
     if not isinstance(containers, list):
-        raise ValueError("it is no list of containers")
+        raise ValueError("it is not a list of containers")
     for number, container in enumerate(containers, 1):
         if (
             not isinstance(container, dict)
             or not isinstance(container.get("name"), str)
             or not container["name"]
         ):
-            raise ValueError(f"entry {number} of its list is no container with a name")
+            raise ValueError(f"entry {number} of its list is not a container with a name")
     return containers

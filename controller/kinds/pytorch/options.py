@@ -16,15 +16,19 @@ from controller.kind.options import InvalidOption, KindOptions, option
 class PyTorchOptions(KindOptions):
     prefix: ClassVar[str] = "pytorch"
 
-    init_container: bool = option(True, "whether workers wait for the master's name", on_off=True)
-    init_container_image: str = option("alpine:3.10", "image of that wait")
-    init_container_template_file: str = option(
-        "/etc/config/initContainer.yaml", "YAML list of containers to use instead; must exist if named"
+    init_container: bool = option(
+        True, "whether workers get an init container that waits until the master's name resolves", on_off=True
     )
-    """Only this default may be missing."""
-    init_container_max_tries: int = option(100, "tries, 2 s apart")
+    init_container_image: str = option("alpine:3.10", "image of that init container")
+    init_container_template_file: str = option(
+        "/etc/config/initContainer.yaml",
+        "file with a YAML list of init containers to use instead; only the default may be missing",
+    )
+    init_container_max_tries: int = option(
+        100, "maximum number of lookups of the master's name, one every 2 s"
+    )
     init_container_template: str = ""
-    """YAML list of containers with ``{{.MasterAddr}}``, ``{{.InitContainerImage}}``, ``{{.MaxTries}}``; empty is built in."""
+    """YAML list of containers with ``{{.MasterAddr}}``, ``{{.InitContainerImage}}``, ``{{.MaxTries}}``; empty means the built-in one."""
 
     def __post_init__(self) -> None:
         if self.init_container_max_tries < 1:
@@ -34,7 +38,7 @@ class PyTorchOptions(KindOptions):
 
     @override
     def load(self) -> "PyTorchOptions":
-        """Read the template file. So a file that is missing, or holds no containers, stops the start and not each job."""
+        """Read the template file at the start, so that an invalid file stops the controller and not each job."""
         from controller.kinds.pytorch.init_container import from_template
 
         path = self.init_container_template_file

@@ -1,4 +1,4 @@
-"""TFJob: chief, workers, parameter servers and evaluator, each told by ``TF_CONFIG`` where all the others are.
+"""TFJob: chief, workers, parameter servers and evaluator, which find each other by ``TF_CONFIG``.
 
 Source: training-operator 1.9, pkg/controller.v1/tensorflow (util.go, tfjob_controller.go).
 """
@@ -20,11 +20,11 @@ EVALUATOR = "Evaluator"
 MASTER = "Master"
 
 _CHIEFS = (CHIEF, MASTER)
-"""Two names of one role: ``Master`` is what TensorFlow 1 calls it."""
+"""Two names of one role: ``Master`` is the name in TensorFlow 1."""
 
 
 def env(job: TFJob, roles: Roles, role: Role, index: int, options: Options) -> list[EnvVar]:
-    """``TF_CONFIG``, which a job of a single pod does without."""
+    """Return ``TF_CONFIG``; a job with a single pod does not need it."""
     if sum(role.replicas for role in roles.values()) == 1:
         return []
     render = config.sparse if job.spec.enable_dynamic_worker else config.full
@@ -33,12 +33,12 @@ def env(job: TFJob, roles: Roles, role: Role, index: int, options: Options) -> l
 
 
 def completion_rule(job: TFJob, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
-    """The chief decides if there is one, else the workers do: worker 0 alone, or all of them, as the success policy says.
+    """Return the verdict: the chief ends the job; without one worker 0 does, or all workers, depending on the success policy.
 
-    A failure of any role counts, but for workers that may come and go.
+    A failure of any role counts, except for dynamic workers.
 
-    Differs: parameter servers and evaluators without any worker decide for themselves; in the original such a job never ends. Nothing
-    is judged beyond a success. See docs/decisions/0004-cleanup.md and 0008-pods-and-replicas.md.
+    Differs: parameter servers and evaluators without any worker end the job themselves; in the original such a job never ends. No rule
+    applies after a success. See docs/decisions/0004-cleanup.md and 0008-pods-and-replicas.md.
     """
     name = f"{RESOURCE.kind} {job.metadata.namespace}/{job.metadata.name}"
     deciding = _deciding(roles)
@@ -58,7 +58,7 @@ def completion_rule(job: TFJob, roles: Roles, counts: Mapping[str, Counts]) -> V
 
 
 def is_leader(roles: Roles, role: Role, index: int) -> bool:
-    """Every chief, or the first worker of a job without one."""
+    """Return whether the pod is a chief, or the first worker of a job without one."""
     if any(name in roles for name in _CHIEFS):
         return role.name in _CHIEFS
     return role.name == WORKER and index == 0
@@ -81,7 +81,7 @@ TENSORFLOW: Final = ReplicaKind[TFJob](
     model=TFJob,
     framework="tensorflow",
     port=2222,
-    # In the order of the alphabet: it is also that of the roles in TF_CONFIG.
+    # In alphabetical order, which is also that of the roles in TF_CONFIG.
     role_names=(CHIEF, EVALUATOR, MASTER, PS, WORKER),
     alternative_roles=_CHIEFS,
     env=env,

@@ -1,4 +1,4 @@
-"""``TF_CONFIG``: where all replicas of a TFJob are, and which of them a pod is.
+"""Builds ``TF_CONFIG``: the addresses of all replicas of a TFJob, and the task of one pod.
 
 Source: training-operator 1.9, pkg/controller.v1/tensorflow/tensorflow.go.
 """
@@ -18,11 +18,11 @@ PS = "PS"
 WORKER = "Worker"
 
 Port = Callable[[Role], int]
-"""The number of the kind's port in one role."""
+"""Returns the number of the kind's port in one role."""
 
 
 def full(job: TFJob, roles: Roles, role: Role, index: int, domain: str, port: Port) -> str:
-    """Everybody's addresses, the same for every pod: the evaluator's too, as programs in use expect."""
+    """Return the addresses of all replicas. The evaluator's is included, because existing programs expect it."""
     sizes = tuple((role.label, role.replicas, port(role)) for role in roles.values())
     cluster = _cluster(job.metadata.name, job.metadata.namespace, domain, sizes)
     return f'{{"cluster":{cluster},"task":{_json(_task(role, index))},"environment":"cloud"}}'
@@ -30,9 +30,9 @@ def full(job: TFJob, roles: Roles, role: Role, index: int, domain: str, port: Po
 
 @lru_cache(maxsize=16)
 def _cluster(job: str, namespace: str, domain: str, sizes: tuple[tuple[str, int, int], ...]) -> str:
-    """All addresses by role; ``sizes`` are each role's label, replicas and port.
+    """Return all addresses by role; ``sizes`` are each role's label, replicas and port.
 
-    Remembered, as each pod of a job is told the same: ten thousand addresses, ten thousand times.
+    Cached, because all pods of a job get the same text: ten thousand addresses, ten thousand times.
     """
     return _json(
         {
@@ -43,9 +43,9 @@ def _cluster(job: str, namespace: str, domain: str, sizes: tuple[tuple[str, int,
 
 
 def sparse(job: TFJob, roles: Roles, role: Role, index: int, domain: str, port: Port) -> str:
-    """What does not change when workers come and go: a pod's own address, and for workers those of the parameter servers.
+    """Return the sparse cluster of a job with dynamic workers: a pod's own address, and for workers those of the parameter servers.
 
-    Chief, master and evaluator are told nothing; ``null`` is what a job without parameter servers says of them.
+    Chief, master and evaluator get nothing; the value is ``null`` in a job without parameter servers.
     """
 
     def address(role: Role, at: int) -> str:
@@ -62,7 +62,7 @@ def sparse(job: TFJob, roles: Roles, role: Role, index: int, domain: str, port: 
 
 
 def _address(job: str, namespace: str, domain: str, label: str, index: int, port: int) -> str:
-    """Where a replica's Service is."""
+    """Return the address of a replica's Service."""
     return f"{child_name(job, label, index)}.{namespace}.svc{'.' if domain else ''}{domain}:{port}"
 
 

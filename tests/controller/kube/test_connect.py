@@ -85,7 +85,7 @@ def test_outside_of_a_cluster(service_account: Path, monkeypatch: pytest.MonkeyP
     [
         pytest.param("token", " \n", "the token is empty", id="an empty token"),
         pytest.param(
-            "ca.crt", "", "authorities is empty", id="no authorities, which is not the system's own"
+            "ca.crt", "", "CA certificates is empty", id="no authorities, which is not the system's own"
         ),
         pytest.param("ca.crt", "garbage", "does not contain a certificate", id="authorities that are none"),
         pytest.param("ca.crt", None, "ca.crt", id="authorities that are missing"),
@@ -269,11 +269,11 @@ async def test_an_exec_plugin_logs_in_and_logs_in_again(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         pytest.param(None, "no such file", id="it is not there"),
-        pytest.param("", "it is no kubeconfig", id="it is empty"),
-        pytest.param("a: [", "it is no kubeconfig: while parsing", id="it is no YAML"),
-        pytest.param("\x00", "it is no kubeconfig: unacceptable character", id="it is no text"),
-        pytest.param("garbage", "it is no kubeconfig", id="it is a word"),
-        pytest.param("- a\n- b\n", "it is no kubeconfig", id="it is a list"),
+        pytest.param("", "it is not a kubeconfig", id="it is empty"),
+        pytest.param("a: [", "it is not a kubeconfig: while parsing", id="it is not YAML"),
+        pytest.param("\x00", "it is not a kubeconfig: unacceptable character", id="it is no text"),
+        pytest.param("garbage", "it is not a kubeconfig", id="it is a word"),
+        pytest.param("- a\n- b\n", "it is not a kubeconfig", id="it is a list"),
         pytest.param("kind: Pod\n", "Expected key current-context", id="it is something else"),
         pytest.param(
             "contexts: [{name: a, context: b}]\nclusters: [{name: b}]\ncurrent-context: a",
@@ -562,7 +562,7 @@ async def test_no_file_and_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
 
-    with pytest.raises(NotConfigured, match="no cluster around this process"):
+    with pytest.raises(NotConfigured, match="not running in a cluster"):
         await connect()
 
 

@@ -146,7 +146,7 @@ async def test_an_outdated_decision_is_not_written(
         await change(it.on)
         before = await it.live()
 
-        with pytest.raises(errors.Conflict, match="has changed meanwhile"):
+        with pytest.raises(errors.Conflict, match="has been modified"):
             await it.write()
         assert await it.live() == before
         assert it.store.get(NAMESPACE, "train") == job_from_json(orjson.dumps(before)), (

@@ -512,7 +512,7 @@ async def test_a_restored_server_causes_a_new_list(answer: Answer) -> None:
             assert running.names == {"a", "b", "c"}
             assert ("b", None) in running.changes
             assert [request.query["resourceVersion"] for request in running.watches[:2]] == ["10", "8"]
-    assert "the server has been set back" in [line["event"] for line in logs]
+    assert "resourceVersion of the API server went back" in [line["event"] for line in logs]
 
 
 async def unanswered(request: web.Request) -> web.StreamResponse:
@@ -644,7 +644,9 @@ async def test_an_object_that_cannot_be_parsed_is_skipped(metadata: dict[str, An
             await minutes(1)
 
             assert running.names == {"a", "b"}
-    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["object not understood"] * 2
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == [
+        "object cannot be decoded"
+    ] * 2
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ async def test_a_rejected_event_is_dropped(code: int, reason: str) -> None:
             harness.record("next")
 
             assert await harness.counts() == {"next": 1}
-    assert [(line["event"], line["code"]) for line in logs] == [("event refused", code)]
+    assert [(line["event"], line["code"]) for line in logs] == [("event rejected", code)]
 
 
 async def test_an_event_is_dropped_after_its_last_try() -> None:
@@ -206,7 +206,7 @@ async def test_an_event_is_dropped_after_its_last_try() -> None:
 
     assert harness.faults.count("create", "events") == TRIES
     assert loop.time() - started == (TRIES - 1) * PAUSE_SECONDS
-    assert [line["event"] for line in logs] == ["event given up"]
+    assert [line["event"] for line in logs] == ["event dropped"]
     assert harness.recorder.dropped == 1
 
 

@@ -95,7 +95,7 @@ async def test_a_job_that_succeeds(tmp_path: Path, isolation: IsolationMode) -> 
     assert "images are not pulled" in out
     logs = [path.read_text() for path in (tmp_path / "run" / "logs").rglob("pytorch/0.log")]
     assert "I am 1 of 2\n" in logs
-    assert "caches filled" in (tmp_path / "run" / "controller.log").read_text()
+    assert "caches synced" in (tmp_path / "run" / "controller.log").read_text()
 
 
 async def test_packages_in_the_working_directory_do_not_shadow_ours_nor_ours_theirs(tmp_path: Path) -> None:

@@ -72,10 +72,10 @@ def test_a_template_file_replaces_the_wait() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        pytest.param("a: [", "it is no YAML", id="no YAML"),
-        pytest.param("name: one", "it is no list of containers", id="one container, no list"),
+        pytest.param("a: [", "it is not YAML", id="no YAML"),
+        pytest.param("name: one", "it is not a list of containers", id="one container, no list"),
         pytest.param(
-            "- name: one\n- image: x", "entry 2 of its list is no container with a name", id="no name"
+            "- name: one\n- image: x", "entry 2 of its list is not a container with a name", id="no name"
         ),
     ],
 )
