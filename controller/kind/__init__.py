@@ -135,7 +135,7 @@ class JobKind(Protocol[J]):
         ...
 
     def normal(self, job: J, /) -> J:
-        """Return the job with the fields that all kinds share in their common places."""
+        """Return the job with kind-specific fields moved to the fields that all kinds share."""
         ...
 
     def warnings(self, job: J, children: Iterable[Owned] = ()) -> Iterable[Event]:

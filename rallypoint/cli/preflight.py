@@ -65,7 +65,7 @@ def add_parser(
         "--release",
         type=_release,
         metavar="X.Y",
-        help="release of that operator; needed before training-operator 1.9 and mpi-operator 0.6, which ignore managedBy",
+        help="release of that operator, if it is older than training-operator 1.9 or mpi-operator 0.6: older releases ignore managedBy",
     )
     clusters.add_flags(parser)
     parser.set_defaults(execute=execute, all_namespaces=True)

@@ -67,7 +67,7 @@ class Actors:
         return found
 
     async def names(self, resource: Resource, namespace: str = "") -> list[str]:
-        """Sorted."""
+        """Return the names of the objects, sorted."""
         return sorted(item["metadata"]["name"] for item in await self.items(resource, namespace))
 
     async def delete(self, resource: Resource, name: str, **options: Any) -> None:

@@ -1,7 +1,7 @@
-"""Which volume a claim gets, and how both look when it has it. Pure.
+"""Binds claims to volumes. Pure.
 
-Source: Kubernetes, pkg/controller/volume/persistentvolume/pv_controller.go and index.go. Differs: every class of storage
-gives a folder of this machine, also one that nobody has defined; sizes are told, and nothing keeps to them.
+Source: Kubernetes, pkg/controller/volume/persistentvolume/pv_controller.go and index.go. Differs: every storage class,
+even an undefined one, provides a folder of this machine; sizes are reported but not enforced.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ CLASS: Mapping[str, Any] = {
     },
     "provisioner": PROVISIONER,
 }
-"""What claims that name no class get their volumes from."""
+"""The class of claims that name none."""
 
 
 def is_bound(claim: Manifest) -> bool:
@@ -35,14 +35,14 @@ def is_bound(claim: Manifest) -> bool:
 
 
 def is_reserved_for(volume: Manifest, claim: Manifest) -> bool:
-    """Whether a volume is kept for this very claim."""
+    """Return whether the ``claimRef`` of a volume names this claim."""
     held, meta = volume["spec"].get("claimRef") or {}, claim["metadata"]
     named = (held.get("namespace"), held.get("name")) == (meta["namespace"], meta["name"])
     return named and held.get("uid") in (None, "", meta["uid"])
 
 
 def find_volume(claim: Manifest, volumes: Iterable[Manifest]) -> Manifest | None:
-    """The volume for a claim: the one that it names or that is kept for it, else the smallest free one that will do."""
+    """Return the volume for a claim: the one that it names or that is reserved for it, else the smallest suitable free one."""
     spec = claim["spec"]
     there = [volume for volume in volumes if not volume["metadata"].get("deletionTimestamp")]
     if name := spec.get("volumeName"):
@@ -57,7 +57,7 @@ def find_volume(claim: Manifest, volumes: Iterable[Manifest]) -> Manifest | None
 
 
 def provisioned_volume(claim: Manifest, path: Path) -> dict[str, Any]:
-    """A new volume for a claim, in a folder of its own."""
+    """Return a new volume for a claim, in its own folder."""
     spec = claim["spec"]
     return {
         "apiVersion": "v1",
@@ -95,7 +95,7 @@ def reference(claim: Manifest) -> dict[str, Any]:
 
 
 def bound_claim(claim: Manifest, volume: Manifest) -> dict[str, Any]:
-    """What changes of a claim, its status left aside."""
+    """Return the changes of a claim, without those of its status."""
     marks = {COMPLETED: "yes"} | ({} if claim["spec"].get("volumeName") else {BY_CONTROLLER: "yes"})
     return {"metadata": {"annotations": marks}, "spec": {"volumeName": volume["metadata"]["name"]}}
 

@@ -48,21 +48,21 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m rallypoint.testing.cluster", description=__doc__)
     commands = parser.add_subparsers(required=True)
     commands.add_parser("build", help="find, download or compile the programs").set_defaults(command=_build)
-    commands.add_parser("check", help="say whether this machine lets a cluster run").set_defaults(
+    commands.add_parser("check", help="check whether this machine can run a cluster").set_defaults(
         command=_check
     )
     up = commands.add_parser("up", help="run a cluster with the operator, until Ctrl-C or `down`")
-    up.add_argument("--nodes", type=int, default=2)
-    up.add_argument("--detach", action="store_true", help="return when it is up")
+    up.add_argument("--nodes", type=int, default=2, help="number of nodes; default 2")
+    up.add_argument("--detach", action="store_true", help="return when the cluster is up")
     up.set_defaults(command=_up)
     shown = commands.add_parser(
-        "example", help="print an example as it runs there: with its framework mounted"
+        "example", help="print the manifest of an example as the cluster runs it, with its framework mounted"
     )
     folder = roots.REPOSITORY / "examples"
     known = sorted(str(path.relative_to(folder)) for path in folder.glob("*/*.yaml"))
     shown.add_argument("manifest", choices=known, metavar="MANIFEST", help=", ".join(known))
     shown.set_defaults(command=_example)
-    commands.add_parser("down", help="end the cluster and remove what it left").set_defaults(command=_down)
+    commands.add_parser("down", help="stop the cluster and remove its remains").set_defaults(command=_down)
     return parser
 
 

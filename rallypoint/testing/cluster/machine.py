@@ -20,13 +20,13 @@ mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work whole && 
 
 
 def check() -> None:
-    """Tries what a cluster does to this machine, and takes it back; no cluster may run meanwhile.
+    """Try the changes that a cluster makes to this machine, and undo them. No cluster may run meanwhile.
 
     Raises:
-        Unsuitable: it is not allowed here, or a tool of the system is missing.
+        Unsuitable: this machine does not allow them, or a system tool is missing.
     """
     if os.geteuid() != 0:
-        raise Unsuitable("a node mounts file systems and lays cables: this needs root")
+        raise Unsuitable("nodes mount file systems and create network devices, which requires root")
     try:
         network.take_up()
         network.lay()
@@ -34,7 +34,7 @@ def check() -> None:
         subprocess.run([*_NAMESPACES, "sh", "-ec", _INSIDE], check=True, capture_output=True, text=True)
     except (OSError, subprocess.CalledProcessError) as error:
         said = str(getattr(error, "stderr", "")).strip()
-        raise Unsuitable(f"this machine does not let root make nodes: {said or error}") from error
+        raise Unsuitable(f"root cannot create nodes on this machine: {said or error}") from error
     finally:
         cgroups.remove(_PROBE)
         network.take_up()

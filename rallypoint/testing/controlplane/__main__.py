@@ -38,18 +38,31 @@ def _parser() -> argparse.ArgumentParser:
     )
     build.set_defaults(command=_build)
     oldest = commands.add_parser(
-        "oldest", help=f"get the servers of v{OLDEST_KUBERNETES}, the oldest Kubernetes supported"
+        "oldest", help=f"download the servers of v{OLDEST_KUBERNETES}, the oldest Kubernetes supported"
     )
     oldest.set_defaults(command=_oldest)
 
     up = commands.add_parser("up", help="run a control plane until Ctrl-C")
-    up.add_argument("--user", action="append", default=[], help="a user without rights, with a kubeconfig")
-    up.add_argument("--controllers", default=",".join(flags.TEST_CONTROLLERS), help="empty for none")
-    up.add_argument("--no-service-account-admission", action="store_true", help="pods need no ServiceAccount")
+    up.add_argument(
+        "--user",
+        action="append",
+        default=[],
+        help="create a user without rights, and its kubeconfig; repeatable",
+    )
+    up.add_argument(
+        "--controllers",
+        default=",".join(flags.TEST_CONTROLLERS),
+        help="controllers of kube-controller-manager; empty for none",
+    )
+    up.add_argument(
+        "--no-service-account-admission",
+        action="store_true",
+        help="admit pods whose ServiceAccount does not exist",
+    )
     up.add_argument("--audit-policy", type=Path, help="file with an audit policy")
-    up.add_argument("--audit-log", type=Path, help="where the audit log goes")
-    up.add_argument("--nodes", type=int, default=0, help="simulated nodes")
-    up.add_argument("--stages", type=Path, help="kwok's Stages for pods and nodes")
+    up.add_argument("--audit-log", type=Path, help="file of the audit log")
+    up.add_argument("--nodes", type=int, default=0, help="number of simulated nodes")
+    up.add_argument("--stages", type=Path, help="file with kwok's Stages for pods and nodes")
     up.add_argument("--scheduler", action="store_true", help="run kube-scheduler")
     up.set_defaults(command=_up)
     return parser

@@ -34,7 +34,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, **programs: str) -> N
 def test_somebody_else_than_root_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
-    with pytest.raises(Unavailable, match="needs root"):
+    with pytest.raises(Unavailable, match="requires root"):
         machine.check()
 
 
@@ -43,7 +43,9 @@ def test_what_is_refused_is_told(groups: list[str], tmp_path: Path, monkeypatch:
     refuses = "echo 'unshare failed: Operation not permitted' >&2; exit 1"
     install(tmp_path, monkeypatch, ip="exit 0", unshare=refuses)
 
-    with pytest.raises(Unavailable, match="does not let root make nodes: unshare failed: Operation not"):
+    with pytest.raises(
+        Unavailable, match="root cannot create nodes on this machine: unshare failed: Operation not"
+    ):
         machine.check()
     assert groups == []
 

@@ -204,7 +204,7 @@ class TypeMismatch:
 
 
 def find_type_mismatch(node: Node, value: Any, path: str = "", struct: str = "") -> TypeMismatch | str | None:
-    """Return the first value of a wrong type, or the error message for one; no other rule is checked."""
+    """Return the first value with a wrong type or an invalid format; None if there is none. No other rule is checked."""
     if node.format == "quantity" and value is not None and _is_invalid_quantity(value):
         return INVALID_QUANTITY
     if value is None or node.int_or_string or not node.type:

@@ -20,7 +20,7 @@ class Isolation(Protocol):
 
     @property
     def name(self) -> str:
-        """The name for messages."""
+        """The name of the isolation mode, for messages."""
         ...
 
     @property
