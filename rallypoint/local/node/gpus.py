@@ -80,24 +80,24 @@ def _mig_devices(library: Any, device: Any) -> Iterator[str]:
         yield library.nvmlDeviceGetUUID(mig_device)
 
 
-def usable(gpus: Sequence[str], visible: str | None, wanted: str | None) -> tuple[str, ...]:
+def usable(gpus: Sequence[str], visible: str | None, requested: str | None) -> tuple[str, ...]:
     """Return the GPUs that the cluster may use.
 
     Args:
         visible: the user's CUDA_VISIBLE_DEVICES, as a batch system sets it; None for no limit.
-        wanted: how many, or their UUIDs with commas between; None for all.
+        requested: how many, or their UUIDs with commas between; None for all.
 
     Raises:
         NoSuchGpu: the machine has fewer GPUs, or not these.
     """
     allowed = gpus if visible is None else visible_gpus(gpus, visible)
-    if wanted is None:
+    if requested is None:
         return tuple(allowed)
-    if wanted.isdecimal():
-        if int(wanted) > len(allowed):
-            raise NoSuchGpu(f"--gpus {wanted}: there are {len(allowed)}")
-        return tuple(allowed[: int(wanted)])
-    names = [name.strip() for name in wanted.split(",")]
+    if requested.isdecimal():
+        if int(requested) > len(allowed):
+            raise NoSuchGpu(f"--gpus {requested}: there are {len(allowed)}")
+        return tuple(allowed[: int(requested)])
+    names = [name.strip() for name in requested.split(",")]
     if missing := [name for name in names if name not in allowed]:
         raise NoSuchGpu(f"--gpus: there is no {', '.join(missing)}; there are {', '.join(allowed) or 'none'}")
     return tuple(dict.fromkeys(names))

@@ -30,7 +30,7 @@ class Machine:
     gpus: tuple[str, ...] = ()
     """Their UUIDs."""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Labels of the node, beside those that every node has."""
+    """Labels of the node, in addition to those that every node has."""
     hides_gpus: bool = False
     """Whether GPUs must be hidden from pods that request none."""
 
@@ -50,7 +50,7 @@ def this_machine(folder: Path, gpus: Sequence[str], labels: Mapping[str, str]) -
 
 
 def node(name: str, address: str, machine: Machine, now: datetime) -> dict[str, Any]:
-    spelled = {resource: spell(resource, amount) for resource, amount in machine.capacity.items()}
+    amounts = {resource: spell(resource, amount) for resource, amount in machine.capacity.items()}
     system, architecture = platform.system().lower(), _architecture()
     labels = {
         "kubernetes.io/hostname": name,
@@ -72,8 +72,8 @@ def node(name: str, address: str, machine: Machine, now: datetime) -> dict[str, 
         "kind": "Node",
         "metadata": {"name": name, "labels": labels},
         "status": {
-            "capacity": spelled,
-            "allocatable": spelled,
+            "capacity": amounts,
+            "allocatable": amounts,
             "conditions": [*(_no_pressure(kind, moment) for kind in PRESSURES), ready],
             "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
             "nodeInfo": {

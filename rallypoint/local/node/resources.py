@@ -35,9 +35,9 @@ def read(written: Mapping[str, Any] | None) -> Amounts:
     return {name: quantity.value(str(amount)) for name, amount in (written or {}).items()}
 
 
-def insufficient(wanted: Amounts, free: Amounts) -> list[str]:
+def insufficient(requested: Amounts, free: Amounts) -> list[str]:
     """Return the names of the resources that do not suffice."""
-    return [name for name, amount in wanted.items() if amount > 0 and amount > free.get(name, Fraction(0))]
+    return [name for name, amount in requested.items() if amount > 0 and amount > free.get(name, Fraction(0))]
 
 
 def subtract(minuend: Amounts, subtrahend: Amounts) -> Amounts:

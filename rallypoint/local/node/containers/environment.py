@@ -34,14 +34,12 @@ class Variable:
 
 
 def references(container: Mapping[str, Any]) -> Iterator[Reference]:
-    for source in container.get("envFrom") or ():
-        for kind, short in KINDS.items():
-            if chosen := source.get(f"{kind}Ref"):
-                yield Reference(short, chosen.get("name", ""))
-    for entry in container.get("env") or ():
-        for kind, short in KINDS.items():
-            if chosen := (entry.get("valueFrom") or {}).get(f"{kind}KeyRef"):
-                yield Reference(short, chosen.get("name", ""))
+    sources = [(source, "Ref") for source in container.get("envFrom") or ()]
+    sources += [(entry.get("valueFrom") or {}, "KeyRef") for entry in container.get("env") or ()]
+    for source, suffix in sources:
+        for kind in KINDS:
+            if chosen := source.get(kind + suffix):
+                yield Reference(kind, chosen.get("name", ""))
 
 
 def variables(
@@ -61,7 +59,7 @@ def variables(
     found = {name: Variable(name, value, written=False) for name, value in links.items()}
     values = dict(links)
     for entry in container.get("envFrom") or ():
-        for name, value in _env_from(entry, pod, sources).items():
+        for name, value in _env_from(entry, sources).items():
             if _is_name(name):
                 found[name], values[name] = Variable(name, value), value
     for entry in container.get("env") or ():
@@ -78,7 +76,7 @@ def skipped(pod: Mapping[str, Any], container: Mapping[str, Any], sources: Sourc
         Unresolved: a required object does not exist.
     """
     for entry in container.get("envFrom") or ():
-        invalid = sorted(name for name in _env_from(entry, pod, sources) if not _is_name(name))
+        invalid = sorted(name for name in _env_from(entry, sources) if not _is_name(name))
         kind = next((kind for kind in KINDS if entry.get(f"{kind}Ref")), "")
         if invalid:
             yield (
@@ -108,40 +106,38 @@ def _variable(
         return Variable(name, field(pod, placement, chosen["fieldPath"]), written=False)
     if chosen := source.get("resourceFieldRef"):
         return Variable(name, resource(pod, container, placement, chosen), written=False)
-    for kind, short in KINDS.items():
+    for kind in KINDS:
         if chosen := source.get(f"{kind}KeyRef"):
-            value = _key(short, chosen, pod, sources)
+            value = _key(kind, chosen, pod, sources)
             return None if value is None else Variable(name, value)
     raise Unresolved(f"variable {name}: its valueFrom has no supported source")
 
 
-def _env_from(entry: Mapping[str, Any], pod: Mapping[str, Any], sources: Sources) -> dict[str, str]:
+def _env_from(entry: Mapping[str, Any], sources: Sources) -> dict[str, str]:
     prefix = entry.get("prefix") or ""
-    for kind, short in KINDS.items():
+    for kind in KINDS:
         if chosen := entry.get(f"{kind}Ref"):
-            data = _data(short, chosen, pod, sources) or {}
+            data = _data(kind, chosen, sources) or {}
             return {prefix + key: value for key, value in data.items()}
     return {}
 
 
-def _key(short: str, chosen: Mapping[str, Any], pod: Mapping[str, Any], sources: Sources) -> str | None:
-    data = _data(short, chosen, pod, sources)
+def _key(kind: str, chosen: Mapping[str, Any], pod: Mapping[str, Any], sources: Sources) -> str | None:
+    data = _data(kind, chosen, sources)
     if data is None or chosen["key"] in data:
         return None if data is None else data[chosen["key"]]
     if chosen.get("optional"):
         return None
-    kind = {"configmap": "ConfigMap", "secret": "Secret"}[short]
+    object_kind = {"configMap": "ConfigMap", "secret": "Secret"}[kind]
     raise Unresolved(
-        f"couldn't find key {chosen['key']} in {kind} {pod['metadata']['namespace']}/{chosen['name']}"
+        f"couldn't find key {chosen['key']} in {object_kind} {pod['metadata']['namespace']}/{chosen['name']}"
     )
 
 
-def _data(
-    short: str, chosen: Mapping[str, Any], pod: Mapping[str, Any], sources: Sources
-) -> Mapping[str, str] | None:
-    data = sources.get(Reference(short, chosen.get("name", "")))
+def _data(kind: str, chosen: Mapping[str, Any], sources: Sources) -> Mapping[str, str] | None:
+    data = sources.get(Reference(kind, chosen.get("name", "")))
     if data is None and not chosen.get("optional"):
-        raise Unresolved(f'{short} "{chosen.get("name", "")}" not found')
+        raise Unresolved(f'{kind.lower()} "{chosen.get("name", "")}" not found')
     return data
 
 

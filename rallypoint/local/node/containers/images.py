@@ -37,9 +37,9 @@ class Image:
     def read(cls, path: Path) -> "Image":
         """Read the image's config from a file, or its root file system from a folder.
 
-        A folder may have its config beside it in ``FOLDER.json``. Such a file contains the config alone, as ``docker image
-        inspect --format '{{json .Config}}'`` prints it, or a whole image configuration with a member ``config``, as
-        ``skopeo inspect --config`` prints it.
+        The config of a folder may be in ``FOLDER.json`` next to it. Such a file contains the config alone, as ``docker
+        image inspect --format '{{json .Config}}'`` prints it, or a whole image configuration with a member ``config``,
+        as ``skopeo inspect --config`` prints it.
 
         Raises:
             BadImage: the path does not exist, or the config cannot be read.
@@ -48,8 +48,8 @@ class Image:
             return cls(None, _config(path))
         if not path.is_dir():
             raise BadImage(f"{path} is neither a folder nor the file of an image's config")
-        beside = path.with_name(f"{path.name}.json")
-        return cls(path, _config(beside) if beside.exists() else None)
+        config = path.with_name(f"{path.name}.json")
+        return cls(path, _config(config) if config.exists() else None)
 
     @property
     def working_dir(self) -> str:

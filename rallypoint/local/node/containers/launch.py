@@ -89,8 +89,8 @@ def rejection(pod: Manifest, image_of: Callable[[str], Image | None]) -> str:
 def user_environment(environment: Mapping[str, str], python: str, *, is_root: bool = False) -> dict[str, str]:
     """Return the environment that pods start from: the user's own, with the folder of ``python`` first on PATH.
 
-    The user's KUBECONFIG is removed. ``python`` in a manifest means the interpreter of the command, even if its virtual environment is
-    not active. For root, Open MPI gets the variables that allow it, as in images whose user is root.
+    ``python`` in a manifest is then the interpreter of this command, even if its virtual environment is not active.
+    KUBECONFIG is removed. For root, Open MPI gets the variables that allow it, as in images whose user is root.
     """
     folder = str(Path(python).parent)
     allowed = dict.fromkeys(ALLOW_ROOT, "1") if is_root else {}

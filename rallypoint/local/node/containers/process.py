@@ -75,10 +75,10 @@ class GuardClient:
         )
         return cls(node, child)
 
-    def began(self, group: int) -> None:
+    def add_group(self, group: int) -> None:
         self._send(f"+{group}\n")
 
-    def ended(self, group: int) -> None:
+    def remove_group(self, group: int) -> None:
         self._send(f"-{group}\n")
 
     async def stop(self) -> None:
@@ -97,7 +97,7 @@ class GuardClient:
 class ProcessGroup:
     """A process and its group. The group ends with its first process, as a container does.
 
-    With ``is_exec`` the rest of the group stays: it belongs to the container.
+    With ``is_exec`` the rest of the group stays: it is part of the container.
     """
 
     def __init__(self, child: Child, watch: GuardClient, *, is_exec: bool) -> None:
@@ -129,7 +129,7 @@ class ProcessGroup:
             )
         except OSError as error:
             raise not_executed(launch.argv[0], error) from error
-        watch.began(child.pid)
+        watch.add_group(child.pid)
         return cls(child, watch, is_exec=is_exec)
 
     async def wait(self) -> int:
@@ -140,7 +140,7 @@ class ProcessGroup:
             if not (self._is_exec and self._child.returncode is not None):
                 guard.kill_group(self.pid)
             await self._child.wait()
-            self._guard.ended(self.pid)
+            self._guard.remove_group(self.pid)
         return code if code >= 0 else 128 - code
 
     def send(self, number: signal.Signals) -> None:

@@ -70,10 +70,10 @@ class Hosts:
 
     def _write_all(self) -> None:
         self._next = None
-        began = time.monotonic()
+        start = time.monotonic()
         for file in self._files.values():
             self._write(file)
-        self._pause_seconds = max(PAUSE_SECONDS, PAUSE_FACTOR * (time.monotonic() - began))
+        self._pause_seconds = max(PAUSE_SECONDS, PAUSE_FACTOR * (time.monotonic() - start))
 
     def _write(self, file: _File) -> None:
         text = file.own + self._records_text(file.namespace, file.search_domains)

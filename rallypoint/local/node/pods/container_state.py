@@ -33,7 +33,7 @@ class Running:
     since: datetime
     health: Health = HEALTHY
     is_stopping: bool = False
-    """Whether it is being killed although the pod goes on."""
+    """Whether it is being killed although the pod continues."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from rallypoint.local.node.pods.runtime import PodRuntime
 from rallypoint.local.node.volumes.references import Unresolved
 
 MAX_OUTPUT_BYTES = 10 * 1024
-"""The part of a command's output that is kept. Source: Kubernetes, pkg/probe/exec/exec.go, maxReadLength."""
+"""The part of a command's output that is reported. Source: Kubernetes, pkg/probe/exec/exec.go, maxReadLength."""
 
 
 class Outcome(Enum):

@@ -27,7 +27,7 @@ _PROBES = {KillCause.STARTUP: "startup probe", KillCause.LIVENESS: "liveness pro
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A container to kill while the pod goes on."""
+    """A container to kill while the pod continues."""
 
     name: str
     message: str

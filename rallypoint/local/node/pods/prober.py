@@ -37,7 +37,7 @@ class Prober:
 
     async def run(self) -> None:
         """Run until cancelled or until all probes are done."""
-        began = asyncio.get_running_loop().time()
+        start = asyncio.get_running_loop().time()
         hook = (self._container.get("lifecycle") or {}).get("postStart")
         if hook and await self._handlers.hook(self._container, hook):
             self._record_event("FailedPostStartHook", "PostStartHook failed")
@@ -46,7 +46,7 @@ class Prober:
         self._set_health(replace(self._health, has_post_start_finished=True))
         async with asyncio.TaskGroup() as tasks:
             for probe in probes.of(self._container):
-                tasks.create_task(self._watch(probe, began + probe.delay_seconds))
+                tasks.create_task(self._watch(probe, start + probe.delay_seconds))
 
     async def _watch(self, probe: Probe, first: float) -> None:
         """Probe once per period. The other probes start as soon as the startup probe has succeeded."""

@@ -24,7 +24,7 @@ class Kind(StrEnum):
 
 
 class KillCause(StrEnum):
-    """Why a container is killed while its pod goes on; the value is the field of the container."""
+    """Why a container is killed while its pod continues; the value is the field of the container."""
 
     STARTUP = "startupProbe"
     LIVENESS = "livenessProbe"

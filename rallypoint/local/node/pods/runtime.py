@@ -33,7 +33,7 @@ from rallypoint.local.node.gpus import DeviceManager
 from rallypoint.local.node.pods import dns_wait, termination_message
 from rallypoint.local.node.pods.container_state import Container
 from rallypoint.local.node.pods.dns_wait import DNSWait
-from rallypoint.local.node.remote.reach import is_equipped
+from rallypoint.local.node.remote.target import is_equipped
 from rallypoint.local.node.remote.tools import Tools
 from rallypoint.local.node.resources import Amounts
 from rallypoint.local.node.sandbox.isolation import Isolation

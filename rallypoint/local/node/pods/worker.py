@@ -196,7 +196,7 @@ class PodWorker:
         self._changed.set()
 
     async def _kill(self, kill: Kill) -> None:
-        """Terminate one container of a pod that goes on."""
+        """Terminate one container of a pod that continues."""
         run = self._runs.get(kill.name)
         if run is not None:
             self._node.record_event(self._pod, "Killing", kill.message)

@@ -24,15 +24,15 @@ from rallypoint.local.node.remote.command_line import (
     Call,
     UnsupportedCommandLine,
 )
-from rallypoint.local.node.remote.reach import (
-    NotRunningYet,
-    NotStarted,
-    Unknown,
+from rallypoint.local.node.remote.shim import LENGTH_BYTES, PIECE_BYTES, SOCKET
+from rallypoint.local.node.remote.target import (
+    CommandNotStarted,
+    ContainerNotRunning,
+    PodNotFound,
     Unreachable,
     error_message,
     find,
 )
-from rallypoint.local.node.remote.shim import LENGTH_BYTES, PIECE_BYTES, SOCKET
 from rallypoint.local.node.streams.exec_endpoint import Enter, NotRunning
 
 STREAMS = 3
@@ -110,7 +110,7 @@ class ExecServer:
                 await asyncio.wait([disconnected], timeout=RETRY_SECONDS)
                 if disconnected.done():
                     raise
-        raise Unknown
+        raise PodNotFound
 
     async def _start(self, uid: str, call: Call, streams: Streams) -> Process:
         caller = await self._caller(uid)
@@ -123,15 +123,15 @@ class ExecServer:
             try:
                 return await self._enter(found.pod, found.container, call.command, streams)
             except NotRunning as error:
-                raise NotRunningYet from error
+                raise ContainerNotRunning from error
             except CannotStart as error:
-                raise NotStarted(error) from error
+                raise CommandNotStarted(error) from error
 
     async def _caller(self, uid: str) -> Manifest:
         """Return the pod of the tool. Wait until it is Running, because the processes that it starts resolve its name.
 
         Raises:
-            Unknown: the pod no longer exists.
+            PodNotFound: the pod no longer exists.
         """
         for left in reversed(range(POLLS)):
             pods = self._network.pods.values()
@@ -141,7 +141,7 @@ class ExecServer:
             if not left or (caller.get("status") or {}).get("phase") == "Running":
                 return caller
             await asyncio.sleep(POLL_SECONDS)
-        raise Unknown
+        raise PodNotFound
 
 
 def _listen(folder: Path) -> socket.socket:

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.remote import shim
-from rallypoint.local.node.remote.reach import is_equipped, job_of
+from rallypoint.local.node.remote.target import is_equipped, job_of
 from rallypoint.local.node.volumes.setup import Mount
 
 DELIVERY = "kubectl-delivery"
@@ -61,7 +61,7 @@ class Tools:
             self._write(pod, "ssh", own / "bin" / "ssh")
 
     def mounts(self, pod: Manifest) -> list[Mount]:
-        """Return the mounts of each container of a pod beside its volumes."""
+        """Return the mounts of each container of a pod in addition to its volumes."""
         if not (self._real_ssh and is_equipped(pod)):
             return []
         own = self.folder / str(pod["metadata"]["uid"]) / "real"

@@ -25,7 +25,7 @@ from rallypoint.local.node.network import name_rewrite
 from rallypoint.local.node.network.addresses import Addresses
 from rallypoint.local.node.network.dns import PodNetwork
 from rallypoint.local.node.network.ports import Ports
-from rallypoint.local.node.remote.reach import is_equipped
+from rallypoint.local.node.remote.target import is_equipped
 from rallypoint.local.node.volumes import setup
 from rallypoint.local.node.volumes.setup import Mount
 
@@ -187,7 +187,7 @@ class Loopback:
         self._addresses.close()
 
     def _network_variables(self, pod: Manifest) -> dict[str, str]:
-        """Return the variables that keep torch and MPI on the loopback interface. The user and the manifest can override them.
+        """Return the variables that keep torch and MPI on the loopback interface; others of the same name win.
 
         By default gloo and TensorPipe resolve the machine's host name, which may fail; NCCL and Open MPI ignore the
         loopback interface; torchrun publishes its host name. Open MPI names shared memory and files after the host and
@@ -285,7 +285,7 @@ def _is_in_place(mount: Mount) -> bool:
 
 
 def _shared_mounts(pod: Manifest, folder: Path) -> list[Mount]:
-    """Return the mounts of the pod's own volumes that are equal in all its containers. Files in volumes may refer to them."""
+    """Return the mounts of the pod's own volumes that are equal in all its containers; files may contain their paths."""
     own_volumes = {
         volume["name"]
         for volume in pod["spec"].get("volumes") or ()

@@ -56,7 +56,7 @@ class Namespaces:
 
     @classmethod
     async def open(cls, folder: Path, *, egress: bool = False, images: Images = NO_IMAGES) -> Self:
-        """Start the daemon. ``egress``: give pods a proxy to networks outside the machine. ``images``: the folders used as images.
+        """Start the daemon. ``egress``: give pods a proxy to networks outside the machine.
 
         Raises:
             NoNamespaces: this machine does not allow namespaces, or not with these images.
@@ -164,7 +164,7 @@ class Namespaces:
         return await self._daemon.run(
             "enter",
             _descriptors(streams),
-            beside=run.number,
+            main_run=run.number,
             terminal=streams.terminal,
             **_program_fields(launch),
         )

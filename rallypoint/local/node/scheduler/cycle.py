@@ -58,7 +58,7 @@ def decide(snapshot: Snapshot) -> Schedule:
         pod for pod in snapshot.pods if pod["spec"].get("schedulerName") in (DEFAULT, snapshot.gang_scheduler)
     ]
     taken = (pod for pod in snapshot.pods if pod["spec"].get("nodeName") == name and is_active(pod))
-    free = FreeResources.beside(taken, snapshot.node, snapshot.volume_conflict, snapshot.requests_of)
+    free = FreeResources.after(taken, snapshot.node, snapshot.volume_conflict, snapshot.requests_of)
     plan = Schedule()
     alone, together = _split(snapshot, ours, plan)
     queue: list[Manifest | Gang] = [*alone, *(gang for gang in together if gang.waiting)]

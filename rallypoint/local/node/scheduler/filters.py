@@ -71,18 +71,18 @@ def _all_match(requirements: Iterable[Mapping[str, Any]] | None, values: Mapping
 
 
 def _match(requirement: Mapping[str, Any], value: str | None) -> bool:
-    wanted = requirement.get("values") or []
+    listed = requirement.get("values") or []
     match requirement["operator"]:
         case "In":
-            return value in wanted
+            return value in listed
         case "NotIn":
-            return value not in wanted
+            return value not in listed
         case "Exists":
             return value is not None
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt" as operator:
-            return _is_beyond(operator, value or "", wanted)
+            return _is_beyond(operator, value or "", listed)
         case _:
             return False
 

@@ -44,7 +44,7 @@ class FreeResources:
     requests_of: RequestsOf = requests
 
     @classmethod
-    def beside(
+    def after(
         cls,
         taken: Iterable[Manifest],
         node: Manifest,
@@ -56,8 +56,8 @@ class FreeResources:
 
     def reasons(self, pod: Manifest) -> list[str]:
         """Return why the pod does not fit, as kube-scheduler words it; empty if it fits."""
-        if unwanted := filter_reason(pod, self.node):
-            return [unwanted]
+        if reason := filter_reason(pod, self.node):
+            return [reason]
         missing = insufficient(self.requests_of(pod), self.left)
         return ["Too many pods" if name == "pods" else f"Insufficient {name}" for name in missing]
 

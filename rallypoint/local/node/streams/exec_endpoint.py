@@ -95,7 +95,7 @@ class Stdio:
             os.close(self._process_ends.pop())
 
     async def write(self, data: bytes) -> None:
-        """Write to standard input; wait while the process does not read. Discard the data if the process has closed it."""
+        """Write to standard input; wait while the process does not read. Discard the data if it has closed its end."""
         if self._writer is None:
             loop, pipe = asyncio.get_running_loop(), Pipe(self._transfer(0))
             self._writer, _ = await loop.connect_write_pipe(lambda: self._flow, pipe)
@@ -110,7 +110,7 @@ class Stdio:
             self._writer.close()
 
     async def output(self, number: int) -> AsyncIterator[bytes]:
-        """Yield the data of standard output (1) or error (2) until it is closed. A terminal has only standard output."""
+        """Yield the data of standard output (1) or error (2) until its end. A terminal has only standard output."""
         if number >= len(self._node_ends):
             return
         reader = asyncio.StreamReader(limit=CHUNK_BYTES)
@@ -144,7 +144,8 @@ async def answer(enter: Enter, request: web.Request, pod: Mapping[str, Any]) -> 
     """Run the command of the query and relay its streams.
 
     Raises:
-        StatusError: the query has no valid container or no command, the container does not run, or the request is no WebSocket.
+        StatusError: the query has no valid container or no command, the container does not run, or the request is no
+            WebSocket handshake.
     """
     query = request.query
     command = query.getall("command", [])

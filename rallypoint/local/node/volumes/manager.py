@@ -35,7 +35,7 @@ from rallypoint.local.storage.storage import Storage
 
 CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps")
 SECRETS = Resource("", "v1", "Secret", "secrets")
-RESOURCES = {"configmap": CONFIG_MAPS, "secret": SECRETS}
+RESOURCES = {"configMap": CONFIG_MAPS, "secret": SECRETS}
 RETRY_SECONDS = 0.5
 """The delay before a retry for a pod whose volumes are being set up."""
 SUBPATH_COPIES = ".subpaths"

@@ -45,9 +45,9 @@ def is_projected(volume: Mapping[str, Any]) -> bool:
 def references(volume: Mapping[str, Any]) -> Iterator[Reference]:
     """Yield the objects that a volume projects."""
     for source in _sources(volume):
-        for kind, short in KINDS.items():
+        for kind in KINDS:
             if (chosen := source.get(kind)) is not None:
-                yield Reference(short, _name(chosen))
+                yield Reference(kind, _name(chosen))
 
 
 def files(volume: Mapping[str, Any], sources: ProjectionSources) -> Files:
@@ -74,9 +74,9 @@ def _sources(volume: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _files_of(source: Mapping[str, Any], mode: int, sources: ProjectionSources) -> Files:
-    for kind, short in KINDS.items():
+    for kind in KINDS:
         if (chosen := source.get(kind)) is not None:
-            return _object_files(short, chosen, mode, sources)
+            return _object_files(kind, chosen, mode, sources)
     if (chosen := source.get("downwardAPI")) is not None:
         return {item["path"]: _downward_file(item, mode, sources) for item in chosen.get("items") or ()}
     if (chosen := source.get("serviceAccountToken")) is not None:
@@ -84,19 +84,19 @@ def _files_of(source: Mapping[str, Any], mode: int, sources: ProjectionSources) 
     raise Unresolved(f"a projected {' '.join(source)} is not provided by local mode")
 
 
-def _object_files(short: str, chosen: Mapping[str, Any], mode: int, sources: ProjectionSources) -> Files:
-    reference, optional = Reference(short, _name(chosen)), bool(chosen.get("optional"))
+def _object_files(kind: str, chosen: Mapping[str, Any], mode: int, sources: ProjectionSources) -> Files:
+    reference, optional = Reference(kind, _name(chosen)), bool(chosen.get("optional"))
     stored = sources.contents.get(reference)
     if stored is None and not optional:
-        raise Unresolved(f'{short} "{reference.name}" not found')
+        raise Unresolved(f'{kind.lower()} "{reference.name}" not found')
     found: Files = {}
     for item in chosen.get("items") or [{"key": key, "path": key} for key in stored or ()]:
         data = (stored or {}).get(item["key"])
         if data is not None:
-            text = _rewritten(data, sources.rewrite) if short == "configmap" else data
+            text = _rewritten(data, sources.rewrite) if kind == "configMap" else data
             found[item["path"]] = File(text, int(item.get("mode") or mode))
         elif not optional:
-            what = "config" if short == "configmap" else short
+            what = "config" if kind == "configMap" else kind
             raise Unresolved(f"references non-existent {what} key: {item['key']}")
     return found
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-KINDS = {"configMap": "configmap", "secret": "secret"}
-"""The first word of a field that names one (``configMapRef``, ``secretKeyRef``) → ``Reference.kind``."""
+KINDS = ("configMap", "secret")
+"""The first word of the fields that refer to one: ``configMapRef``, ``secretKeyRef``."""
 
 
 class Unresolved(Exception):
@@ -24,7 +24,7 @@ class CannotCreateContainer(Unresolved):
 @dataclass(frozen=True, slots=True)
 class Reference:
     kind: str
-    """``configmap`` or ``secret``."""
+    """``configMap`` or ``secret``."""
     name: str
 
 

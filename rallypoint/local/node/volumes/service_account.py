@@ -11,7 +11,7 @@ from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.containers.environment import service_variables
 from rallypoint.local.node.volumes.references import Reference
 
-ROOT_CA = Reference("configmap", "kube-root-ca.crt")
+ROOT_CA = Reference("configMap", "kube-root-ca.crt")
 """The ConfigMap with the CA certificate, which the node generates where it is missing."""
 PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 VOLUME = "kube-api-access"

@@ -1,4 +1,4 @@
-"""Sets up the volumes of a pod in a folder of its own; the isolation mounts them.
+"""Sets up the volumes of a pod in its own folder; the isolation mounts them.
 
 ``projected`` builds the files of projected volumes; ``storage`` provides the paths of claims.
 
@@ -79,7 +79,7 @@ def unsupported(pod: Mapping[str, Any]) -> str:
     for container in containers(pod):
         if devices := container.get("volumeDevices"):
             name = devices[0]["name"]
-            return f'volume "{name}" is wanted as a block device, which local mode does not provide'
+            return f'volume "{name}" is requested as a block device, which local mode does not provide'
         for mount in container.get("volumeMounts") or ():
             if mount["name"] not in volumes:
                 name = container["name"]

@@ -27,7 +27,7 @@ class PodLinks:
         self._attached = 0
 
     def attach(self, namespace: int, inside: IPRoute, address: str) -> None:
-        """Create the pod's interface in the network namespace of a descriptor; ``open_inside`` is a socket opened in there.
+        """Create the pod's interface in the network namespace of a descriptor. ``inside`` is a netlink socket in it.
 
         The hardware address is derived from the IP address, so ARP entries stay valid when a pod is replaced.
         """

@@ -85,7 +85,7 @@ def _report_failure(control: socket.socket, error: Exception) -> None:
     reason = system.error_text(error)
     if RESTRICTED.exists() and RESTRICTED.read_text().strip() == "1":
         reason += " (sysctl kernel.apparmor_restrict_unprivileged_userns is 1)"
-    with contextlib.suppress(ConnectionError):  # The node may be gone already.
+    with contextlib.suppress(ConnectionError):  # The node may have exited.
         control.send(json.dumps({"failed": reason}).encode())
 
 

@@ -100,13 +100,13 @@ class SandboxService:
         do: Callable[..., tuple[int, ...] | None] = getattr(self, f"do_{request.pop('do')}")
         number = request.pop("request")
         try:
-            made = do(number, given, **request)
+            opened = do(number, given, **request)
         except Exception as error:  # noqa: BLE001 - report any error to the node and serve the next request
             self._send({"request": number, "error": system.error_text(error)})
             return
-        if made is not None:
-            self._send({"request": number}, made)
-            for descriptor in made:
+        if opened is not None:
+            self._send({"request": number}, opened)
+            for descriptor in opened:
                 os.close(descriptor)
 
     def do_create(
@@ -174,16 +174,16 @@ class SandboxService:
         given: list[int],
         *,
         run: int,
-        beside: int,
+        main_run: int,
         argv: list[str],
         env: dict[str, str],
         folder: str,
         terminal: bool,
     ) -> None:
         """Start another process in a running container."""
-        if beside not in self._runs:
+        if main_run not in self._runs:
             raise LookupError("the container no longer runs")
-        main = self._runs[beside]
+        main = self._runs[main_run]
         namespaces = main.mount_namespace, *self._sandboxes[main.pod].shared
         spec = ProcessSpec(argv, env, folder, namespaces, given, terminal, self._limits)
         self._spawn(number, run, Run(main.pod, os.dup(main.mount_namespace), 0, is_exec=True), spec)

@@ -2,7 +2,7 @@
 
 A mount point that the machine lacks is created without changing the machine: a tmpfs with bind mounts of the same
 entries replaces the nearest existing folder in this container. An image folder is the read-only lower layer of an
-overlay; each container has a writable layer of its own.
+overlay; each container has its own writable layer.
 """
 
 import contextlib

@@ -21,9 +21,9 @@ POD: dict[str, Any] = {
     "spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": "1500m", "memory": "1Gi"}}}]},
 }
 SOURCES: dict[Reference, dict[str, str] | None] = {
-    Reference("configmap", "settings"): {"LR": "0.1", "EPOCHS": "3"},
+    Reference("configMap", "settings"): {"LR": "0.1", "EPOCHS": "3"},
     Reference("secret", "token"): {"key": "s3cret"},
-    Reference("configmap", "absent"): None,
+    Reference("configMap", "absent"): None,
 }
 
 VARIABLES = {"A": "one", "B": "two", "EMPTY": "", "NESTED": "$(A)"}
@@ -165,7 +165,7 @@ def test_references_name_every_object() -> None:
         "env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}],
     }
 
-    assert set(references(container)) == {Reference("secret", "s"), Reference("configmap", "c")}
+    assert set(references(container)) == {Reference("secret", "s"), Reference("configMap", "c")}
 
 
 def test_facts_are_told_apart_from_what_is_written() -> None:
@@ -180,7 +180,7 @@ def test_facts_are_told_apart_from_what_is_written() -> None:
 
 
 def test_keys_that_are_no_names_are_left_out_and_told() -> None:
-    sources = {Reference("configmap", "odd"): {"1st": "1", "ok.key": "2", "..": "3"}}
+    sources = {Reference("configMap", "odd"): {"1st": "1", "ok.key": "2", "..": "3"}}
     container = {"name": "main", "envFrom": [{"configMapRef": {"name": "odd"}}]}
 
     assert list(variables(POD, container, PLACEMENT, sources)) == ["ok.key"]

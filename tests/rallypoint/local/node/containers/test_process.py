@@ -98,7 +98,7 @@ async def test_the_guard_ends_what_a_killed_node_leaves(tmp_path: Path) -> None:
     marked = {"PATH": os.environ["PATH"], guard.MARK: watch.node}
     in_group = await asyncio.create_subprocess_exec("sleep", "1000", env={}, start_new_session=True)
     escaped = await asyncio.create_subprocess_exec("sleep", "1000", env=marked, start_new_session=True)
-    watch.began(in_group.pid)
+    watch.add_group(in_group.pid)
     await watch.stop()
 
     assert await in_group.wait() == -signal.SIGKILL

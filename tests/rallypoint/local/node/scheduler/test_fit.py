@@ -23,7 +23,7 @@ def asks(name: str = "p", **amounts: str) -> dict[str, Any]:
 
 def free(*taken: dict[str, Any], **spec: Any) -> FreeResources:
     node = {"metadata": {"name": "local"}, "spec": spec, "status": {"allocatable": ALLOCATABLE}}
-    return FreeResources.beside(taken, node)
+    return FreeResources.after(taken, node)
 
 
 def test_a_pod_without_requests_fits() -> None:

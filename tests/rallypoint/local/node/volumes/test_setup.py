@@ -16,9 +16,9 @@ from rallypoint.local.node.volumes.references import Reference, Unresolved
 from rallypoint.local.node.volumes.setup import Volume
 
 CONTENTS: Mapping[Reference, Mapping[str, bytes] | None] = {
-    Reference("configmap", "c"): {"a.txt": b"job-master-0", "b.bin": b"\xff"},
+    Reference("configMap", "c"): {"a.txt": b"job-master-0", "b.bin": b"\xff"},
     Reference("secret", "s"): {"key": b"job-master-0"},
-    Reference("configmap", "absent"): None,
+    Reference("configMap", "absent"): None,
 }
 PLACEMENT = Placement("local", "10.0.0.1", "10.0.0.2", {"cpu": Fraction(8), "memory": Fraction(2**33)})
 
@@ -112,7 +112,7 @@ def test_what_fills_a_volume_is_followed(tmp_path: Path) -> None:
     manifest = pod({"name": "c", "configMap": {"name": "c"}})
     path = setup.make(manifest, tmp_path, given(manifest), {})["c"].path
     before = (path / "..data").resolve()
-    now = {Reference("configmap", "c"): {"a.txt": b"new", "sub": b"more"}}
+    now = {Reference("configMap", "c"): {"a.txt": b"new", "sub": b"more"}}
 
     assert setup.refresh(manifest, tmp_path, given(manifest, now))
     assert read(path) == {"a.txt": "new", "sub": "more"}
@@ -124,7 +124,7 @@ def test_a_reader_never_finds_half_of_a_change(tmp_path: Path) -> None:
     manifest = pod({"name": "c", "configMap": {"name": "c"}})
     path = setup.make(manifest, tmp_path, given(manifest), {})["c"].path
     before = (path / "..data").resolve()
-    setup.refresh(manifest, tmp_path, given(manifest, {Reference("configmap", "c"): {"a.txt": b"new"}}))
+    setup.refresh(manifest, tmp_path, given(manifest, {Reference("configMap", "c"): {"a.txt": b"new"}}))
 
     assert (path / "..data").is_symlink()
     assert (path / "a.txt").read_text() == "new"
@@ -242,7 +242,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             {},
             "is a projected clusterTrustBundle, which",
         ),
-        ({"emptyDir": {}}, {"volumeDevices": [{"name": "v"}]}, 'volume "v" is wanted as a block device'),
+        ({"emptyDir": {}}, {"volumeDevices": [{"name": "v"}]}, 'volume "v" is requested as a block device'),
         (
             {"emptyDir": {}},
             {"volumeMounts": [{"name": "v", "mountPath": "/v", "mountPropagation": "Bidirectional"}]},

@@ -13,7 +13,7 @@ DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Target:
     pod: Manifest
     container: str
 
@@ -27,11 +27,11 @@ class Unreachable(Exception):
     """Whether a retry may succeed."""
 
 
-class Unknown(Unreachable):
+class PodNotFound(Unreachable):
     """No pod has that name."""
 
 
-class NotYet(Unknown):
+class PodNotCreatedYet(PodNotFound):
     """The target is a pod of the same job that does not exist yet.
 
     Differs: ssh does not retry name resolution. Here it does: otherwise a launcher that starts first would fail.
@@ -40,7 +40,7 @@ class NotYet(Unknown):
     is_transient = True
 
 
-class NotRunningYet(Unreachable):
+class ContainerNotRunning(Unreachable):
     """The pod exists, but its container does not run."""
 
     ssh = "ssh: connect to host {host} port 22: Connection refused"
@@ -57,7 +57,7 @@ class Forbidden(Unreachable):
     )
 
 
-class NotStarted(Unreachable):
+class CommandNotStarted(Unreachable):
     """The command cannot start. The text says why."""
 
     ssh = "ssh: {error}"
@@ -81,7 +81,7 @@ def job_of(pod: Manifest) -> str:
     return next((labels[label] for label in JOB_LABELS if labels.get(label)), "")
 
 
-def find(network: PodNetwork, caller: Manifest, call: Call) -> Found:
+def find(network: PodNetwork, caller: Manifest, call: Call) -> Target:
     """Return the target pod and container of ``call``.
 
     A caller reaches only pods of its own job: in a cluster, the SSH key or the Role of the job has the same effect.
@@ -94,13 +94,13 @@ def find(network: PodNetwork, caller: Manifest, call: Call) -> Found:
         raise Forbidden
     pod = network.find(caller, call.host)
     if pod is None:
-        raise NotYet if network.is_sibling(caller, call.host) else Unknown
+        raise PodNotCreatedYet if network.is_sibling(caller, call.host) else PodNotFound
     if not job_of(caller) or (pod["metadata"]["namespace"], job_of(pod)) != (own, job_of(caller)):
         raise Forbidden
     try:
-        return Found(pod, _container(pod, call.container))
+        return Target(pod, _container(pod, call.container))
     except ValueError as error:
-        raise NotStarted(error) from error
+        raise CommandNotStarted(error) from error
 
 
 def _container(pod: Manifest, name: str) -> str:

@@ -7,11 +7,11 @@ import pytest
 from rallypoint.local.node.network.addresses import Addresses
 from rallypoint.local.node.network.dns import PodNetwork
 from rallypoint.local.node.remote.command_line import Call
-from rallypoint.local.node.remote.reach import (
+from rallypoint.local.node.remote.target import (
+    CommandNotStarted,
     Forbidden,
-    NotStarted,
-    NotYet,
-    Unknown,
+    PodNotCreatedYet,
+    PodNotFound,
     Unreachable,
     error_message,
     find,
@@ -68,15 +68,15 @@ def test_the_container(network: PodNetwork) -> None:
 
     assert call(network, "pi-worker-1") == ("pi-worker-1", "second")
     assert call(network, "pi-worker-1", container="first") == ("pi-worker-1", "first")
-    with pytest.raises(NotStarted, match="container third is not valid for pod pi-worker-1"):
+    with pytest.raises(CommandNotStarted, match="container third is not valid for pod pi-worker-1"):
         call(network, "pi-worker-1", container="third")
 
 
 @pytest.mark.parametrize(
     ("host", "fields", "error"),
     [
-        pytest.param("elsewhere", {}, Unknown, id="nobody's name"),
-        pytest.param("pi-worker-7.pi.hpc.svc", {}, NotYet, id="a worker that may come"),
+        pytest.param("elsewhere", {}, PodNotFound, id="nobody's name"),
+        pytest.param("pi-worker-7.pi.hpc.svc", {}, PodNotCreatedYet, id="a worker that may come"),
         pytest.param("e-worker-0.e", {}, Forbidden, id="a worker of another job"),
         pytest.param("pi-worker-0", {"namespace": "other"}, Forbidden, id="another namespace"),
     ],
@@ -94,10 +94,11 @@ def test_each_tool_says_it_in_its_own_words() -> None:
     what = Call("w", ["true"])
 
     assert (
-        error_message("ssh", what, NotYet()) == "ssh: Could not resolve hostname w: Name or service not known"
+        error_message("ssh", what, PodNotCreatedYet())
+        == "ssh: Could not resolve hostname w: Name or service not known"
     )
-    assert error_message("kubectl", what, Unknown()) == 'Error from server (NotFound): pods "w" not found'
-    assert error_message("ssh", what, NotStarted("no shell")) == "ssh: no shell"
+    assert error_message("kubectl", what, PodNotFound()) == 'Error from server (NotFound): pods "w" not found'
+    assert error_message("ssh", what, CommandNotStarted("no shell")) == "ssh: no shell"
 
 
 @pytest.mark.parametrize(
