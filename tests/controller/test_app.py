@@ -57,7 +57,7 @@ Answer = Callable[[str], Awaitable[tuple[int, str]]]
 
 
 @asynccontextmanager
-async def starting(on: Harness, settings: Settings = TEST_SETTINGS) -> AsyncIterator[Answer]:
+async def starting(harness: Harness, settings: Settings = TEST_SETTINGS) -> AsyncIterator[Answer]:
     """The controller from its first moment on; how to ask it for a path that it serves."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -68,7 +68,7 @@ async def starting(on: Harness, settings: Settings = TEST_SETTINGS) -> AsyncIter
         async with aiohttp.ClientSession() as session, session.get(f"http://{address}{path}") as response:
             return response.status, await response.text()
 
-    task = asyncio.create_task(app.run(settings, on.connection))
+    task = asyncio.create_task(app.run(settings, harness.connection))
     try:
         yield answer
     finally:
@@ -79,17 +79,17 @@ async def starting(on: Harness, settings: Settings = TEST_SETTINGS) -> AsyncIter
 @pytest.mark.parametrize("plural", ["pods", "services", RESOURCE.plural])
 async def test_the_controller_is_ready_and_works_once_all_caches_are_synced(plural: str) -> None:
     """A partial cache would make children look lost."""
-    async with start_harness(Rule(Delay(20), verb="watch", plural=plural, times=1)) as on:
-        await on.submit()
-        async with starting(on) as answer:
-            await on.settle(10)
+    async with start_harness(Rule(Delay(20), verb="watch", plural=plural, times=1)) as harness:
+        await harness.submit()
+        async with starting(harness) as answer:
+            await harness.settle(10)
             assert await answer("/readyz") == (500, f"caches are being filled: {plural}\n")
             assert (await answer("/healthz"))[0] == 200
-            assert on.faults.count("create", "pods") == 0
+            assert harness.faults.count("create", "pods") == 0
 
-            await on.settle(15)
+            await harness.settle(15)
             assert await answer("/readyz") == (200, "ok\n")
-            assert len(await on.names(PODS)) == 2
+            assert len(await harness.names(PODS)) == 2
 
 
 BOTH = replace(TEST_SETTINGS, enable_scheme=(RESOURCE.kind, TF_JOBS.kind))
@@ -111,36 +111,36 @@ async def served(answer: Answer) -> dict[str, float]:
 
 async def test_a_kind_is_served_while_the_definition_of_another_is_missing() -> None:
     with capture_logs() as logs:
-        async with start_harness() as on, starting(on, BOTH) as answer:
-            await on.submit()
-            await on.settle(600)
+        async with start_harness() as harness, starting(harness, BOTH) as answer:
+            await harness.submit()
+            await harness.settle(600)
 
-            assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
+            assert await harness.names(PODS) == ["train-master-0", "train-worker-0"]
             assert await answer("/readyz") == (200, "ok\nnot served: tfjobs\n")
             assert await served(answer) == {"pods": 1, "services": 1, RESOURCE.plural: 1, TF_JOBS.plural: 0}
     assert [line["resource"] for line in logs if line["event"] == "resource not served"] == ["tfjobs"]
 
 
 async def test_a_kind_starts_when_its_definition_is_installed() -> None:
-    async with start_harness() as on, starting(on, BOTH) as answer:
-        await on.settle(30)
-        await on.define([definition(TF_JOBS)])
-        await on.create(TF_JOBS, TF_JOB)
-        await on.settle(60)
-        await on.create(TF_JOBS, {**TF_JOB, "metadata": {"name": "later"}})
-        await on.settle()
+    async with start_harness() as harness, starting(harness, BOTH) as answer:
+        await harness.settle(30)
+        await harness.define([definition(TF_JOBS)])
+        await harness.create(TF_JOBS, TF_JOB)
+        await harness.settle(60)
+        await harness.create(TF_JOBS, {**TF_JOB, "metadata": {"name": "later"}})
+        await harness.settle()
 
-        assert await on.names(PODS) == ["later-worker-0", "tf-worker-0"]
+        assert await harness.names(PODS) == ["later-worker-0", "tf-worker-0"]
         assert await answer("/readyz") == (200, "ok\n")
         assert (await served(answer))[TF_JOBS.plural] == 1
 
 
 async def test_the_controller_is_not_ready_until_one_of_its_kinds_is_defined() -> None:
-    async with start_harness(crds=()) as on, starting(on) as answer:
-        await on.settle(30)
+    async with start_harness(crds=()) as harness, starting(harness) as answer:
+        await harness.settle(30)
         assert await answer("/readyz") == (500, "not served: pytorchjobs\n")
-        await on.define([definition(RESOURCE)])
-        await on.settle(60)
+        await harness.define([definition(RESOURCE)])
+        await harness.settle(60)
 
         assert await answer("/readyz") == (200, "ok\n")
 
@@ -157,18 +157,18 @@ async def test_the_controller_is_not_ready_until_one_of_its_kinds_is_defined() -
     ],
 )
 async def test_a_kind_that_cannot_be_read_does_not_stop_the_others(rule: Rule) -> None:
-    async with start_harness(rule, crds=(RESOURCE, TF_JOBS)) as on:
-        await on.create(TF_JOBS, TF_JOB)
-        async with starting(on, BOTH) as answer:
-            await on.submit()
-            await on.settle(300)
+    async with start_harness(rule, crds=(RESOURCE, TF_JOBS)) as harness:
+        await harness.create(TF_JOBS, TF_JOB)
+        async with starting(harness, BOTH) as answer:
+            await harness.submit()
+            await harness.settle(300)
             assert await answer("/readyz") == (200, "ok\nnot served: tfjobs\n")
-            assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
-            on.faults.rules.remove(rule)
-            await on.settle(300)
+            assert await harness.names(PODS) == ["train-master-0", "train-worker-0"]
+            harness.faults.rules.remove(rule)
+            await harness.settle(300)
 
             assert await answer("/readyz") == (200, "ok\n")
-            assert await on.names(PODS) == ["tf-worker-0", "train-master-0", "train-worker-0"]
+            assert await harness.names(PODS) == ["tf-worker-0", "train-master-0", "train-worker-0"]
 
 
 WITH_MPI = replace(
@@ -192,230 +192,230 @@ PI: dict[str, Any] = {
 async def test_a_missing_dependency_of_a_kind_does_not_stop_the_others(plural: str, elects: bool) -> None:
     settings = replace(WITH_MPI, leader_elect=elects, leader_election_namespace=NAMESPACE)
     rule = Rule(Refuse(403, "Forbidden", "not you"), plural=plural)
-    async with start_harness(rule, crds=(RESOURCE, MPI_JOBS)) as on:
-        await on.create(MPI_JOBS, PI)
-        async with starting(on, settings) as answer:
-            await on.submit()
-            await on.settle(600)
+    async with start_harness(rule, crds=(RESOURCE, MPI_JOBS)) as harness:
+        await harness.create(MPI_JOBS, PI)
+        async with starting(harness, settings) as answer:
+            await harness.submit()
+            await harness.settle(600)
             assert await answer("/readyz") == (200, f"ok\nnot served: {plural}\n")
             assert (await served(answer))[plural] == 0
-            assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
-            on.faults.rules.remove(rule)
-            await on.settle(300)
+            assert await harness.names(PODS) == ["train-master-0", "train-worker-0"]
+            harness.faults.rules.remove(rule)
+            await harness.settle(300)
 
             assert await answer("/readyz") == (200, "ok\n")
-            assert "pi-worker-0" in await on.names(PODS)
+            assert "pi-worker-0" in await harness.names(PODS)
 
 
 @pytest.mark.parametrize("plural", ["configmaps", "jobs"])
 async def test_a_single_kind_is_not_ready_without_its_dependency(plural: str) -> None:
     settings = replace(LEADING, enable_scheme=(MPI_JOBS.kind,))
     rule = Rule(Refuse(403, "Forbidden", "not you"), plural=plural)
-    async with start_harness(rule, crds=(MPI_JOBS,)) as on, starting(on, settings) as answer:
-        await on.settle(120)
+    async with start_harness(rule, crds=(MPI_JOBS,)) as harness, starting(harness, settings) as answer:
+        await harness.settle(120)
         assert await answer("/readyz") == (500, f"not served: {plural}\n")
-        assert await on.items(LEASES) == []
-        on.faults.rules.remove(rule)
-        await on.settle(120)
+        assert await harness.items(LEASES) == []
+        harness.faults.rules.remove(rule)
+        await harness.settle(120)
 
         assert await answer("/readyz") == (200, "ok\n")
-        assert len(await on.items(LEASES)) == 2
+        assert len(await harness.items(LEASES)) == 2
 
 
 async def test_nodes_are_read_only_for_a_kind_with_a_topology_label() -> None:
     async with (
-        start_harness() as on,
-        running_controller(on, replace(TEST_SETTINGS, of_kinds=(MPIOptions(topology_label="rack"),))),
+        start_harness() as harness,
+        running_controller(harness, replace(TEST_SETTINGS, of_kinds=(MPIOptions(topology_label="rack"),))),
     ):
-        await on.settle()
+        await harness.settle()
 
-        assert on.faults.count("watch", "nodes") == 0
+        assert harness.faults.count("watch", "nodes") == 0
 
 
 async def test_a_kind_stops_and_starts_again_with_its_definition() -> None:
     """The jobs are deleted with the definition and get no more children; the other kind continues."""
-    async with start_harness(crds=(RESOURCE, TF_JOBS)) as on, starting(on, BOTH) as answer:
-        await on.submit()
-        await on.settle()
-        await on.delete(DEFINITIONS, CRD_NAME)
-        for name in await on.names(PODS):
-            await on.delete(PODS, name, grace_period_seconds=0)
-        await on.settle(120)
+    async with start_harness(crds=(RESOURCE, TF_JOBS)) as harness, starting(harness, BOTH) as answer:
+        await harness.submit()
+        await harness.settle()
+        await harness.delete(DEFINITIONS, CRD_NAME)
+        for name in await harness.names(PODS):
+            await harness.delete(PODS, name, grace_period_seconds=0)
+        await harness.settle(120)
         assert await answer("/readyz") == (200, "ok\nnot served: pytorchjobs\n")
-        assert await on.names(PODS) == []
-        await on.create(TF_JOBS, TF_JOB)
-        await on.settle()
-        assert await on.names(PODS) == ["tf-worker-0"]
+        assert await harness.names(PODS) == []
+        await harness.create(TF_JOBS, TF_JOB)
+        await harness.settle()
+        assert await harness.names(PODS) == ["tf-worker-0"]
 
-        await on.define([definition(RESOURCE)])
-        await on.submit("other")
-        await on.settle(60)
+        await harness.define([definition(RESOURCE)])
+        await harness.submit("other")
+        await harness.settle(60)
         assert await answer("/readyz") == (200, "ok\n")
-        assert await on.names(PODS) == ["other-master-0", "other-worker-0", "tf-worker-0"]
+        assert await harness.names(PODS) == ["other-master-0", "other-worker-0", "tf-worker-0"]
 
 
 async def test_without_pod_groups_existing_jobs_are_reconciled_and_new_ones_wait() -> None:
     settings = replace(TEST_SETTINGS, gang_scheduler_name="volcano")
-    async with start_harness() as on:
-        async with running_controller(on):
-            await on.submit("before")
-            await on.settle()
-            await on.set_phase("Running")
-            await on.settle(2)
-        async with starting(on, settings) as answer:
-            await on.submit()
-            await on.settle(30)
+    async with start_harness() as harness:
+        async with running_controller(harness):
+            await harness.submit("before")
+            await harness.settle()
+            await harness.set_phase("Running")
+            await harness.settle(2)
+        async with starting(harness, settings) as answer:
+            await harness.submit()
+            await harness.settle(30)
             assert await answer("/readyz") == (200, "ok\nnot served: podgroups\n")
-            assert await on.names(PODS) == ["before-master-0", "before-worker-0"]
-            assert await on.events("FailedCreatePodGroup")
-            await on.set_phase("Succeeded", code=0)
-            await on.settle(10)
-            assert (await on.conditions("before")).endswith("Succeeded T")
+            assert await harness.names(PODS) == ["before-master-0", "before-worker-0"]
+            assert await harness.events("FailedCreatePodGroup")
+            await harness.set_phase("Succeeded", code=0)
+            await harness.settle(10)
+            assert (await harness.conditions("before")).endswith("Succeeded T")
 
-            await on.define(POD_GROUPS)
-            await on.settle(180)
+            await harness.define(POD_GROUPS)
+            await harness.settle(180)
             assert await answer("/readyz") == (200, "ok\n")
-            assert await on.names(VOLCANO_POD_GROUPS) == ["train"]
+            assert await harness.names(VOLCANO_POD_GROUPS) == ["train"]
 
 
 async def test_existing_jobs_are_reconciled_at_the_start() -> None:
-    async with start_harness() as on:
+    async with start_harness() as harness:
         for number in range(20):
-            await on.submit(f"train-{number}")
-        async with running_controller(on):
-            await on.settle()
+            await harness.submit(f"train-{number}")
+        async with running_controller(harness):
+            await harness.settle()
 
-            assert len(await on.names(PODS)) == 40
+            assert len(await harness.names(PODS)) == 40
 
 
 async def test_a_job_continues_after_an_outage_of_the_server() -> None:
     """Everything is listed again, because the server may be another: nothing is lost or created twice."""
-    async with start_harness() as on, running_controller(on):
-        await on.submit()
-        await on.settle()
-        port = int(on.server.url.rsplit(":", 1)[1])
-        on.faults.calls.clear()
-        await on.server.stop()
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit()
+        await harness.settle()
+        port = int(harness.server.url.rsplit(":", 1)[1])
+        harness.faults.calls.clear()
+        await harness.server.stop()
         await asyncio.sleep(100)
-        await on.server.start(port=port)
-        await on.set_phase("Running")
-        await on.settle(120)
+        await harness.server.start(port=port)
+        await harness.set_phase("Running")
+        await harness.settle(120)
 
-        assert await on.conditions() == RUNNING
+        assert await harness.conditions() == RUNNING
         assert [
-            call.verb for call in on.calls if call.verb in {"list", "create"} and call.plural != "events"
+            call.verb for call in harness.calls if call.verb in {"list", "create"} and call.plural != "events"
         ] == []
 
 
 @pytest.mark.parametrize("plural", ["pods", RESOURCE.plural])
 async def test_a_job_continues_after_a_lost_event(plural: str) -> None:
     """Of a pod that its master has succeeded, or of a job that it was resumed: within 10 minutes it is noticed."""
-    async with start_harness() as on, running_controller(on):
-        await on.submit(runPolicy={"suspend": plural == RESOURCE.plural})
-        await on.settle()
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit(runPolicy={"suspend": plural == RESOURCE.plural})
+        await harness.settle()
         if plural == "pods":
-            await on.set_phase("Running")
-            await on.settle()
+            await harness.set_phase("Running")
+            await harness.settle()
             lost = Rule(Drop(), verb="watch", plural=plural, containing=b'"phase":"Succeeded"', times=1)
-            on.faults.rules.append(lost)
-            await on.set_phase("Succeeded", "train-master-0", code=0)
+            harness.faults.rules.append(lost)
+            await harness.set_phase("Succeeded", "train-master-0", code=0)
         else:
             lost = Rule(Drop(), verb="watch", plural=plural, times=1)
-            on.faults.rules.append(lost)
-            await on.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": False}}})
-        await on.settle(5)
+            harness.faults.rules.append(lost)
+            await harness.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": False}}})
+        await harness.settle(5)
         assert lost.met == 1
-        before = await on.conditions()
-        await on.settle(600)
+        before = await harness.conditions()
+        await harness.settle(600)
 
         assert not before.endswith("Succeeded T")
-        assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
+        assert await harness.names(PODS) == ["train-master-0", "train-worker-0"]
         if plural == "pods":
-            assert (await on.conditions()).endswith("Succeeded T")
+            assert (await harness.conditions()).endswith("Succeeded T")
 
 
 @pytest.mark.parametrize("label", [JOB_NAME, REPLICA_TYPE, REPLICA_INDEX])
 async def test_a_pod_whose_label_is_removed_stays_with_its_job(label: str) -> None:
     """The UID of its owner and its name tie it to the job; no pod is created twice, and calls are limited."""
-    async with start_harness() as on, running_controller(on):
-        await on.submit()
-        await on.settle()
-        await on.set_phase("Running")
-        await on.settle(5)
-        on.faults.calls.clear()
-        await on.change(PODS, "train-master-0", {"metadata": {"labels": {label: None}}})
-        await on.settle(60)
-        assert on.faults.count("create", "pods") <= 1
-        await on.settle(3600)
-        assert on.faults.count("create", "pods") <= 1
-        assert (await on.conditions()).endswith("Running T")
-        await on.set_phase("Succeeded", "train-master-0", code=0)
-        await on.settle(60)
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit()
+        await harness.settle()
+        await harness.set_phase("Running")
+        await harness.settle(5)
+        harness.faults.calls.clear()
+        await harness.change(PODS, "train-master-0", {"metadata": {"labels": {label: None}}})
+        await harness.settle(60)
+        assert harness.faults.count("create", "pods") <= 1
+        await harness.settle(3600)
+        assert harness.faults.count("create", "pods") <= 1
+        assert (await harness.conditions()).endswith("Running T")
+        await harness.set_phase("Succeeded", "train-master-0", code=0)
+        await harness.settle(60)
 
-        assert (await on.conditions()).endswith("Succeeded T")
-        assert (await on.job())["status"]["replicaStatuses"]["Master"]["succeeded"] == 1
+        assert (await harness.conditions()).endswith("Succeeded T")
+        assert (await harness.job())["status"]["replicaStatuses"]["Master"]["succeeded"] == 1
 
 
 async def test_a_restarted_controller_finds_a_pod_without_its_label() -> None:
-    async with start_harness() as on:
-        async with running_controller(on):
-            await on.submit()
-            await on.settle()
-            await on.set_phase("Running")
-            await on.settle(5)
-        await on.change(PODS, "train-master-0", {"metadata": {"labels": {JOB_NAME: None}}})
-        await on.set_phase("Succeeded", "train-master-0", code=0)
-        async with running_controller(on):
-            await on.settle(10)
+    async with start_harness() as harness:
+        async with running_controller(harness):
+            await harness.submit()
+            await harness.settle()
+            await harness.set_phase("Running")
+            await harness.settle(5)
+        await harness.change(PODS, "train-master-0", {"metadata": {"labels": {JOB_NAME: None}}})
+        await harness.set_phase("Succeeded", "train-master-0", code=0)
+        async with running_controller(harness):
+            await harness.settle(10)
 
-            assert (await on.conditions()).endswith("Succeeded T")
+            assert (await harness.conditions()).endswith("Succeeded T")
 
 
 async def test_a_controller_with_a_fast_clock_ends_no_job_early() -> None:
     """Neither from the start nor after a step of its clock while it runs."""
     ahead = timedelta(hours=1)
     with fake_clock() as now:
-        async with start_harness(clock=now) as on:
+        async with start_harness(clock=now) as harness:
             with patch.object(clock, "now", lambda: now() + ahead):
-                async with running_controller(on):
+                async with running_controller(harness):
                     policy = {"activeDeadlineSeconds": 600, "ttlSecondsAfterFinished": 600}
-                    await on.submit(runPolicy=policy)
-                    await on.settle(5)
-                    await on.set_phase("Running")
-                    await on.settle(100)
+                    await harness.submit(runPolicy=policy)
+                    await harness.settle(5)
+                    await harness.set_phase("Running")
+                    await harness.settle(100)
                     ahead = timedelta(hours=-3)
-                    await on.settle(100)
+                    await harness.settle(100)
                     ahead = timedelta(hours=5)
-                    await on.settle(100)
-                    assert await on.conditions() == RUNNING
-                    await on.set_phase("Succeeded", code=0)
-                    await on.settle(300)
-                    job = await on.job()
-                    assert await on.conditions() == "Created T, Running F, Succeeded T"
+                    await harness.settle(100)
+                    assert await harness.conditions() == RUNNING
+                    await harness.set_phase("Succeeded", code=0)
+                    await harness.settle(300)
+                    job = await harness.job()
+                    assert await harness.conditions() == "Created T, Running F, Succeeded T"
                     ended = datetime.fromisoformat(job["status"]["completionTime"])
                     assert abs(ended - (now() - timedelta(seconds=300))) < timedelta(seconds=5)
-                    await on.settle(310)
-                    assert await on.items(RESOURCE) == []
+                    await harness.settle(310)
+                    assert await harness.items(RESOURCE) == []
 
 
 async def test_a_controller_with_a_slow_clock_misses_no_deadline() -> None:
     with fake_clock() as now:
-        async with start_harness(clock=now) as on:
+        async with start_harness(clock=now) as harness:
             with patch.object(clock, "now", lambda: now() - timedelta(hours=1)):
-                async with running_controller(on):
-                    await on.submit(runPolicy={"activeDeadlineSeconds": 60})
-                    await on.settle(5)
-                    await on.set_phase("Running")
-                    await on.settle(70)
+                async with running_controller(harness):
+                    await harness.submit(runPolicy={"activeDeadlineSeconds": 60})
+                    await harness.settle(5)
+                    await harness.set_phase("Running")
+                    await harness.settle(70)
 
-                    assert (await on.conditions()).endswith("Failed T")
+                    assert (await harness.conditions()).endswith("Failed T")
 
 
 async def test_during_an_outage_of_the_server_the_controller_stays_ready_and_reports_the_silence() -> None:
     """A restart would not help, and a Prometheus that scrapes through the Service needs the metrics just then."""
-    async with start_harness() as on, starting(on) as answer:
-        await on.settle(10)
-        await on.server.stop()
+    async with start_harness() as harness, starting(harness) as answer:
+        await harness.settle(10)
+        await harness.server.stop()
         await asyncio.sleep(600)
 
         assert await answer("/healthz") == (200, "ok\n")
@@ -433,66 +433,66 @@ async def test_during_an_outage_of_the_server_the_controller_stays_ready_and_rep
 
 async def test_during_an_outage_of_the_server_calls_are_limited() -> None:
     """Three watches retry with growing pauses; the transport itself tries each call twice."""
-    async with start_harness(Rule(Reset(), verb="watch")) as on, starting(on):
-        await on.settle(60)
-        first = on.faults.count("watch")
-        await on.settle(600)
+    async with start_harness(Rule(Reset(), verb="watch")) as harness, starting(harness):
+        await harness.settle(60)
+        first = harness.faults.count("watch")
+        await harness.settle(600)
 
         assert first <= 3 * 16
-        assert on.faults.count("watch") - first <= 3 * 50
+        assert harness.faults.count("watch") - first <= 3 * 50
 
 
 async def test_an_expired_token_is_renewed() -> None:
-    async with start_harness() as on:
-        tokens = ["stale", on.server.token]
+    async with start_harness() as harness:
+        tokens = ["stale", harness.server.token]
 
         async def renew() -> None:
             del tokens[0]
 
-        connection = Connection(on.server.url, token=lambda: tokens[0], renew=renew)
-        async with running_controller(on, connection=connection):
-            await on.submit()
-            await on.settle()
+        connection = Connection(harness.server.url, token=lambda: tokens[0], renew=renew)
+        async with running_controller(harness, connection=connection):
+            await harness.submit()
+            await harness.settle()
 
-            assert len(await on.names(PODS)) == 2
+            assert len(await harness.names(PODS)) == 2
 
 
 async def test_calls_per_second_are_limited() -> None:
     settings = replace(TEST_SETTINGS, kube_api_qps=2.0, kube_api_burst=1, events="off")
-    async with start_harness() as on, running_controller(on, settings):
-        await on.submit(workers=9)
-        await on.settle(5)
-        assert 8 <= on.faults.count("create", "pods") + on.faults.count("create", "services") <= 11
+    async with start_harness() as harness, running_controller(harness, settings):
+        await harness.submit(workers=9)
+        await harness.settle(5)
+        assert 8 <= harness.faults.count("create", "pods") + harness.faults.count("create", "services") <= 11
 
-        await on.settle(10)
-        assert len(await on.names(PODS)) == 10
+        await harness.settle(10)
+        assert len(await harness.names(PODS)) == 10
 
 
 async def test_calls_in_flight_are_limited() -> None:
     settings = replace(TEST_SETTINGS, kube_api_in_flight=3, events="off")
-    async with start_harness(Rule(Delay(1), verb="create")) as on, running_controller(on, settings):
-        await on.submit(workers=5)
-        await on.settle(1.5)
-        assert len([call for call in on.calls if call.verb == "create"]) == 6
+    async with start_harness(Rule(Delay(1), verb="create")) as harness, running_controller(harness, settings):
+        await harness.submit(workers=5)
+        await harness.settle(1.5)
+        assert len([call for call in harness.calls if call.verb == "create"]) == 6
 
-        await on.settle(10)
-        assert len(await on.names(PODS)) == 6
+        await harness.settle(10)
+        assert len(await harness.names(PODS)) == 6
 
 
 async def test_a_single_worker_reconciles_jobs_one_after_the_other() -> None:
     settings = replace(TEST_SETTINGS, controller_threads=1)
     async with (
-        start_harness(Rule(Delay(5), verb="create", plural="pods")) as on,
-        running_controller(on, settings),
+        start_harness(Rule(Delay(5), verb="create", plural="pods")) as harness,
+        running_controller(harness, settings),
     ):
-        await on.submit("first")
-        await on.settle(0.1)
-        await on.submit("second")
-        await on.settle(7)
-        assert await on.names(PODS) == ["first-master-0", "first-worker-0"]
+        await harness.submit("first")
+        await harness.settle(0.1)
+        await harness.submit("second")
+        await harness.settle(7)
+        assert await harness.names(PODS) == ["first-master-0", "first-worker-0"]
 
-        await on.settle(10)
-        assert len(await on.names(PODS)) == 4
+        await harness.settle(10)
+        assert len(await harness.names(PODS)) == 4
 
 
 async def stopped(task: "asyncio.Task[None]", stop: asyncio.Event) -> float:
@@ -505,70 +505,70 @@ async def stopped(task: "asyncio.Task[None]", stop: asyncio.Event) -> float:
 
 
 async def test_a_stop_waits_for_running_reconciles_and_events() -> None:
-    async with start_harness(Rule(Delay(2), verb="create")) as on:
-        async with running_controller(on, stop=(stop := asyncio.Event())) as task:
-            await on.submit()
-            await on.submit("other")
-            await on.settle(0.1)
+    async with start_harness(Rule(Delay(2), verb="create")) as harness:
+        async with running_controller(harness, stop=(stop := asyncio.Event())) as task:
+            await harness.submit()
+            await harness.submit("other")
+            await harness.settle(0.1)
             # the pods and Services, then eight events, all at once
             assert await stopped(task, stop) == pytest.approx(4, abs=0.2)
 
-        assert len(await on.names(PODS)) == 4
-        assert len(await on.items(EVENTS)) == 8
+        assert len(await harness.names(PODS)) == 4
+        assert len(await harness.items(EVENTS)) == 8
 
 
 async def test_a_stop_during_a_large_job_reports_every_created_child() -> None:
     """Creating the job takes several reconciles; the stopping controller writes the summary events."""
     settings = replace(TEST_SETTINGS, kube_api_in_flight=4, events="compact")
-    async with start_harness(Rule(Delay(0.2), verb="create")) as on:
-        async with running_controller(on, settings, stop=(stop := asyncio.Event())) as task:
-            await on.submit(workers=40)
-            await on.settle(2)
+    async with start_harness(Rule(Delay(0.2), verb="create")) as harness:
+        async with running_controller(harness, settings, stop=(stop := asyncio.Event())) as task:
+            await harness.submit(workers=40)
+            await harness.settle(2)
             await stopped(task, stop)
-        before = await on.names(PODS)
-        async with running_controller(on, settings):
-            await on.settle(30)
-        messages = " ".join([event["message"] for event in await on.items(EVENTS)])
+        before = await harness.names(PODS)
+        async with running_controller(harness, settings):
+            await harness.settle(30)
+        messages = " ".join([event["message"] for event in await harness.items(EVENTS)])
 
-        assert 0 < len(before) < len(await on.names(PODS)) == 41
-        assert [name for name in await on.names(PODS) if name not in re.split("[ ,]+", messages)] == []
+        assert 0 < len(before) < len(await harness.names(PODS)) == 41
+        assert [name for name in await harness.names(PODS) if name not in re.split("[ ,]+", messages)] == []
 
 
 async def test_a_stopping_controller_starts_no_reconcile() -> None:
-    async with start_harness(Rule(Delay(2), verb="create")) as on:
+    async with start_harness(Rule(Delay(2), verb="create")) as harness:
         settings = replace(TEST_SETTINGS, controller_threads=1)
-        async with running_controller(on, settings, stop=(stop := asyncio.Event())) as task:
-            await on.submit()
-            await on.settle(0.1)
-            await on.submit("other")
-            await on.settle(0.1)
+        async with running_controller(harness, settings, stop=(stop := asyncio.Event())) as task:
+            await harness.submit()
+            await harness.settle(0.1)
+            await harness.submit("other")
+            await harness.settle(0.1)
             await stopped(task, stop)
 
-        assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
+        assert await harness.names(PODS) == ["train-master-0", "train-worker-0"]
 
 
 async def test_a_stop_waits_for_reconciles_only_until_its_timeout() -> None:
     rule, stop = Rule(Delay(25), verb="create", plural="pods"), asyncio.Event()
-    async with start_harness(rule) as on, running_controller(on, stop=stop) as task:
-        await on.submit()
-        await on.settle(0.1)
+    async with start_harness(rule) as harness, running_controller(harness, stop=stop) as task:
+        await harness.submit()
+        await harness.settle(0.1)
 
         assert await stopped(task, stop) == pytest.approx(DRAIN_SECONDS, abs=0.2)
 
 
 async def test_a_stop_waits_for_events_only_until_its_timeout() -> None:
     rule, stop = Rule(Refuse(500), verb="create", plural="events"), asyncio.Event()
-    async with start_harness(rule) as on, running_controller(on, stop=stop) as task:
-        await on.submit()
-        await on.settle(0.1)
+    async with start_harness(rule) as harness, running_controller(harness, stop=stop) as task:
+        await harness.submit()
+        await harness.settle(0.1)
 
         assert await stopped(task, stop) == pytest.approx(FLUSH_SECONDS, abs=0.2)
 
 
 async def test_a_controller_may_be_stopped_before_it_works() -> None:
-    async with start_harness(Rule(Delay(20), verb="watch", plural="pods")) as on:
-        task = asyncio.create_task(app.run(TEST_SETTINGS, on.connection, stop=(stop := asyncio.Event())))
-        await on.settle(1)
+    async with start_harness(Rule(Delay(20), verb="watch", plural="pods")) as harness:
+        task = asyncio.create_task(app.run(TEST_SETTINGS, harness.connection, stop=(stop := asyncio.Event())))
+        await harness.settle(1)
 
         assert await stopped(task, stop) < 0.1
 
@@ -579,7 +579,7 @@ ID = LEADING.leader_election_id
 
 @asynccontextmanager
 async def waiting(
-    on: Harness, settings: Settings = LEADING, **options: Any
+    harness: Harness, settings: Settings = LEADING, **options: Any
 ) -> AsyncIterator["tuple[asyncio.Task[None], list[float]]"]:
     """A second replica from when its caches are filled; its task, and the loop time when it begins to work, once it does."""
     loop = asyncio.get_running_loop()
@@ -587,7 +587,7 @@ async def waiting(
     task = asyncio.create_task(
         app.run(
             settings,
-            on.connection,
+            harness.connection,
             time=loop.time,
             on_ready=ready.set,
             on_work=lambda: worked.append(loop.time()),
@@ -603,20 +603,24 @@ async def waiting(
 
 
 async def test_a_standby_controller_is_ready_and_does_nothing() -> None:
-    async with start_harness() as on, running_controller(on, LEADING), waiting(on) as (_, worked):
-        await on.submit()
-        await on.settle(100)
+    async with (
+        start_harness() as harness,
+        running_controller(harness, LEADING),
+        waiting(harness) as (_, worked),
+    ):
+        await harness.submit()
+        await harness.settle(100)
 
         assert worked == []
-        assert on.faults.count("create", "pods") == 2
+        assert harness.faults.count("create", "pods") == 2
 
 
 async def test_an_event_of_the_lease_names_the_leader() -> None:
-    async with start_harness() as on, running_controller(on, LEADING):
-        await on.settle()
+    async with start_harness() as harness, running_controller(harness, LEADING):
+        await harness.settle()
 
-        [event] = [event for event in await on.items(EVENTS) if event["reason"] == "LeaderElection"]
-        lease = await on.get(LEASES, ID)
+        [event] = [event for event in await harness.items(EVENTS) if event["reason"] == "LeaderElection"]
+        lease = await harness.get(LEASES, ID)
         holder = lease["spec"]["holderIdentity"]
         assert event["message"] == f"{holder} became leader"
         assert event["source"] == {"component": holder}
@@ -627,48 +631,52 @@ async def test_an_event_of_the_lease_names_the_leader() -> None:
 async def test_a_stopped_leader_hands_over_at_once() -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     async with (
-        start_harness() as on,
-        running_controller(on, LEADING, stop=stop) as task,
-        waiting(on) as (_, worked),
+        start_harness() as harness,
+        running_controller(harness, LEADING, stop=stop) as task,
+        waiting(harness) as (_, worked),
     ):
-        await on.submit("one")
-        await on.settle()
-        await on.set_phase("Running")
-        await on.settle(2)
-        await on.submit("two")
-        await on.settle(0.001)  # a pass is under way
+        await harness.submit("one")
+        await harness.settle()
+        await harness.set_phase("Running")
+        await harness.settle(2)
+        await harness.submit("two")
+        await harness.settle(0.001)  # a pass is under way
         before = loop.time()
         await stopped(task, stop)
-        await on.settle()
+        await harness.settle()
 
         assert worked[0] - before < 0.5
-        await on.submit("three")
-        await on.settle()
-        assert len(await on.names(PODS)) == 6
-        await on.set_phase("Succeeded", code=0)
-        await on.settle(5)
+        await harness.submit("three")
+        await harness.settle()
+        assert len(await harness.names(PODS)) == 6
+        await harness.set_phase("Succeeded", code=0)
+        await harness.settle(5)
         for name in ("one", "two", "three"):
-            assert (await on.conditions(name)).endswith("Succeeded T")
-        assert on.faults.count("create", "pods") == 6, "nothing was tried twice"
+            assert (await harness.conditions(name)).endswith("Succeeded T")
+        assert harness.faults.count("create", "pods") == 6, "nothing was tried twice"
 
 
 async def test_a_controller_that_loses_its_lease_ends_and_another_continues() -> None:
     loop = asyncio.get_running_loop()
-    async with start_harness() as on, running_controller(on, LEADING) as task, waiting(on) as (_, worked):
-        await on.submit()
-        await on.settle(9)
-        holder = (await on.get(LEASES, ID))["spec"]["holderIdentity"]
-        on.faults.rules.append(Rule(Reset(), verb="update", containing=holder.encode()))
+    async with (
+        start_harness() as harness,
+        running_controller(harness, LEADING) as task,
+        waiting(harness) as (_, worked),
+    ):
+        await harness.submit()
+        await harness.settle(9)
+        holder = (await harness.get(LEASES, ID))["spec"]["holderIdentity"]
+        harness.faults.rules.append(Rule(Reset(), verb="update", containing=holder.encode()))
         await asyncio.wait([task])
         ended = loop.time()
         with pytest.raises(NotLeading, match=ID):
             await task
-        await on.settle(10)
+        await harness.settle(10)
 
         assert worked[0] > ended
-        await on.submit("other")
-        await on.settle()
-        assert len(await on.names(PODS)) == 4
+        await harness.submit("other")
+        await harness.settle()
+        assert len(await harness.names(PODS)) == 4
 
 
 async def test_a_controller_that_does_not_lead_sends_no_write() -> None:
@@ -676,37 +684,39 @@ async def test_a_controller_that_does_not_lead_sends_no_write() -> None:
     loop = asyncio.get_running_loop()
     asleep = 0.0
     rule = Rule(Delay(1), verb="create", plural="pods")
-    async with start_harness(rule) as on:
-        task = asyncio.create_task(app.run(LEADING, on.connection, time=lambda: loop.time() + asleep))
-        await on.settle(1)
-        await on.submit(workers=99)
-        await on.settle(0.5)
+    async with start_harness(rule) as harness:
+        task = asyncio.create_task(app.run(LEADING, harness.connection, time=lambda: loop.time() + asleep))
+        await harness.settle(1)
+        await harness.submit(workers=99)
+        await harness.settle(0.5)
         asleep = 12.0
-        on.faults.calls.clear()
+        harness.faults.calls.clear()
         await asyncio.wait([task])
 
         assert isinstance(task.exception(), NotLeading)
-        assert [call for call in on.calls if call.verb not in {"get", "list", "watch"}] == []
+        assert [call for call in harness.calls if call.verb not in {"get", "list", "watch"}] == []
 
 
 async def test_a_new_leader_lists_everything_before_it_writes() -> None:
     """A cache that lags behind the last writes of the old leader would show failures that it already counted and deleted."""
     rule, stop = Rule(Delay(1), verb="create"), asyncio.Event()
     async with (
-        start_harness(rule) as on,
-        running_controller(on, LEADING, stop=stop),
-        waiting(on) as (_, worked),
+        start_harness(rule) as harness,
+        running_controller(harness, LEADING, stop=stop),
+        waiting(harness) as (_, worked),
     ):
-        await on.submit()
-        await on.settle(0.1)
-        on.faults.calls.clear()
+        await harness.submit()
+        await harness.settle(0.1)
+        harness.faults.calls.clear()
         stop.set()
-        await on.submit("other")
-        await on.settle(10)
+        await harness.submit("other")
+        await harness.settle(10)
         assert worked
 
-        calls = [(call.verb, call.plural) for call in on.calls]
-        released = next(index for index, call in enumerate(on.calls) if b'"holderIdentity":""' in call.body)
+        calls = [(call.verb, call.plural) for call in harness.calls]
+        released = next(
+            index for index, call in enumerate(harness.calls) if b'"holderIdentity":""' in call.body
+        )
         taken = calls.index(("update", "leases"), released + 1)
         watched = [calls.index(("watch", plural), taken) for plural in ("pods", "services", RESOURCE.plural)]
         written = [
@@ -720,74 +730,74 @@ async def test_a_new_leader_lists_everything_before_it_writes() -> None:
 async def test_a_running_mpi_operator_and_the_controller_do_not_work_at_once() -> None:
     """The controller waits while mpi-operator holds its Lease, then holds that Lease until it stops."""
     theirs = {"holderIdentity": "mpi-operator-0", "leaseDurationSeconds": 15}
-    async with start_harness(crds=(MPI_JOBS,)) as on:
-        await on.create(LEASES, {"metadata": {"name": "mpi-operator"}, "spec": theirs})
-        async with waiting(on, replace(LEADING, enable_scheme=("MPIJob",))) as (_, worked):
-            await on.settle(14)
+    async with start_harness(crds=(MPI_JOBS,)) as harness:
+        await harness.create(LEASES, {"metadata": {"name": "mpi-operator"}, "spec": theirs})
+        async with waiting(harness, replace(LEADING, enable_scheme=("MPIJob",))) as (_, worked):
+            await harness.settle(14)
             assert worked == []
-            await on.settle(10)
+            await harness.settle(10)
 
             assert len(worked) == 1
             ours, held = [
-                (await on.get(LEASES, name))["spec"]["holderIdentity"] for name in (ID, "mpi-operator")
+                (await harness.get(LEASES, name))["spec"]["holderIdentity"] for name in (ID, "mpi-operator")
             ]
             assert ours == held
 
 
 async def test_the_first_leader_does_not_list_twice() -> None:
-    async with start_harness() as on, running_controller(on, LEADING):
-        await on.settle()
+    async with start_harness() as harness, running_controller(harness, LEADING):
+        await harness.settle()
 
-        assert on.faults.count("watch", "pods") == 1
+        assert harness.faults.count("watch", "pods") == 1
 
 
 async def test_a_controller_without_a_served_kind_does_not_acquire_the_lease() -> None:
-    async with start_harness(crds=()) as on, starting(on, LEADING) as answer:
-        await on.settle(120)
+    async with start_harness(crds=()) as harness, starting(harness, LEADING) as answer:
+        await harness.settle(120)
         assert await answer("/readyz") == (500, "not served: pytorchjobs\n")
-        assert await on.items(LEASES) == []
-        await on.define([definition(RESOURCE)])
-        await on.submit()
-        await on.settle(60)
+        assert await harness.items(LEASES) == []
+        await harness.define([definition(RESOURCE)])
+        await harness.submit()
+        await harness.settle(60)
 
-        assert len(await on.names(PODS)) == 2
+        assert len(await harness.names(PODS)) == 2
         assert await answer("/readyz") == (200, "ok\n")
 
 
 async def test_the_lease_is_not_acquired_while_common_resources_cannot_be_read() -> None:
     rule = Rule(Refuse(403, "Forbidden", "not you"), plural="services")
-    async with start_harness(rule) as on, starting(on, LEADING) as answer:
-        await on.settle(120)
+    async with start_harness(rule) as harness, starting(harness, LEADING) as answer:
+        await harness.settle(120)
 
         assert await answer("/readyz") == (500, "not served: services\n")
-        assert await on.items(LEASES) == []
+        assert await harness.items(LEASES) == []
 
 
 async def test_a_leader_without_a_served_kind_releases_the_lease() -> None:
     loop = asyncio.get_running_loop()
-    async with start_harness() as on, running_controller(on, LEADING) as task:
-        await on.submit()
-        await on.settle()
-        await on.delete(DEFINITIONS, CRD_NAME)
+    async with start_harness() as harness, running_controller(harness, LEADING) as task:
+        await harness.submit()
+        await harness.settle()
+        await harness.delete(DEFINITIONS, CRD_NAME)
         before = loop.time()
         with pytest.raises(NothingServed, match="pytorchjobs: not served"):
             await task
 
         assert 15 <= loop.time() - before < 30
-        assert (await on.get(LEASES, ID))["spec"]["holderIdentity"] == ""
+        assert (await harness.get(LEASES, ID))["spec"]["holderIdentity"] == ""
 
 
 async def test_a_replaced_definition_does_not_end_the_controller() -> None:
-    async with start_harness() as on, running_controller(on, LEADING) as task:
-        await on.settle()
-        await on.delete(DEFINITIONS, CRD_NAME)
-        await on.settle(3)
-        await on.define([definition(RESOURCE)])
-        await on.submit()
-        await on.settle(60)
+    async with start_harness() as harness, running_controller(harness, LEADING) as task:
+        await harness.settle()
+        await harness.delete(DEFINITIONS, CRD_NAME)
+        await harness.settle(3)
+        await harness.define([definition(RESOURCE)])
+        await harness.submit()
+        await harness.settle(60)
 
         assert not task.done()
-        assert len(await on.names(PODS)) == 2
+        assert len(await harness.names(PODS)) == 2
 
 
 @pytest.mark.parametrize(
@@ -833,10 +843,10 @@ def test_a_lease_without_a_namespace_is_an_error() -> None:
 
 
 async def test_a_failed_job_is_counted() -> None:
-    async with start_harness() as on, starting(on) as answer:
-        await on.settle()
-        await on.submit("wrong", pytorchReplicaSpecs={"Master": {"template": template("tensorflow")}})
-        await on.settle()
+    async with start_harness() as harness, starting(harness) as answer:
+        await harness.settle()
+        await harness.submit("wrong", pytorchReplicaSpecs={"Master": {"template": template("tensorflow")}})
+        await harness.settle()
 
         lines = (await answer("/metrics"))[1].splitlines()
         counts = [line for line in lines if line.startswith("training_operator_jobs_")]

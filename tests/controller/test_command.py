@@ -187,10 +187,10 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    on: Harness, folder: Path, *flags: str, kubeconfig: dict[str, Any] | None = None
+    harness: Harness, folder: Path, *flags: str, kubeconfig: dict[str, Any] | None = None
 ) -> AsyncIterator[Running]:
     path, address = folder / "kubeconfig", free_address()
-    path.write_text(yaml.safe_dump(kubeconfig or on.server.kubeconfig()))
+    path.write_text(yaml.safe_dump(kubeconfig or harness.server.kubeconfig()))
     addresses = [f"--metrics-bind-address={address}", f"--health-probe-bind-address={address}"]
     scheme = f"--enable-scheme={RESOURCE.kind}"  # the one that the harness defines
     command = ["-m", "controller", f"--kubeconfig={path}", scheme, *addresses, *flags]
@@ -215,16 +215,16 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
     raise TimeoutError
 
 
-async def until_conditions(on: Harness, wanted: str, name: str = "train") -> None:
+async def until_conditions(harness: Harness, wanted: str, name: str = "train") -> None:
     async def are_so() -> bool:
-        return await on.conditions(name) == wanted
+        return await harness.conditions(name) == wanted
 
     await until(are_so)
 
 
-async def until_pods(on: Harness, count: int) -> None:
+async def until_pods(harness: Harness, count: int) -> None:
     async def are_there() -> bool:
-        return len(await on.names(PODS)) == count
+        return len(await harness.names(PODS)) == count
 
     await until(are_there)
 
@@ -239,16 +239,16 @@ async def until_met(rule: Rule) -> None:
 @real_time
 async def test_a_job_runs_between_start_and_stop(tmp_path: Path) -> None:
     """The process gets ready, runs a job to success, exposes its metrics and stops on a signal."""
-    async with start_harness() as on, running(on, tmp_path, "--leader-elect=false") as it:
+    async with start_harness() as harness, running(harness, tmp_path, "--leader-elect=false") as it:
         await it.wait_for_log("controllers started")
         assert await it.get("/healthz") == (200, "ok\n")
         assert await it.get("/readyz") == (200, "ok\n")
-        await on.submit()
-        await until_pods(on, 2)
-        await on.set_phase("Running")
-        await until_conditions(on, "Created T, Running T")
-        await on.set_phase("Succeeded", code=0)
-        await until_conditions(on, "Created T, Running F, Succeeded T")
+        await harness.submit()
+        await until_pods(harness, 2)
+        await harness.set_phase("Running")
+        await until_conditions(harness, "Created T, Running T")
+        await harness.set_phase("Succeeded", code=0)
+        await until_conditions(harness, "Created T, Running F, Succeeded T")
 
         families = {
             metric.name: metric for metric in text_string_to_metric_families((await it.get("/metrics"))[1])
@@ -277,23 +277,23 @@ async def test_a_job_runs_between_start_and_stop(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_stop_sends_the_last_events(tmp_path: Path, number: signal.Signals) -> None:
     rule = Rule(Delay(1), verb="create", plural="events")
-    async with start_harness(rule) as on, running(on, tmp_path) as it:
+    async with start_harness(rule) as harness, running(harness, tmp_path) as it:
         await it.wait_for_log("controllers started")
-        await on.submit()
+        await harness.submit()
         await until_met(rule)
 
         assert await it.stop(number) == 0
-        assert len(await on.items(EVENTS)) == 4
+        assert len(await harness.items(EVENTS)) == 4
 
 
 @real_time
 async def test_a_second_signal_ends_the_process_at_once(tmp_path: Path) -> None:
     """The process ends although a reconcile waits for a server that does not respond."""
     rule = Rule(Delay(1000))
-    async with start_harness() as on, running(on, tmp_path) as it:
+    async with start_harness() as harness, running(harness, tmp_path) as it:
         await it.wait_for_log("controllers started")
-        on.faults.rules.append(rule)
-        await on.submit()
+        harness.faults.rules.append(rule)
+        await harness.submit()
         await until_met(rule)
         it.process.send_signal(signal.SIGTERM)
         await it.wait_for_log("stopping")
@@ -304,11 +304,13 @@ async def test_a_second_signal_ends_the_process_at_once(tmp_path: Path) -> None:
 
 @real_time
 async def test_a_lost_lease_ends_with_1_and_a_message(tmp_path: Path) -> None:
-    async with start_harness() as on, running(on, tmp_path, "--leader-elect") as it:
+    async with start_harness() as harness, running(harness, tmp_path, "--leader-elect") as it:
         await it.wait_for_log("controllers started")
         name = Settings().leader_election_id
-        assert (await on.get(LEASES, name))["spec"]["holderIdentity"].startswith(f"{socket.gethostname()}_")
-        await on.change(LEASES, name, {"spec": {"holderIdentity": "somebody"}})
+        assert (await harness.get(LEASES, name))["spec"]["holderIdentity"].startswith(
+            f"{socket.gethostname()}_"
+        )
+        await harness.change(LEASES, name, {"spec": {"holderIdentity": "somebody"}})
 
         assert name in (await it.wait_for_log("leader election lost, exiting"))["error"]
         assert await it.process.wait() == 1
@@ -317,21 +319,21 @@ async def test_a_lost_lease_ends_with_1_and_a_message(tmp_path: Path) -> None:
 @real_time
 async def test_a_stop_releases_the_lease(tmp_path: Path) -> None:
     async with (
-        start_harness() as on,
-        running(on, tmp_path, "--leader-elect", "--leader-election-id=mine") as it,
+        start_harness() as harness,
+        running(harness, tmp_path, "--leader-elect", "--leader-election-id=mine") as it,
     ):
         await it.wait_for_log("controllers started")
 
         assert await it.stop() == 0
-        assert (await on.get(LEASES, "mine"))["spec"]["holderIdentity"] == ""
+        assert (await harness.get(LEASES, "mine"))["spec"]["holderIdentity"] == ""
 
 
 @real_time
 async def test_a_missing_namespace_of_the_lease_ends_with_1_and_a_message(tmp_path: Path) -> None:
-    async with start_harness() as on:
-        config = on.server.kubeconfig()
+    async with start_harness() as harness:
+        config = harness.server.kubeconfig()
         del config["contexts"][0]["context"]["namespace"]
-        async with running(on, tmp_path, "--leader-elect", kubeconfig=config) as it:
+        async with running(harness, tmp_path, "--leader-elect", kubeconfig=config) as it:
             assert (
                 "--leader-election-namespace" in (await it.wait_for_log("controller cannot start"))["error"]
             )
@@ -341,7 +343,7 @@ async def test_a_missing_namespace_of_the_lease_ends_with_1_and_a_message(tmp_pa
 @real_time
 async def test_a_stop_before_it_is_ready(tmp_path: Path) -> None:
     rule = Rule(Refuse(403, "Forbidden", "not you"), plural="pods")
-    async with start_harness(rule) as on, running(on, tmp_path) as it:
+    async with start_harness(rule) as harness, running(harness, tmp_path) as it:
         assert (await it.wait_for_log("watch refused"))["error"] == "not you"
         assert (await it.get("/readyz"))[0] == 500
         assert (await it.get("/healthz"))[0] == 200
@@ -354,8 +356,8 @@ async def test_a_taken_port_ends_with_1_and_a_message(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         async with (
-            start_harness() as on,
-            running(on, tmp_path, f"--metrics-bind-address=127.0.0.1:{port}") as it,
+            start_harness() as harness,
+            running(harness, tmp_path, f"--metrics-bind-address=127.0.0.1:{port}") as it,
         ):
             line = await it.wait_for_log("controller cannot start")
 
@@ -365,7 +367,10 @@ async def test_a_taken_port_ends_with_1_and_a_message(tmp_path: Path) -> None:
 
 @real_time
 async def test_a_missing_cluster_ends_with_1_and_a_message(tmp_path: Path) -> None:
-    async with start_harness() as on, running(on, tmp_path, f"--kubeconfig={tmp_path / 'nowhere'}") as it:
+    async with (
+        start_harness() as harness,
+        running(harness, tmp_path, f"--kubeconfig={tmp_path / 'nowhere'}") as it,
+    ):
         assert "no such file" in (await it.wait_for_log("controller cannot start"))["error"]
         assert await it.process.wait() == 1
 
@@ -373,7 +378,7 @@ async def test_a_missing_cluster_ends_with_1_and_a_message(tmp_path: Path) -> No
 @real_time
 async def test_a_missing_template_ends_with_1_and_a_message(tmp_path: Path) -> None:
     flag = f"--pytorch-init-container-template-file={tmp_path / 'nowhere'}"
-    async with start_harness() as on, running(on, tmp_path, flag) as it:
+    async with start_harness() as harness, running(harness, tmp_path, flag) as it:
         line = await it.wait_for_log("controller cannot start")
 
         assert line["error"] == f"{flag.replace('=', ' ')}: No such file or directory"
@@ -383,7 +388,7 @@ async def test_a_missing_template_ends_with_1_and_a_message(tmp_path: Path) -> N
 @real_time
 async def test_flags_without_effect_are_logged(tmp_path: Path) -> None:
     flags = [f"--{name}=7" for name in command.INERT]
-    async with start_harness() as on, running(on, tmp_path, *flags) as it:
+    async with start_harness() as harness, running(harness, tmp_path, *flags) as it:
         await it.wait_for_log("controllers started")
 
     named = [line["flag"] for line in it.log if line["msg"] == "flag has no effect"]
@@ -410,18 +415,21 @@ async def test_no_secret_gets_into_log_metrics_or_events(tmp_path: Path) -> None
             times=5,
         ),
     ]
-    async with start_harness(*rules, token=CANARY) as on, running(on, tmp_path, "--log-level=debug") as it:
+    async with (
+        start_harness(*rules, token=CANARY) as harness,
+        running(harness, tmp_path, "--log-level=debug") as it,
+    ):
         await it.wait_for_log("controllers started")
-        await on.submit(pytorchReplicaSpecs={"Master": {"template": template}})
-        await on.submit("wrong", pytorchReplicaSpecs={"Master": {"template": refused}})
-        await until_conditions(on, "Created T, Failed T", "wrong")
-        await until_pods(on, 1)
+        await harness.submit(pytorchReplicaSpecs={"Master": {"template": template}})
+        await harness.submit("wrong", pytorchReplicaSpecs={"Master": {"template": refused}})
+        await until_conditions(harness, "Created T, Failed T", "wrong")
+        await until_pods(harness, 1)
         metrics = (await it.get("/metrics"))[1]
         await it.stop()
         assert it.process.stderr is not None
         log = json.dumps(it.log) + (await it.process.stderr.read()).decode()
-        events = json.dumps(await on.items(EVENTS))
-        async with Client(on.connection) as client:
+        events = json.dumps(await harness.items(EVENTS))
+        async with Client(harness.connection) as client:
             pod = (await client.get(PODS, "default", "train-master-0")).decode()
 
     assert CANARY in pod

@@ -31,10 +31,10 @@ async def live(scenario: Scenario, injector: CrashInjector) -> tuple[History, se
     owed: set[str] = set()
     with fake_clock() as clock:
         async with (
-            start_harness(faults=injector, clock=clock) as on,
-            record_history(on.client, on.namespace) as history,
+            start_harness(faults=injector, clock=clock) as harness,
+            record_history(harness.client, harness.namespace) as history,
         ):
-            runner = ScenarioRunner(on, history)
+            runner = ScenarioRunner(harness, history)
 
             async def observe() -> None:
                 unsent = {
@@ -44,9 +44,9 @@ async def live(scenario: Scenario, injector: CrashInjector) -> tuple[History, se
                 }
                 owed.update(unsent, await runner.unrecorded_reasons(JOB))
 
-            async with restarting_controller(on, injector, UNLIMITED_SETTINGS, between=observe):
+            async with restarting_controller(harness, injector, UNLIMITED_SETTINGS, between=observe):
                 await runner.run_scenario(scenario, JOB)
-                await on.settle(20)
+                await harness.settle(20)
     return history, owed
 
 

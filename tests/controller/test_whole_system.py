@@ -188,7 +188,7 @@ class Timed(asyncio.Queue[Any]):
 class World(RuleBasedStateMachine):
     """An embedded API server for each example; each rule runs the loop for as long as its own requests take."""
 
-    on: Harness
+    harness: Harness
     injector: Guarded
     job_invariants: Invariants
     workload: Workload
@@ -264,18 +264,18 @@ class World(RuleBasedStateMachine):
         served = replace(UNLIMITED_SETTINGS, enable_scheme=tuple(resource.kind for resource in resources))
 
         async def enter() -> None:
-            self.on = await self.closing.enter_async_context(
+            self.harness = await self.closing.enter_async_context(
                 start_harness(crds=resources, faults=self.injector, clock=clock, seed=0, history=64)
             )
-            self.on.server.store.listeners.append(self.changes)
+            self.harness.server.store.listeners.append(self.changes)
             if prompt:
                 self.run_in_background(self.nodes())
             if workload.has_launcher_job:
-                client = Client(self.on.connection, user_agent=BATCH)
+                client = Client(self.harness.connection, user_agent=BATCH)
                 self.run_in_background(Jobs(await self.closing.enter_async_context(client), now=clock).run())
             await self.closing.enter_async_context(
                 restarting_controller(
-                    self.on, self.injector, served, between=lambda: asyncio.sleep(self.away_seconds)
+                    self.harness, self.injector, served, between=lambda: asyncio.sleep(self.away_seconds)
                 )
             )
 
@@ -325,7 +325,7 @@ class World(RuleBasedStateMachine):
             "metadata": {"name": name},
             "spec": spec,
         }
-        self.try_to(self.on.create(resource, body))
+        self.try_to(self.harness.create(resource, body))
 
     @rule(name=NAMES, change=CHANGES)
     def a_job_is_changed(self, name: str, change: dict[str, Any] | int | None) -> None:
@@ -335,7 +335,7 @@ class World(RuleBasedStateMachine):
                 self.job_invariants.deleted_by_others |= {
                     job["metadata"]["uid"] for job_name, job in self.jobs().items() if job_name == name
                 }
-                self.try_to(self.on.delete(self.workload.resource, name))
+                self.try_to(self.harness.delete(self.workload.resource, name))
             case int():
                 roles = {self.workload.replicas_field: {"Worker": {"replicas": change}}}
                 self.change_job(name, {"spec": roles})
@@ -346,7 +346,7 @@ class World(RuleBasedStateMachine):
     def a_child_is_deleted(self, at: int, resource: Resource, grace: int | None) -> None:
         for name in self.pick(self.own(resource), at):
             self.job_invariants.deleted_by_others.add(self.own(resource)[name]["metadata"]["uid"])
-            self.try_to(self.on.delete(resource, name, grace_period_seconds=grace))
+            self.try_to(self.harness.delete(resource, name, grace_period_seconds=grace))
 
     @precondition(lambda self: self.interference < MOST_INTERFERENCE)
     @rule(
@@ -379,13 +379,13 @@ class World(RuleBasedStateMachine):
             references = [{**reference, "uid": owner["metadata"]["uid"]}]
             metadata |= {"name": f"{job}-{name}-of", "ownerReferences": references}
         body = {"metadata": metadata, "spec": spec}
-        self.try_to(self.on.create(resource, {"apiVersion": "v1", "kind": resource.kind, **body}))
+        self.try_to(self.harness.create(resource, {"apiVersion": "v1", "kind": resource.kind, **body}))
 
     # The nodes.
 
     async def nodes(self) -> None:
         changes_of_pods: asyncio.Queue[Any] = asyncio.Queue()
-        self.on.server.store.listeners.append(changes_of_pods)
+        self.harness.server.store.listeners.append(changes_of_pods)
         while True:
             _, change = await changes_of_pods.get()
             obj = change.entry.object
@@ -396,12 +396,14 @@ class World(RuleBasedStateMachine):
                 if "deletionTimestamp" in obj["metadata"]:
                     await self.terminate(obj)
                 elif obj["status"]["phase"] == "Pending":
-                    await self.on.set_phase("Running", name, container=obj["spec"]["containers"][0]["name"])
+                    await self.harness.set_phase(
+                        "Running", name, container=obj["spec"]["containers"][0]["name"]
+                    )
 
     @rule()
     def all_pods_run(self) -> None:
         for pod in self.pods_in("Pending"):
-            self.try_to(self.on.set_phase("Running", pod, container=self.workload.container))
+            self.try_to(self.harness.set_phase("Running", pod, container=self.workload.container))
 
     @rule(at=ANY, code=st.sampled_from([0, 1, 137, 137]))
     def a_pod_ends(self, at: int, code: int) -> None:
@@ -416,7 +418,7 @@ class World(RuleBasedStateMachine):
 
     def end(self, pod: str, code: int) -> None:
         phase = "Failed" if code else "Succeeded"
-        self.try_to(self.on.set_phase(phase, pod, code=code, container=self.workload.container))
+        self.try_to(self.harness.set_phase(phase, pod, code=code, container=self.workload.container))
 
     @rule()
     def all_deleted_pods_go(self) -> None:
@@ -429,11 +431,11 @@ class World(RuleBasedStateMachine):
         metadata = pod["metadata"]
         if metadata.get("finalizers"):
             if pod["status"]["phase"] not in TERMINAL:
-                await self.on.set_phase(
+                await self.harness.set_phase(
                     "Failed", metadata["name"], code=137, container=self.workload.container
                 )
         else:
-            await self.on.delete(PODS, metadata["name"], uid=metadata["uid"], grace_period_seconds=0)
+            await self.harness.delete(PODS, metadata["name"], uid=metadata["uid"], grace_period_seconds=0)
 
     # Failures.
 
@@ -470,7 +472,7 @@ class World(RuleBasedStateMachine):
             if pod in running:
                 self.end(pod, code)
             else:
-                self.try_to(self.on.set_phase("Running", pod, container=self.workload.container))
+                self.try_to(self.harness.set_phase("Running", pod, container=self.workload.container))
 
     def lose(self, plural: str, type_: str) -> None:
         self.loses_events = True
@@ -490,7 +492,7 @@ class World(RuleBasedStateMachine):
     def a_backup_is_made(self) -> None:
         self.process_changes()
         self.backup = (
-            Backup.of(self.on.server.store),
+            Backup.of(self.harness.server.store),
             [invariants.copy_state() for invariants in self.kinds.values()],
         )
 
@@ -500,7 +502,7 @@ class World(RuleBasedStateMachine):
         """The server is down meanwhile. Other clients reach it first and may write past the old resource version."""
         assert self.backup is not None
         backup, then = self.backup
-        store = self.on.server.store
+        store = self.harness.server.store
         reached = store.revision
 
         async def restore_server() -> None:
@@ -508,12 +510,12 @@ class World(RuleBasedStateMachine):
             store.close_watchers()
             await asyncio.sleep(OUTAGE_SECONDS)
             self.process_changes()
-            backup.restore(self.on.server)
+            backup.restore(self.harness.server)
             self.discard_changes()
             for invariants, remembered in zip(self.kinds.values(), then, strict=True):
                 invariants.restore(remembered)
             store.revision = max(reached, store.revision) + ahead
-            await self.on.create(
+            await self.harness.create(
                 CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "later-"}}
             )
 
@@ -532,16 +534,16 @@ class World(RuleBasedStateMachine):
             if kind == workload.resource.kind:
                 self.job_invariants.deleted_by_others.add(job["metadata"]["uid"])
         self.redefined.append(workload)
-        self.try_to(self.on.delete(DEFINITIONS, definition_name(workload)))
+        self.try_to(self.harness.delete(DEFINITIONS, definition_name(workload)))
 
     @rule()
     def all_definitions_are_installed(self) -> None:
         for workload in self.kinds:
             if not self.is_defined(workload):
-                self.try_to(self.on.define([definition(workload.resource)]))
+                self.try_to(self.harness.define([definition(workload.resource)]))
 
     def is_defined(self, workload: Workload) -> bool:
-        collection = self.on.server.store.collection(f"{DEFINITIONS.group}/{DEFINITIONS.plural}")
+        collection = self.harness.server.store.collection(f"{DEFINITIONS.group}/{DEFINITIONS.plural}")
         return ("", definition_name(workload)) in collection.entries
 
     def watched(self, at: int) -> str:
@@ -583,7 +585,7 @@ class World(RuleBasedStateMachine):
     @override
     def teardown(self) -> None:
         try:
-            if hasattr(self, "on"):
+            if hasattr(self, "harness"):
                 self.recover()
                 self.nothing_is_broken()
                 self.jobs_have_their_expected_state()
@@ -611,7 +613,7 @@ class World(RuleBasedStateMachine):
         for (kind, name), obj in list(self.job_invariants.now.items()):
             if FOREIGN in (obj["metadata"].get("labels") or {}):
                 self.job_invariants.deleted_by_others.add(obj["metadata"]["uid"])
-                self.do(self.on.delete(PODS if kind == PODS.kind else SERVICES, name))
+                self.do(self.harness.delete(PODS if kind == PODS.kind else SERVICES, name))
         repair = (REPAIR_SECONDS,) if self.loses_events else ()
         for seconds in (*repair, LONGEST_SECONDS + 5, 5, 5, CALM_SECONDS):
             self.do(asyncio.sleep(seconds))
@@ -711,7 +713,7 @@ class World(RuleBasedStateMachine):
         uncached = {resource.plural for resource, _ in self.workload.support}
         calls = [
             call
-            for call in self.on.calls
+            for call in self.harness.calls
             if call.verb != "watch"
             and (call.verb, call.namespace) != ("list", "")
             and not (call.verb == "get" and call.plural in uncached)
@@ -724,7 +726,7 @@ class World(RuleBasedStateMachine):
             self.do(work)
 
     def change_job(self, name: str, change: dict[str, Any]) -> None:
-        self.try_to(self.on.change(self.workload.resource, name, change))
+        self.try_to(self.harness.change(self.workload.resource, name, change))
 
     def jobs(self) -> dict[str, dict[str, Any]]:
         kind = self.workload.resource.kind

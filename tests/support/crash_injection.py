@@ -109,7 +109,7 @@ class CrashInjector(Faults):
 
 @asynccontextmanager
 async def restarting_controller(
-    on: Harness,
+    harness: Harness,
     injector: CrashInjector,
     settings: Settings = TEST_SETTINGS,
     *,
@@ -123,7 +123,7 @@ async def restarting_controller(
 
     async def run() -> None:
         while True:
-            controller = asyncio.create_task(app.run(settings, on.connection))
+            controller = asyncio.create_task(app.run(settings, harness.connection))
             crash = asyncio.create_task(injector.crashed.wait())
             try:
                 await asyncio.wait([controller, crash], return_when=asyncio.FIRST_COMPLETED)

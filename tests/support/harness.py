@@ -100,7 +100,7 @@ async def start_harness(
 
 @asynccontextmanager
 async def running_controller(
-    on: Harness,
+    harness: Harness,
     settings: Settings = TEST_SETTINGS,
     *,
     connection: Connection | None = None,
@@ -110,7 +110,7 @@ async def running_controller(
     working = asyncio.Event()
     time = asyncio.get_running_loop().time
     task = asyncio.create_task(
-        app.run(settings, connection or on.connection, stop=stop, on_work=working.set, time=time)
+        app.run(settings, connection or harness.connection, stop=stop, on_work=working.set, time=time)
     )
     waiting = asyncio.create_task(working.wait())
     try:

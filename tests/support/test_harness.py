@@ -9,11 +9,11 @@ from tests.support.harness import running_controller, start_harness
 
 
 async def test_a_controller_that_never_came_to_work_is_gone_all_the_same() -> None:
-    async with start_harness(Rule(Refuse(503))) as on:
+    async with start_harness(Rule(Refuse(503))) as harness:
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(5), running_controller(on):
+            async with asyncio.timeout(5), running_controller(harness):
                 pytest.fail("it works without an API server")
-        on.faults.calls.clear()
-        await on.settle(300)
+        harness.faults.calls.clear()
+        await harness.settle(300)
 
-        assert on.calls == []
+        assert harness.calls == []

@@ -183,10 +183,10 @@ def relay(product: Path) -> Any:
 async def test_the_api_server_validates_the_kind(product: Path, worker: dict[str, Any], field: str) -> None:
     job = relay(product)
     job["spec"]["relayReplicaSpecs"]["Worker"] |= worker
-    async with start_harness(crds=()) as on:
-        await on.define([definition(product)])
+    async with start_harness(crds=()) as harness:
+        await harness.define([definition(product)])
         with pytest.raises(Invalid) as caught:
-            await on.create(RELAYS, job)
+            await harness.create(RELAYS, job)
 
     assert field in {field for field, _ in caught.value.causes}
 
@@ -194,9 +194,9 @@ async def test_the_api_server_validates_the_kind(product: Path, worker: dict[str
 async def test_the_api_server_sets_defaults_and_drops_unknown_fields(product: Path) -> None:
     job = relay(product)
     job["spec"]["lapps"] = 3
-    async with start_harness(crds=()) as on:
-        await on.define([definition(product)])
-        stored = (await on.create(RELAYS, job))["spec"]
+    async with start_harness(crds=()) as harness:
+        await harness.define([definition(product)])
+        stored = (await harness.create(RELAYS, job))["spec"]
 
     assert stored["runPolicy"] == {"suspend": False}
     assert "lapps" not in stored
@@ -204,12 +204,14 @@ async def test_the_api_server_sets_defaults_and_drops_unknown_fields(product: Pa
 
 
 @asynccontextmanager
-async def running_controller(product: Path, on: Connection, folder: Path, port: int) -> AsyncGenerator[None]:
+async def running_controller(
+    product: Path, harness: Connection, folder: Path, port: int
+) -> AsyncGenerator[None]:
     """The copy's controller as a process, with its metrics on that port."""
-    assert on.token is not None
+    assert harness.token is not None
     login = {
-        "clusters": [{"name": "it", "cluster": {"server": on.server}}],
-        "users": [{"name": "it", "user": {"token": on.token()}}],
+        "clusters": [{"name": "it", "cluster": {"server": harness.server}}],
+        "users": [{"name": "it", "user": {"token": harness.token()}}],
         "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
         "current-context": "it",
     }
@@ -249,10 +251,10 @@ async def until(text: str, port: int) -> str:
 async def test_the_controller_runs_and_counts_the_kind(
     product: Path, tmp_path: Path, unused_tcp_port: int
 ) -> None:
-    async with start_harness(crds=()) as on:
-        await on.define([definition(product)])
-        async with running_controller(product, on.connection, tmp_path, unused_tcp_port):
-            await on.create(RELAYS, relay(product))
+    async with start_harness(crds=()) as harness:
+        await harness.define([definition(product)])
+        async with running_controller(product, harness.connection, tmp_path, unused_tcp_port):
+            await harness.create(RELAYS, relay(product))
             metrics = await until(
                 'training_operator_jobs_created_total{framework="relay",job_namespace="default"} 1',
                 unused_tcp_port,
@@ -264,15 +266,15 @@ async def test_the_controller_runs_and_counts_the_kind(
             assert (
                 'workqueue_adds_total{controller="relayjob-controller",name="relayjob-controller"}' in metrics
             )
-            pods = await settled(on)
+            pods = await settled(harness)
     assert pods == ["relay-head-0", "relay-worker-0", "relay-worker-1"]
 
 
-async def settled(on: Harness) -> list[str]:
+async def settled(harness: Harness) -> list[str]:
     """The names of the pods, once all have their Services."""
     async with asyncio.timeout(SECONDS):
         while True:
-            pods, services = await on.names(PODS), await on.names(SERVICES)
+            pods, services = await harness.names(PODS), await harness.names(SERVICES)
             if pods and pods == services:
                 return pods
             await asyncio.sleep(0.05)

@@ -56,8 +56,8 @@ def owner(resource: Resource, name: str, uid: str) -> list[dict[str, Any]]:
 class Applying:
     """An applier on a harness, and a job that it works for."""
 
-    def __init__(self, on: Harness, client: Client, job: Subject, width: int) -> None:
-        self.on = on
+    def __init__(self, harness: Harness, client: Client, job: Subject, width: int) -> None:
+        self.harness = harness
         self.job = job
         self.pods = Store[Pod]()
         self.memory = JobMemory(job.uid)
@@ -70,7 +70,7 @@ class Applying:
 
     @property
     def faults(self) -> Faults:
-        return self.on.faults
+        return self.harness.faults
 
     @property
     def own(self) -> list[dict[str, Any]]:
@@ -115,22 +115,22 @@ class Applying:
 
     async def known(self, name: str) -> Pod:
         """A pod on the server and in the store."""
-        row = pod_from_json(orjson.dumps(await self.on.create(PODS, self.pod(name))))
+        row = pod_from_json(orjson.dumps(await self.harness.create(PODS, self.pod(name))))
         self.pods.put(row)
         return row
 
     async def events(self) -> list[tuple[str, str]]:
         """(reason, message) of all events."""
         await self.recorder.flushed()
-        return [(event["reason"], event["message"]) for event in await self.on.items(EVENTS)]
+        return [(event["reason"], event["message"]) for event in await self.harness.items(EVENTS)]
 
 
 @asynccontextmanager
 async def applying(*rules: Rule, width: int = 32) -> AsyncIterator[Applying]:
-    async with start_harness(*rules) as on, Client(on.connection) as client:
-        uid = (await on.submit("train"))["metadata"]["uid"]
+    async with start_harness(*rules) as harness, Client(harness.connection) as client:
+        uid = (await harness.submit("train"))["metadata"]["uid"]
         job = Subject(RESOURCE.api_version, RESOURCE.kind, NAMESPACE, "train", uid, "pytorchjob-controller")
-        applying = Applying(on, client, job, width)
+        applying = Applying(harness, client, job, width)
         task = asyncio.create_task(applying.recorder.run())
         try:
             yield applying
@@ -145,7 +145,7 @@ async def test_a_created_child_is_stored_and_reported() -> None:
 
         row = it.pods.get(NAMESPACE, "a")
         assert row is not None
-        assert (row.owner_uid, row.uid) == (it.job.uid, (await it.on.get(PODS, "a"))["metadata"]["uid"])
+        assert (row.owner_uid, row.uid) == (it.job.uid, (await it.harness.get(PODS, "a"))["metadata"]["uid"])
         assert await it.events() == [("SuccessfulCreatePod", "Created pod: a")]
 
 
@@ -165,7 +165,7 @@ async def test_a_large_job_takes_several_reconciles() -> None:
         children = [it.service(f"service-{number}") for number in range(MOST_PER_RECONCILE + 2)]
 
         assert await it.create(*children) == 0
-        assert len(await it.on.names(SERVICES)) == MOST_PER_RECONCILE
+        assert len(await it.harness.names(SERVICES)) == MOST_PER_RECONCILE
         assert await it.create(*children[MOST_PER_RECONCILE:]) is None
 
 
@@ -176,7 +176,7 @@ async def test_a_slow_server_ends_a_reconcile_before_its_last_create() -> None:
         Rule(Delay(TIME_BUDGET_SECONDS), verb="create", plural="pods"), width=len(names) - 3
     ) as it:
         assert await it.create(*names) == 0
-        assert len(await it.on.names(PODS)) == len(names) - 3
+        assert len(await it.harness.names(PODS)) == len(names) - 3
         assert len(await it.events()) == MOST_CHILD_EVENTS
 
         assert await it.create(*names[-3:]) is None
@@ -211,16 +211,16 @@ async def test_a_name_conflict_is_reported(holder: tuple[Resource, str] | None, 
         if holder:
             resource, name = holder
             made = await (
-                it.on.submit(name)
+                it.harness.submit(name)
                 if resource == RESOURCE
-                else it.on.create(resource, {"metadata": {"name": name}})
+                else it.harness.create(resource, {"metadata": {"name": name}})
             )
             owners = owner(resource, name, made["metadata"]["uid"])
-        before = await it.on.create(PODS, it.pod("a", owners))
+        before = await it.harness.create(PODS, it.pod("a", owners))
 
         with pytest.raises(Occupied, match=message):
             await it.create("a")
-        assert await it.on.get(PODS, "a") == before
+        assert await it.harness.get(PODS, "a") == before
         assert it.pods.get(NAMESPACE, "a") is None
         assert [reason for reason, _ in await it.events()] == ["FailedCreatePod"]
 
@@ -230,7 +230,7 @@ async def test_a_create_waits_for_remains_of_an_earlier_job_of_that_name() -> No
     async with applying() as it:
         remains = it.pod("a", owner(RESOURCE, "train", "uid-of-the-earlier"))
         remains["metadata"]["finalizers"] = ["example.com/slow"]
-        await it.on.create(PODS, remains)
+        await it.harness.create(PODS, remains)
 
         pauses = list[float]()
         for _ in range(3):
@@ -244,18 +244,18 @@ async def test_a_create_waits_for_remains_of_an_earlier_job_of_that_name() -> No
 async def test_remains_in_the_store_are_not_created_again_and_block_no_other_child() -> None:
     async with applying() as it:
         remains = it.pod("a", owner(RESOURCE, "train", "uid-of-the-earlier"))
-        it.pods.put(pod_from_json(orjson.dumps(await it.on.create(PODS, remains))))
-        before = len(it.on.calls)
+        it.pods.put(pod_from_json(orjson.dumps(await it.harness.create(PODS, remains))))
+        before = len(it.harness.calls)
 
         assert await it.create("a", "b") == LONGEST_SECONDS
-        assert [call.verb for call in it.on.calls[before:] if call.plural == "pods"] == ["create"]
+        assert [call.verb for call in it.harness.calls[before:] if call.plural == "pods"] == ["create"]
         assert it.pods.get(NAMESPACE, "b") is not None
 
 
 async def test_remains_hide_no_other_failure() -> None:
     async with applying(Rule(Refuse(403, "Forbidden", "no quota"), verb="create", plural="services")) as it:
         remains = it.pod("a", owner(RESOURCE, "train", "uid-of-the-earlier"))
-        it.pods.put(pod_from_json(orjson.dumps(await it.on.create(PODS, remains))))
+        it.pods.put(pod_from_json(orjson.dumps(await it.harness.create(PODS, remains))))
 
         with pytest.raises(errors.Forbidden):
             await it.create("a", it.service("s"))
@@ -264,7 +264,7 @@ async def test_remains_hide_no_other_failure() -> None:
 async def test_an_existing_child_of_the_job_is_adopted() -> None:
     """The response to its create was lost; its current state is read at once."""
     async with applying() as it:
-        before = await it.on.create(PODS, it.pod("a"))
+        before = await it.harness.create(PODS, it.pod("a"))
 
         assert await it.create("a") == 0
         assert await it.create("a") is None
@@ -307,10 +307,10 @@ async def test_children_that_others_need_are_created_first() -> None:
         children = [it.wanted("a"), replace(it.wanted("z"), first=True)]
         with pytest.raises(errors.Invalid, match="the queue is closed"):
             await it.create(*children)
-        assert await it.on.names(PODS) == []
+        assert await it.harness.names(PODS) == []
 
         assert await it.create(*children, generation=GENERATION + 1) is None
-        assert await it.on.names(PODS) == ["a", "z"]
+        assert await it.harness.names(PODS) == ["a", "z"]
         assert sorted(await it.events()) == [
             ("FailedCreatePod", "Error creating: the queue is closed"),
             ("SuccessfulCreatePod", "Created pod: a"),
@@ -342,7 +342,7 @@ async def test_a_patched_child_is_stored() -> None:
         after = it.pods.get(NAMESPACE, "a")
         assert after is not None
         assert after.resource_version > row.resource_version
-        assert (await it.on.get(PODS, "a"))["metadata"]["annotations"] == {"a": "b"}
+        assert (await it.harness.get(PODS, "a"))["metadata"]["annotations"] == {"a": "b"}
 
 
 @pytest.mark.parametrize(
@@ -353,7 +353,7 @@ async def test_a_change_in_the_response_to_a_patch_requeues_the_job(phase: str, 
     async with applying() as it:
         row = await it.known("a")
         if phase:
-            await it.on.set_phase(phase, "a")
+            await it.harness.set_phase(phase, "a")
         patch = {"metadata": {"uid": row.uid, "annotations": {"a": "b"}}}
 
         assert await it.create(Child(PODS, "a", lambda: patch, WriteMode.PATCH)) == due
@@ -368,7 +368,7 @@ async def test_another_object_of_that_name_is_not_patched() -> None:
             await it.create(Child(PODS, "a", lambda: patch, WriteMode.PATCH, first=True))
 
         assert [reason for reason, _ in await it.events()] == ["FailedUpdatePod"]
-        assert "annotations" not in (await it.on.get(PODS, "a"))["metadata"]
+        assert "annotations" not in (await it.harness.get(PODS, "a"))["metadata"]
 
 
 async def test_a_patch_of_a_deleted_child_is_ignored() -> None:
@@ -430,7 +430,7 @@ async def test_the_first_error_ends_the_batch() -> None:
         with pytest.raises(errors.Forbidden, match="exceeded quota"):
             await it.create(*(f"pod-{number}" for number in range(20)))
 
-        made = await it.on.names(PODS)
+        made = await it.harness.names(PODS)
         assert "pod-2" in made
         assert len(made) < 5
         assert sorted(row.name for row in it.pods) == made
@@ -455,7 +455,7 @@ async def test_after_an_error_a_single_create_is_tried_before_the_batch() -> Non
 
         it.faults.rules.clear()
         assert await it.create(*children, generation=4) is None
-        assert len(await it.on.names(PODS)) == 10
+        assert len(await it.harness.names(PODS)) == 10
 
 
 async def test_after_a_failure_creates_are_backed_off() -> None:
@@ -476,7 +476,7 @@ async def test_a_delete_names_the_uid_of_the_object() -> None:
         row = await it.known("a")
         await it.delete(Deletion(PODS, "a", row.uid))
 
-        assert await it.on.names(PODS) == []
+        assert await it.harness.names(PODS) == []
         (call,) = [call for call in it.faults.calls if call.verb == "delete"]
         assert orjson.loads(call.body)["preconditions"] == {"uid": row.uid}
         assert await it.events() == [("SuccessfulDeletePod", "Deleted pod: a")]
@@ -495,7 +495,7 @@ async def test_another_object_of_that_name_is_left_alone() -> None:
         after = await it.known("a")
         await it.delete(Deletion(PODS, "a", "uid-of-the-earlier"))
 
-        assert await it.on.names(PODS) == ["a"]
+        assert await it.harness.names(PODS) == ["a"]
         assert it.pods.get(NAMESPACE, "a") == after
         assert await it.events() == []
 
@@ -537,7 +537,7 @@ async def test_an_autoscaler_is_created() -> None:
     async with applying() as it:
         await it.create(it.scaling())
 
-        made = await it.on.get(HORIZONTAL_POD_AUTOSCALERS, "train")
+        made = await it.harness.get(HORIZONTAL_POD_AUTOSCALERS, "train")
         assert made["spec"]["maxReplicas"] == 3
         assert await it.events() == []
 
@@ -551,10 +551,10 @@ async def test_an_autoscaler_is_created() -> None:
 )
 async def test_an_autoscaler_is_patched_only_if_it_differs(before: int, patches: int) -> None:
     async with applying() as it:
-        await it.on.create(HORIZONTAL_POD_AUTOSCALERS, it.autoscaler(before))
+        await it.harness.create(HORIZONTAL_POD_AUTOSCALERS, it.autoscaler(before))
         await it.create(it.scaling(3))
 
-        assert (await it.on.get(HORIZONTAL_POD_AUTOSCALERS, "train"))["spec"]["maxReplicas"] == 3
+        assert (await it.harness.get(HORIZONTAL_POD_AUTOSCALERS, "train"))["spec"]["maxReplicas"] == 3
         assert it.faults.count("patch", "horizontalpodautoscalers") == patches
 
 
@@ -564,7 +564,7 @@ async def test_an_autoscaler_is_read_once_per_generation_of_the_job() -> None:
             await it.create(it.scaling(generation), generation=generation)
 
         assert it.faults.count("get", "horizontalpodautoscalers") == 2
-        assert (await it.on.get(HORIZONTAL_POD_AUTOSCALERS, "train"))["spec"]["maxReplicas"] == 2
+        assert (await it.harness.get(HORIZONTAL_POD_AUTOSCALERS, "train"))["spec"]["maxReplicas"] == 2
 
         it.memory = JobMemory(it.job.uid)
         await it.create(it.scaling(2), generation=2)
@@ -573,13 +573,13 @@ async def test_an_autoscaler_is_read_once_per_generation_of_the_job() -> None:
 
 async def test_a_foreign_autoscaler_is_left_alone_and_the_pods_are_created() -> None:
     async with applying() as it:
-        before = await it.on.create(HORIZONTAL_POD_AUTOSCALERS, it.autoscaler(9, owners=[]))
+        before = await it.harness.create(HORIZONTAL_POD_AUTOSCALERS, it.autoscaler(9, owners=[]))
 
         with pytest.raises(Occupied, match="belongs to nobody"):
             await it.create(it.scaling(), "a")
 
-        assert await it.on.get(HORIZONTAL_POD_AUTOSCALERS, "train") == before
-        assert await it.on.names(PODS) == ["a"]
+        assert await it.harness.get(HORIZONTAL_POD_AUTOSCALERS, "train") == before
+        assert await it.harness.names(PODS) == ["a"]
         assert "FailedCreateHorizontalPodAutoscaler" in [reason for reason, _ in await it.events()]
 
 
@@ -590,18 +590,18 @@ async def test_a_rejected_autoscaler_ends_the_reconcile_before_the_first_pod() -
 
         with pytest.raises(Refused, match=r"spec\.metrics: too few"):
             await it.create(it.scaling(), "a")
-        assert await it.on.names(PODS) == []
+        assert await it.harness.names(PODS) == []
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["the job's own", "somebody else's"])
 async def test_an_unwanted_autoscaler_of_the_job_is_deleted(own: bool) -> None:
     async with applying() as it:
-        await it.on.create(HORIZONTAL_POD_AUTOSCALERS, it.autoscaler(owners=it.own if own else []))
+        await it.harness.create(HORIZONTAL_POD_AUTOSCALERS, it.autoscaler(owners=it.own if own else []))
         deletion = Deletion(HORIZONTAL_POD_AUTOSCALERS, "train")
         for _ in range(3):
             await it.delete(deletion)
 
-        assert await it.on.names(HORIZONTAL_POD_AUTOSCALERS) == ([] if own else ["train"])
+        assert await it.harness.names(HORIZONTAL_POD_AUTOSCALERS) == ([] if own else ["train"])
         assert it.faults.count("get", "horizontalpodautoscalers") == 1
         assert await it.events() == []
 
@@ -610,7 +610,7 @@ async def test_an_autoscaler_is_created_again_when_the_job_resumes() -> None:
     async with applying() as it:
         await it.create(it.scaling(), generation=1)
         await it.delete(Deletion(HORIZONTAL_POD_AUTOSCALERS, "train"), generation=2)
-        assert await it.on.names(HORIZONTAL_POD_AUTOSCALERS) == []
+        assert await it.harness.names(HORIZONTAL_POD_AUTOSCALERS) == []
 
         await it.create(it.scaling(), generation=3)
-        assert await it.on.names(HORIZONTAL_POD_AUTOSCALERS) == ["train"]
+        assert await it.harness.names(HORIZONTAL_POD_AUTOSCALERS) == ["train"]

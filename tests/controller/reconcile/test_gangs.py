@@ -41,110 +41,112 @@ BOTH = pytest.mark.parametrize(
 @asynccontextmanager
 async def gangs(*rules: Rule, settings: Settings = VOLCANO) -> AsyncGenerator[Harness]:
     """A harness that knows PodGroups, and a controller on it."""
-    async with start_harness(*rules) as on:
-        await on.define(POD_GROUPS)
-        async with running_controller(on, settings):
-            yield on
+    async with start_harness(*rules) as harness:
+        await harness.define(POD_GROUPS)
+        async with running_controller(harness, settings):
+            yield harness
 
 
-async def admit(on: Harness, phase: str = "Inqueue") -> None:
+async def admit(harness: Harness, phase: str = "Inqueue") -> None:
     """Play Volcano."""
-    await on.change(VOLCANO_POD_GROUPS, "train", {"status": {"phase": phase}}, "status")
-    await on.settle()
+    await harness.change(VOLCANO_POD_GROUPS, "train", {"status": {"phase": phase}}, "status")
+    await harness.settle()
 
 
-def writes(on: Harness, plural: str) -> list[str]:
+def writes(harness: Harness, plural: str) -> list[str]:
     return [
-        call.verb for call in on.calls if call.plural == plural and call.verb not in {"get", "list", "watch"}
+        call.verb
+        for call in harness.calls
+        if call.plural == plural and call.verb not in {"get", "list", "watch"}
     ]
 
 
-async def reasons(on: Harness) -> list[str]:
-    return [event["reason"] for event in await on.items(EVENTS)]
+async def reasons(harness: Harness) -> list[str]:
+    return [event["reason"] for event in await harness.items(EVENTS)]
 
 
 async def test_pods_are_created_when_volcano_admits_the_group() -> None:
-    async with gangs() as on:
-        job = await on.submit(workers=2)
-        await on.settle()
-        (group,) = await on.items(VOLCANO_POD_GROUPS)
+    async with gangs() as harness:
+        job = await harness.submit(workers=2)
+        await harness.settle()
+        (group,) = await harness.items(VOLCANO_POD_GROUPS)
         assert is_owned_by(job)(group)
         assert group["spec"] == {"minMember": 3, "minResources": {}, "queue": "default"}
-        assert await on.names(PODS) == []
-        assert (await on.job())["status"].keys() == {"conditions", "lastReconcileTime"}
+        assert await harness.names(PODS) == []
+        assert (await harness.job())["status"].keys() == {"conditions", "lastReconcileTime"}
 
-        await admit(on, "Pending")
-        assert await on.names(PODS) == []
-        await admit(on)
-        assert len(await on.names(PODS)) == len(await on.names(SERVICES)) == 3
-        assert {pod["spec"]["schedulerName"] for pod in await on.items(PODS)} == {"volcano"}
-        assert writes(on, "podgroups") == ["create"]
-        assert "get" not in [call.verb for call in on.calls]
+        await admit(harness, "Pending")
+        assert await harness.names(PODS) == []
+        await admit(harness)
+        assert len(await harness.names(PODS)) == len(await harness.names(SERVICES)) == 3
+        assert {pod["spec"]["schedulerName"] for pod in await harness.items(PODS)} == {"volcano"}
+        assert writes(harness, "podgroups") == ["create"]
+        assert "get" not in [call.verb for call in harness.calls]
 
 
 @BOTH
 async def test_a_pod_group_follows_the_lifecycle_of_its_job(settings: Settings, groups: Resource) -> None:
     """The group is created and deleted once, and each event is recorded once."""
-    async with gangs(settings=settings) as on:
-        await on.submit(workers=2, runPolicy={"cleanPodPolicy": "None"})
-        await on.settle()
-        await on.change(groups, "train", {"status": {"phase": "Running"}}, "status")
-        await on.settle()
-        await on.set_phase("Running")
-        await on.settle()
-        await on.set_phase("Succeeded", code=0)
-        await on.settle(600)
+    async with gangs(settings=settings) as harness:
+        await harness.submit(workers=2, runPolicy={"cleanPodPolicy": "None"})
+        await harness.settle()
+        await harness.change(groups, "train", {"status": {"phase": "Running"}}, "status")
+        await harness.settle()
+        await harness.set_phase("Running")
+        await harness.settle()
+        await harness.set_phase("Succeeded", code=0)
+        await harness.settle(600)
 
-        assert await on.names(groups) == []
-        assert len(await on.names(PODS)) == 3
-        assert writes(on, "podgroups") == ["create", "delete"]
-        recorded = await reasons(on)
+        assert await harness.names(groups) == []
+        assert len(await harness.names(PODS)) == 3
+        assert writes(harness, "podgroups") == ["create", "delete"]
+        recorded = await reasons(harness)
         assert (recorded.count("JobTerminated"), recorded.count("SuccessfulDeletePodGroup")) == (1, 1)
-        assert [event for event in await on.items(EVENTS) if event["type"] == "Warning"] == []
+        assert [event for event in await harness.items(EVENTS) if event["type"] == "Warning"] == []
 
 
 @BOTH
 async def test_a_pod_group_is_patched_only_when_the_job_changes(settings: Settings, groups: Resource) -> None:
-    async with gangs(settings=settings) as on:
-        await on.submit(workers=1)
-        await on.settle()
+    async with gangs(settings=settings) as harness:
+        await harness.submit(workers=1)
+        await harness.settle()
         for phase in ("Inqueue", "Running"):
-            await on.change(groups, "train", {"status": {"phase": phase}}, "status")
-            await on.settle()
-        await on.set_phase("Running")
-        await on.settle(60)
-        assert writes(on, "podgroups") == ["create"]
+            await harness.change(groups, "train", {"status": {"phase": phase}}, "status")
+            await harness.settle()
+        await harness.set_phase("Running")
+        await harness.settle(60)
+        assert writes(harness, "podgroups") == ["create"]
 
-        job = (await on.job())["spec"]["pytorchReplicaSpecs"]
+        job = (await harness.job())["spec"]["pytorchReplicaSpecs"]
         patch: dict[str, Any] = {
             "spec": {"pytorchReplicaSpecs": {"Worker": {**job["Worker"], "replicas": 3}}}
         }
-        await on.change(RESOURCE, "train", patch)
-        await on.settle(60)
-        assert (await on.get(groups, "train"))["spec"]["minMember"] == 4
-        assert writes(on, "podgroups") == ["create", "patch"]
+        await harness.change(RESOURCE, "train", patch)
+        await harness.settle(60)
+        assert (await harness.get(groups, "train"))["spec"]["minMember"] == 4
+        assert writes(harness, "podgroups") == ["create", "patch"]
 
 
 @BOTH
 async def test_a_foreign_pod_group_is_left_alone(settings: Settings, groups: Resource) -> None:
     """No pod joins it, either; the job continues once the name is free."""
-    async with start_harness() as on:
-        await on.define(POD_GROUPS)
-        foreign = await on.create(
+    async with start_harness() as harness:
+        await harness.define(POD_GROUPS)
+        foreign = await harness.create(
             groups,
             {"apiVersion": groups.api_version, "kind": "PodGroup", "metadata": {"name": "train"}, "spec": {}},
         )
-        async with running_controller(on, settings):
-            await on.submit()
-            await on.settle(30)
-            assert await on.get(groups, "train") == foreign
-            assert await on.names(PODS) == []
-            assert await on.conditions() == "Created T"
-            assert "FailedCreatePodGroup" in await reasons(on)
+        async with running_controller(harness, settings):
+            await harness.submit()
+            await harness.settle(30)
+            assert await harness.get(groups, "train") == foreign
+            assert await harness.names(PODS) == []
+            assert await harness.conditions() == "Created T"
+            assert "FailedCreatePodGroup" in await reasons(harness)
 
-            await on.delete(groups, "train")
-            await on.settle(200)
-            assert (await on.get(groups, "train"))["metadata"].get("ownerReferences")
+            await harness.delete(groups, "train")
+            await harness.settle(200)
+            assert (await harness.get(groups, "train"))["metadata"].get("ownerReferences")
 
 
 @pytest.mark.parametrize(
@@ -158,27 +160,27 @@ async def test_a_foreign_pod_group_is_left_alone(settings: Settings, groups: Res
 )
 @pytest.mark.parametrize("verb", ["create", "patch", "delete"])
 async def test_a_failed_write_of_the_pod_group_is_retried(fault: Fault, verb: str) -> None:
-    async with gangs(Rule(fault, verb=verb, plural="podgroups", times=1)) as on:
-        await on.submit()
-        await on.settle(60)
-        await admit(on)
-        await on.change(
+    async with gangs(Rule(fault, verb=verb, plural="podgroups", times=1)) as harness:
+        await harness.submit()
+        await harness.settle(60)
+        await admit(harness)
+        await harness.change(
             RESOURCE, "train", {"spec": {"runPolicy": {"schedulingPolicy": {"priorityClass": "high"}}}}
         )
-        await on.settle(60)
-        assert (await on.get(VOLCANO_POD_GROUPS, "train"))["spec"]["priorityClassName"] == "high"
-        await on.set_phase("Running")
-        await on.set_phase("Succeeded", code=0)
-        await on.settle(60)
+        await harness.settle(60)
+        assert (await harness.get(VOLCANO_POD_GROUPS, "train"))["spec"]["priorityClassName"] == "high"
+        await harness.set_phase("Running")
+        await harness.set_phase("Succeeded", code=0)
+        await harness.settle(60)
 
-        assert await on.conditions() == "Created T, Running F, Succeeded T"
-        assert await on.names(VOLCANO_POD_GROUPS) == []
+        assert await harness.conditions() == "Created T, Running F, Succeeded T"
+        assert await harness.names(VOLCANO_POD_GROUPS) == []
 
 
 async def test_without_the_flag_pod_groups_are_not_requested() -> None:
-    async with start_harness() as on, running_controller(on):
-        await on.submit()
-        await on.settle()
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit()
+        await harness.settle()
 
-        assert len(await on.names(PODS, NAMESPACE)) == 2
-        assert "podgroups" not in {call.plural for call in on.calls}
+        assert len(await harness.names(PODS, NAMESPACE)) == 2
+        assert "podgroups" not in {call.plural for call in harness.calls}

@@ -11,11 +11,11 @@ from tests.support.harness import NAMESPACE, running_controller, start_harness
 async def test_log_lines_of_a_reconcile_name_the_job() -> None:
     rule = Rule(Refuse(500, "InternalError"), verb="create", plural="pods", containing=b"broken-", times=2)
     with capture_logs([merge_contextvars]) as logs:
-        async with start_harness(rule) as on, running_controller(on):
-            await on.submit("sound")
-            await on.submit("broken")
-            await on.settle(10)
-            uid = (await on.job("broken"))["metadata"]["uid"]
+        async with start_harness(rule) as harness, running_controller(harness):
+            await harness.submit("sound")
+            await harness.submit("broken")
+            await harness.settle(10)
+            uid = (await harness.job("broken"))["metadata"]["uid"]
 
     failed = [line for line in logs if line["event"] == "reconcile failed"]
     assert failed

@@ -37,17 +37,17 @@ ROLES = {
 }
 
 
-async def run(on: Harness) -> None:
+async def run(harness: Harness) -> None:
     """A job that counts its restarts, up to the point where all its pods run."""
-    await on.submit(runPolicy={"backoffLimit": 50}, pytorchReplicaSpecs=ROLES)
-    await on.settle()
-    await on.set_phase("Running")
-    await on.settle()
+    await harness.submit(runPolicy={"backoffLimit": 50}, pytorchReplicaSpecs=ROLES)
+    await harness.settle()
+    await harness.set_phase("Running")
+    await harness.settle()
 
 
-async def restarts(on: Harness) -> int | None:
+async def restarts(harness: Harness) -> int | None:
     """What the status says of the worker."""
-    used: int | None = (await on.job())["status"]["replicaStatuses"]["Worker"].get("restarts")
+    used: int | None = (await harness.job())["status"]["replicaStatuses"]["Worker"].get("restarts")
     return used
 
 
@@ -58,14 +58,14 @@ async def test_a_restart_counts_once_when_the_status_write_fails(fault: Any) -> 
     rule = Rule(
         fault, verb="patch", plural=RESOURCE.plural, subresource="status", containing=b'"restarts"', times=1
     )
-    async with start_harness() as on, running_controller(on):
-        await run(on)
-        on.faults.rules.append(rule)
-        await on.set_phase("Failed", "train-worker-0", code=137)
-        await on.settle(60)
+    async with start_harness() as harness, running_controller(harness):
+        await run(harness)
+        harness.faults.rules.append(rule)
+        await harness.set_phase("Failed", "train-worker-0", code=137)
+        await harness.settle(60)
 
         assert rule.met == 1
-        assert await restarts(on) == 1
+        assert await restarts(harness) == 1
 
 
 async def test_a_restart_counts_once_when_the_spec_changes_meanwhile() -> None:
@@ -78,16 +78,16 @@ async def test_a_restart_counts_once_when_the_spec_changes_meanwhile() -> None:
         containing=b'"restarts"',
         times=1,
     )
-    async with start_harness() as on, running_controller(on):
-        await run(on)
-        on.faults.rules.append(rule)
-        await on.set_phase("Failed", "train-worker-0", code=137)
-        await on.settle(0.5)
-        await on.change(RESOURCE, "train", {"spec": {"runPolicy": {"ttlSecondsAfterFinished": 100}}})
-        await on.settle(60)
+    async with start_harness() as harness, running_controller(harness):
+        await run(harness)
+        harness.faults.rules.append(rule)
+        await harness.set_phase("Failed", "train-worker-0", code=137)
+        await harness.settle(0.5)
+        await harness.change(RESOURCE, "train", {"spec": {"runPolicy": {"ttlSecondsAfterFinished": 100}}})
+        await harness.settle(60)
 
         assert rule.met == 1
-        assert await restarts(on) == 1
+        assert await restarts(harness) == 1
 
 
 @pytest.mark.parametrize(
@@ -95,14 +95,14 @@ async def test_a_restart_counts_once_when_the_spec_changes_meanwhile() -> None:
 )
 async def test_a_restart_counts_once_when_the_delete_fails(fault: Any) -> None:
     rule = Rule(fault, verb="delete", plural="pods", times=1)
-    async with start_harness() as on, running_controller(on):
-        await run(on)
-        on.faults.rules.append(rule)
-        await on.set_phase("Failed", "train-worker-0", code=137)
-        await on.settle(60)
+    async with start_harness() as harness, running_controller(harness):
+        await run(harness)
+        harness.faults.rules.append(rule)
+        await harness.set_phase("Failed", "train-worker-0", code=137)
+        await harness.settle(60)
 
         assert rule.met == 1
-        assert await restarts(on) == 1
+        assert await restarts(harness) == 1
 
 
 async def test_a_job_that_cannot_start_fails_though_its_first_status_is_lost() -> None:
@@ -115,24 +115,24 @@ async def test_a_job_that_cannot_start_fails_though_its_first_status_is_lost() -
     once = Rule(
         Refuse(500, "InternalError"), verb="patch", plural=RESOURCE.plural, subresource="status", times=1
     )
-    async with start_harness(refuse, once) as on, running_controller(on):
-        await on.submit(pytorchReplicaSpecs=ROLES)
-        await on.settle(600)
-        assert "Failed T" in await on.conditions()
+    async with start_harness(refuse, once) as harness, running_controller(harness):
+        await harness.submit(pytorchReplicaSpecs=ROLES)
+        await harness.settle(600)
+        assert "Failed T" in await harness.conditions()
 
 
 async def test_success_is_recognized_though_a_worker_cannot_be_created() -> None:
-    async with start_harness() as on, running_controller(on):
-        await run(on)
-        on.faults.rules.append(
+    async with start_harness() as harness, running_controller(harness):
+        await run(harness)
+        harness.faults.rules.append(
             Rule(Refuse(422, "Invalid", fields=(("spec.x", "bad"),)), verb="create", plural="pods")
         )
-        await on.delete(PODS, "train-worker-0")
-        await on.settle(3000)
-        await on.set_phase("Succeeded", "train-master-0", code=0)
-        await on.settle(1)
+        await harness.delete(PODS, "train-worker-0")
+        await harness.settle(3000)
+        await harness.set_phase("Succeeded", "train-master-0", code=0)
+        await harness.settle(1)
 
-        assert "Succeeded T" in await on.conditions()
+        assert "Succeeded T" in await harness.conditions()
 
 
 async def test_pods_are_replaced_though_the_crd_does_not_store_what_is_counted() -> None:
@@ -142,24 +142,24 @@ async def test_pods_are_replaced_though_the_crd_does_not_store_what_is_counted()
     schema = theirs["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
     fields = schema["properties"]["replicaStatuses"]["additionalProperties"]["properties"]
     del fields["restarts"], fields["replacing"]
-    async with start_harness() as on, running_controller(on):
-        await on.change(DEFINITIONS, name, {"spec": {"versions": theirs["spec"]["versions"]}})
-        await run(on)
-        before = (await on.get(PODS, "train-worker-0"))["metadata"]["uid"]
-        on.faults.calls.clear()
-        await on.set_phase("Failed", "train-worker-0", code=137)
-        await on.settle(60)
+    async with start_harness() as harness, running_controller(harness):
+        await harness.change(DEFINITIONS, name, {"spec": {"versions": theirs["spec"]["versions"]}})
+        await run(harness)
+        before = (await harness.get(PODS, "train-worker-0"))["metadata"]["uid"]
+        harness.faults.calls.clear()
+        await harness.set_phase("Failed", "train-worker-0", code=137)
+        await harness.settle(60)
 
-        assert (await on.get(PODS, "train-worker-0"))["metadata"]["uid"] != before
-        assert on.faults.count("delete", "pods") == 1
-        assert on.faults.count("patch", RESOURCE.plural) < 10
+        assert (await harness.get(PODS, "train-worker-0"))["metadata"]["uid"] != before
+        assert harness.faults.count("delete", "pods") == 1
+        assert harness.faults.count("patch", RESOURCE.plural) < 10
 
 
 async def test_a_canceled_status_write_is_counted_once() -> None:
     """The first reconcile ends during its status patch; the second finds the status written."""
     rule = Rule(Delay(10, committed=True), verb="patch", subresource="status", times=1)
-    async with start_harness(rule) as on, Client(on.connection) as client:
-        await on.submit("train")
+    async with start_harness(rule) as harness, Client(harness.connection) as client:
+        await harness.submit("train")
         jobs, counted = Store[JobRow](), list[Count]()
         caches = {
             PODS: Cache(Store(), pod_from_json),
@@ -175,13 +175,13 @@ async def test_a_canceled_status_write_is_counted_once() -> None:
             lambda kind, namespace, count: counted.append(count),
             JobMemories(),
         )
-        jobs.put(job_from_json(orjson.dumps(await on.job())))
+        jobs.put(job_from_json(orjson.dumps(await harness.job())))
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(5):
                 await reconciler.reconcile(Key(NAMESPACE, "train"))
         assert counted == []
 
-        jobs.put(job_from_json(orjson.dumps(await on.job())))
+        jobs.put(job_from_json(orjson.dumps(await harness.job())))
         for _ in range(2):
             await reconciler.reconcile(Key(NAMESPACE, "train"))
         assert counted == [Count.CREATED]

@@ -35,19 +35,21 @@ RUNNING = "Created T, Running T"
 SUCCEEDED = "Created T, Running F, Succeeded T"
 
 
-async def train(on: Harness, name: str = "train") -> None:
+async def train(harness: Harness, name: str = "train") -> None:
     """Play the kubelet of a job that runs and succeeds."""
-    await on.settle()
-    pods = [pod for pod in await on.names(PODS) if pod.startswith(f"{name}-")]
-    await on.set_phase("Running", *pods)
-    await on.settle()
-    await on.set_phase("Succeeded", *pods, code=0)
-    await on.settle()
+    await harness.settle()
+    pods = [pod for pod in await harness.names(PODS) if pod.startswith(f"{name}-")]
+    await harness.set_phase("Running", *pods)
+    await harness.settle()
+    await harness.set_phase("Succeeded", *pods, code=0)
+    await harness.settle()
 
 
-def made(on: Harness, plural: str = "pods") -> list[str]:
+def made(harness: Harness, plural: str = "pods") -> list[str]:
     """Names in the requests to create objects, those that failed included."""
-    bodies = [orjson.loads(call.body) for call in on.calls if (call.verb, call.plural) == ("create", plural)]
+    bodies = [
+        orjson.loads(call.body) for call in harness.calls if (call.verb, call.plural) == ("create", plural)
+    ]
     return [body["metadata"]["name"] for body in bodies]
 
 
@@ -68,65 +70,65 @@ async def test_a_successful_job_takes_a_fixed_number_of_calls(events: str, repli
 
     The pods come up one after the other, within a second each of the one before.
     """
-    async with start_harness() as on, running_controller(on, replace(TEST_SETTINGS, events=events)):
-        on.faults.calls.clear()
-        await on.submit(workers=replicas - 1)
-        await on.settle(0.5)
-        for number, pod in enumerate(names := await on.names(PODS)):
-            await on.set_phase("Running", pod)
-            await on.settle(1.5 / replicas)
+    async with start_harness() as harness, running_controller(harness, replace(TEST_SETTINGS, events=events)):
+        harness.faults.calls.clear()
+        await harness.submit(workers=replicas - 1)
+        await harness.settle(0.5)
+        for number, pod in enumerate(names := await harness.names(PODS)):
+            await harness.set_phase("Running", pod)
+            await harness.settle(1.5 / replicas)
             if number % 8 == 0:
-                assert await on.conditions() == RUNNING
-        await on.set_phase("Succeeded", *names, code=0)
-        await on.settle(10)
+                assert await harness.conditions() == RUNNING
+        await harness.set_phase("Succeeded", *names, code=0)
+        await harness.settle(10)
 
-        counts = Counter((call.verb, call.plural) for call in on.calls if call.verb != "watch")
+        counts = Counter((call.verb, call.plural) for call in harness.calls if call.verb != "watch")
         assert counts.total() == calls
         assert counts["patch", JOBS] == 3
-        assert await on.conditions() == SUCCEEDED
+        assert await harness.conditions() == SUCCEEDED
 
 
 async def test_counters_are_written_once_they_stop_changing() -> None:
-    async with start_harness() as on, running_controller(on):
-        await on.submit(workers=3)
-        await on.settle()
-        await on.set_phase("Running", "train-master-0")
-        await on.settle()
-        on.faults.calls.clear()
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit(workers=3)
+        await harness.settle()
+        await harness.set_phase("Running", "train-master-0")
+        await harness.settle()
+        harness.faults.calls.clear()
         for pod in ("train-worker-0", "train-worker-1", "train-worker-2"):
-            await on.set_phase("Running", pod)
-            await on.settle(0.3)
-        assert [call for call in on.calls if call.verb == "patch"] == []
-        await on.settle(2)
+            await harness.set_phase("Running", pod)
+            await harness.settle(0.3)
+        assert [call for call in harness.calls if call.verb == "patch"] == []
+        await harness.settle(2)
 
-        assert len([call for call in on.calls if call.verb == "patch"]) == 1
-        assert (await on.job())["status"]["replicaStatuses"]["Worker"]["active"] == 3
+        assert len([call for call in harness.calls if call.verb == "patch"]) == 1
+        assert (await harness.job())["status"]["replicaStatuses"]["Worker"]["active"] == 3
 
 
 async def test_a_pod_that_vanishes_before_its_counter_is_written_counts_as_vanished() -> None:
     """Decisions count on what waits to be written."""
-    async with start_harness() as on, running_controller(on):
-        await on.submit(workers=2, masters=0)
-        await on.settle()
-        await on.set_phase("Running", "train-worker-0")
-        await on.settle(0.5)
-        await on.set_phase("Running", "train-worker-1")
-        await on.settle(0.1)
-        await on.delete(PODS, "train-worker-1", grace_period_seconds=0)
-        await on.settle(0.1)
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit(workers=2, masters=0)
+        await harness.settle()
+        await harness.set_phase("Running", "train-worker-0")
+        await harness.settle(0.5)
+        await harness.set_phase("Running", "train-worker-1")
+        await harness.settle(0.1)
+        await harness.delete(PODS, "train-worker-1", grace_period_seconds=0)
+        await harness.settle(0.1)
 
-        assert "PyTorchJobRestarting" in [event["reason"] for event in await on.items(EVENTS)]
+        assert "PyTorchJobRestarting" in [event["reason"] for event in await harness.items(EVENTS)]
 
 
 async def test_an_unchanged_job_causes_no_calls() -> None:
-    async with start_harness() as on, running_controller(on):
-        await on.submit()
-        await train(on)
-        on.faults.calls.clear()
-        await on.settle(600)
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit()
+        await train(harness)
+        harness.faults.calls.clear()
+        await harness.settle(600)
 
         relists = {("list", plural) for plural in ("pods", "services", RESOURCE.plural)}
-        assert {(call.verb, call.plural) for call in on.calls if call.verb != "watch"} <= relists
+        assert {(call.verb, call.plural) for call in harness.calls if call.verb != "watch"} <= relists
 
 
 @pytest.mark.parametrize(
@@ -144,19 +146,19 @@ async def test_an_unchanged_job_causes_no_calls() -> None:
 async def test_a_failed_create_is_retried(fault: Fault, plural: str) -> None:
     """In the end each child exists once and the job continues; a lost response is no error to report."""
     async with (
-        start_harness(Rule(fault, verb="create", plural=plural, times=1)) as on,
-        running_controller(on),
+        start_harness(Rule(fault, verb="create", plural=plural, times=1)) as harness,
+        running_controller(harness),
     ):
-        job = await on.submit()
-        await on.settle(60)
+        job = await harness.submit()
+        await harness.settle(60)
 
         for resource in (PODS, SERVICES):
-            assert await on.names(resource) == ["train-master-0", "train-worker-0"]
-            assert all(map(is_owned_by(job), await on.items(resource)))
+            assert await harness.names(resource) == ["train-master-0", "train-worker-0"]
+            assert all(map(is_owned_by(job), await harness.items(resource)))
         if not isinstance(fault, Refuse):
-            assert [event for event in await on.items(EVENTS) if event["type"] == "Warning"] == []
-        await train(on)
-        assert await on.conditions() == SUCCEEDED
+            assert [event for event in await harness.items(EVENTS) if event["type"] == "Warning"] == []
+        await train(harness)
+        assert await harness.conditions() == SUCCEEDED
 
 
 @pytest.mark.parametrize("cut", [True, False], ids=["with a broken watch", "with a whole watch"])
@@ -165,23 +167,23 @@ async def test_a_lost_response_creates_no_second_pod(cut: bool) -> None:
     rules = [Rule(Reset(committed=True), verb="create", plural="pods", times=1)]
     if cut:
         rules.append(Rule(Cut(), verb="watch", containing=b'"train-', times=3))
-    async with start_harness(*rules) as on, running_controller(on):
-        await on.submit()
-        await on.settle(60)
+    async with start_harness(*rules) as harness, running_controller(harness):
+        await harness.submit()
+        await harness.settle(60)
 
-        assert sorted(made(on)) == ["train-master-0", "train-worker-0"]
+        assert sorted(made(harness)) == ["train-master-0", "train-worker-0"]
 
 
 async def test_a_pod_that_is_deleted_before_its_create_returns_is_created_again() -> None:
     rule = Rule(Delay(5, committed=True), verb="create", plural="pods", containing=b"train-worker-0", times=1)
-    async with start_harness(rule) as on, running_controller(on):
-        await on.submit()
-        await on.settle()
-        first = await on.get(PODS, "train-worker-0")
-        await on.delete(PODS, "train-worker-0")
-        await on.settle(60)
+    async with start_harness(rule) as harness, running_controller(harness):
+        await harness.submit()
+        await harness.settle()
+        first = await harness.get(PODS, "train-worker-0")
+        await harness.delete(PODS, "train-worker-0")
+        await harness.settle(60)
 
-        assert (await on.get(PODS, "train-worker-0"))["metadata"]["uid"] != first["metadata"]["uid"]
+        assert (await harness.get(PODS, "train-worker-0"))["metadata"]["uid"] != first["metadata"]["uid"]
 
 
 @pytest.mark.parametrize("verb", ["running", "succeeded"])
@@ -200,16 +202,18 @@ async def test_a_failed_status_write_is_retried_and_its_event_is_recorded_once(
 ) -> None:
     containing = b'"Succeeded"' if verb == "succeeded" else b'"Running"'
     rule = Rule(fault, verb="patch", subresource="status", containing=containing, times=1)
-    async with start_harness() as on, running_controller(on):
-        await on.submit()
-        await on.settle()
-        on.faults.rules.append(rule)
-        await train(on)
-        await on.settle(60)
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit()
+        await harness.settle()
+        harness.faults.rules.append(rule)
+        await train(harness)
+        await harness.settle(60)
 
         assert rule.met == 1
-        assert await on.conditions() == SUCCEEDED
-        (event,) = [event for event in await on.items(EVENTS) if event["reason"] == "PyTorchJobSucceeded"]
+        assert await harness.conditions() == SUCCEEDED
+        (event,) = [
+            event for event in await harness.items(EVENTS) if event["reason"] == "PyTorchJobSucceeded"
+        ]
         assert event["count"] == 1
 
 
@@ -221,114 +225,114 @@ async def test_a_job_succeeds_though_every_call_fails_for_a_while() -> None:
         Rule(Reset(committed=True), verb="patch", plural=JOBS, times=2),
         Rule(Cut(), verb="watch", times=4),
     ]
-    async with start_harness(*rules) as on, running_controller(on):
-        job = await on.submit(workers=3)
-        await on.settle(120)
-        await train(on)
-        await on.settle(60)
+    async with start_harness(*rules) as harness, running_controller(harness):
+        job = await harness.submit(workers=3)
+        await harness.settle(120)
+        await train(harness)
+        await harness.settle(60)
 
-        assert await on.conditions() == SUCCEEDED
-        pods = await on.items(PODS)
+        assert await harness.conditions() == SUCCEEDED
+        pods = await harness.items(PODS)
         assert len(pods) == 4
         assert all(map(is_owned_by(job), pods))
 
 
 async def test_a_foreign_pod_with_a_needed_name_is_left_alone_and_reported() -> None:
-    async with start_harness() as on, running_controller(on):
+    async with start_harness() as harness, running_controller(harness):
         foreign = {"metadata": {"name": "train-worker-0"}, **template()}
-        before = await on.create(PODS, foreign)
-        await on.submit()
-        await on.settle(10)
+        before = await harness.create(PODS, foreign)
+        await harness.submit()
+        await harness.settle(10)
 
-        assert await on.get(PODS, "train-worker-0") == before
+        assert await harness.get(PODS, "train-worker-0") == before
         assert any(
             "belongs to" not in message and "already exists" in message
-            for message in await on.events("FailedCreatePod")
+            for message in await harness.events("FailedCreatePod")
         )
-        await on.delete(PODS, "train-worker-0")
-        await on.settle(60)
-        assert is_owned_by(await on.job())(await on.get(PODS, "train-worker-0"))
+        await harness.delete(PODS, "train-worker-0")
+        await harness.settle(60)
+        assert is_owned_by(await harness.job())(await harness.get(PODS, "train-worker-0"))
 
 
 async def test_a_job_waits_for_remains_of_an_earlier_job() -> None:
     """Its pod takes a minute to go; the new job starts when it is gone, and has nothing to complain about."""
-    async with start_harness() as on, running_controller(on):
-        await on.submit()
-        await on.settle()
-        await on.change(PODS, "train-worker-0", {"metadata": {"finalizers": ["example.com/slow"]}})
-        await on.delete(RESOURCE, "train")
-        job = await on.submit()
-        await on.settle(60)
-        assert (await on.get(PODS, "train-worker-0"))["metadata"]["deletionTimestamp"]
-        assert await on.events("FailedCreatePod") == []
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit()
+        await harness.settle()
+        await harness.change(PODS, "train-worker-0", {"metadata": {"finalizers": ["example.com/slow"]}})
+        await harness.delete(RESOURCE, "train")
+        job = await harness.submit()
+        await harness.settle(60)
+        assert (await harness.get(PODS, "train-worker-0"))["metadata"]["deletionTimestamp"]
+        assert await harness.events("FailedCreatePod") == []
 
-        await on.change(PODS, "train-worker-0", {"metadata": {"finalizers": None}})
-        await on.settle(60)
-        assert all(map(is_owned_by(job), await on.items(PODS)))
-        assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
+        await harness.change(PODS, "train-worker-0", {"metadata": {"finalizers": None}})
+        await harness.settle(60)
+        assert all(map(is_owned_by(job), await harness.items(PODS)))
+        assert await harness.names(PODS) == ["train-master-0", "train-worker-0"]
 
 
 @pytest.mark.parametrize(("policy", "left"), [("None", 2), ("Running", 0)])
 async def test_a_job_that_another_writer_finished_stays_finished(policy: str, left: int) -> None:
     """As one that a Go operator has ended; see docs/decisions/0023-status-writers.md."""
-    async with start_harness() as on, running_controller(on):
-        await on.submit(runPolicy={"cleanPodPolicy": policy})
-        await on.settle()
-        await on.set_phase("Running")
-        await on.settle()
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit(runPolicy={"cleanPodPolicy": policy})
+        await harness.settle()
+        await harness.set_phase("Running")
+        await harness.settle()
         ended = {"conditions": [{"type": "Succeeded", "status": "True"}]}
-        await on.change(RESOURCE, "train", {"status": ended}, "status")
-        await on.settle(60)
+        await harness.change(RESOURCE, "train", {"status": ended}, "status")
+        await harness.settle(60)
 
-        assert await on.conditions() == "Succeeded T"
-        assert len(await on.names(PODS)) == left
+        assert await harness.conditions() == "Succeeded T"
+        assert len(await harness.names(PODS)) == left
 
 
 async def test_a_job_that_is_recreated_at_once_is_another_job() -> None:
     """The pods of the first do not count for the second, whatever they have come to."""
-    async with start_harness() as on, running_controller(on):
-        await on.submit()
-        await train(on)
-        assert await on.conditions() == SUCCEEDED
-        await on.delete(RESOURCE, "train")
-        job = await on.submit()
-        await on.settle(60)
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit()
+        await train(harness)
+        assert await harness.conditions() == SUCCEEDED
+        await harness.delete(RESOURCE, "train")
+        job = await harness.submit()
+        await harness.settle(60)
 
-        assert await on.conditions() == "Created T"
-        assert all(map(is_owned_by(job), await on.items(PODS)))
-        await train(on)
-        assert await on.conditions() == SUCCEEDED
+        assert await harness.conditions() == "Created T"
+        assert all(map(is_owned_by(job), await harness.items(PODS)))
+        await train(harness)
+        assert await harness.conditions() == SUCCEEDED
 
 
 async def test_a_job_whose_deletion_the_watch_missed_gets_no_children_again() -> None:
     """The watch of jobs breaks at the deletion; the watch of children reports each garbage-collected child."""
-    async with start_harness() as on, running_controller(on):
-        await on.submit()
-        await on.settle()
-        on.faults.rules += [
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit()
+        await harness.settle()
+        harness.faults.rules += [
             Rule(Cut(), verb="watch", plural=JOBS, times=1),
             Rule(Refuse(503), verb="watch", plural=JOBS, times=3),
         ]
-        on.faults.calls.clear()
-        await on.delete(RESOURCE, "train")
-        await on.settle(60)
+        harness.faults.calls.clear()
+        await harness.delete(RESOURCE, "train")
+        await harness.settle(60)
 
-        assert [await on.names(resource) for resource in (PODS, SERVICES)] == [[], []]
-        assert on.faults.count("create", "pods") + on.faults.count("create", "services") <= 4
+        assert [await harness.names(resource) for resource in (PODS, SERVICES)] == [[], []]
+        assert harness.faults.count("create", "pods") + harness.faults.count("create", "services") <= 4
 
 
 async def test_children_that_others_delete_are_created_again_at_once() -> None:
     """Before children of an unchanged job are created again, the controller checks that the job still exists."""
-    async with start_harness() as on, running_controller(on):
-        await on.submit(masters=0)
-        await on.settle()
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit(masters=0)
+        await harness.settle()
         for reads in (0, 1, 1):
-            on.faults.calls.clear()
-            await on.delete(SERVICES, "train-worker-0")
-            await on.settle(0.1)
+            harness.faults.calls.clear()
+            await harness.delete(SERVICES, "train-worker-0")
+            await harness.settle(0.1)
 
-            assert await on.names(SERVICES) == ["train-worker-0"]
-            assert on.faults.count("get", JOBS) == reads
+            assert await harness.names(SERVICES) == ["train-worker-0"]
+            assert harness.faults.count("get", JOBS) == reads
 
 
 async def test_the_memory_of_a_job_is_discarded_though_its_deletion_was_not_observed(
@@ -345,30 +349,30 @@ async def test_the_memory_of_a_job_is_discarded_though_its_deletion_was_not_obse
 
     monkeypatch.setattr(JobMemories, "discard", record)
     async with (
-        start_harness(Rule(Delay(5), verb="create", plural="pods", times=1)) as on,
-        running_controller(on),
+        start_harness(Rule(Delay(5), verb="create", plural="pods", times=1)) as harness,
+        running_controller(harness),
     ):
-        job = await on.submit()
-        await on.settle()
-        await on.delete(RESOURCE, "train")
-        await on.submit()
-        await on.settle(60)
+        job = await harness.submit()
+        await harness.settle()
+        await harness.delete(RESOURCE, "train")
+        await harness.submit()
+        await harness.settle(60)
 
         assert discarded == [job["metadata"]["uid"]]
 
 
 async def test_a_delayed_status_write_does_not_change_the_next_job_of_that_name() -> None:
     rule = Rule(Delay(5), verb="patch", subresource="status", containing=b'"Succeeded"', times=1)
-    async with start_harness(rule) as on, running_controller(on):
-        await on.submit()
-        await train(on)
-        await on.delete(RESOURCE, "train")
-        await on.submit()
-        await on.settle(60)
+    async with start_harness(rule) as harness, running_controller(harness):
+        await harness.submit()
+        await train(harness)
+        await harness.delete(RESOURCE, "train")
+        await harness.submit()
+        await harness.settle(60)
 
         assert rule.met == 1
-        assert await on.conditions() == "Created T"
-        assert await on.events("PyTorchJobSucceeded") == []
+        assert await harness.conditions() == "Created T"
+        assert await harness.events("PyTorchJobSucceeded") == []
 
 
 async def test_a_job_whose_children_are_rejected_fails_names_the_field_and_leaves_nothing() -> None:
@@ -381,19 +385,19 @@ async def test_a_job_whose_children_are_rejected_fails_names_the_field_and_leave
     refused = Refuse(422, "Invalid", "invalid", fields=(("spec.schedulerName", "too long"),))
     rule = Rule(refused, verb="create", plural="pods", containing=b"x" * 70)
     with capture_logs() as logs:
-        async with start_harness(rule) as on, running_controller(on):
-            await on.submit(pytorchReplicaSpecs=roles)
-            await on.submit("other")
-            await on.settle(10)
+        async with start_harness(rule) as harness, running_controller(harness):
+            await harness.submit(pytorchReplicaSpecs=roles)
+            await harness.submit("other")
+            await harness.settle(10)
 
-            job = await on.job()
+            job = await harness.job()
             failed = next(
                 condition for condition in job["status"]["conditions"] if condition["type"] == "Failed"
             )
             assert failed["reason"] == "PyTorchJobFailedValidation"
             assert "Pod train-worker-0: spec.schedulerName: too long" in failed["message"]
-            assert await on.names(PODS) == ["other-master-0", "other-worker-0"]
-            assert await on.events("PyTorchJobFailedValidation") == [failed["message"]]
+            assert await harness.names(PODS) == ["other-master-0", "other-worker-0"]
+            assert await harness.events("PyTorchJobFailedValidation") == [failed["message"]]
     assert [line["error"] for line in logs if line["event"] == "reconcile failed"] == [
         "Pod train-worker-0: spec.schedulerName: too long"
     ]
@@ -401,36 +405,38 @@ async def test_a_job_whose_children_are_rejected_fails_names_the_field_and_leave
 
 async def test_a_running_job_whose_new_children_are_rejected_continues_with_its_pods() -> None:
     """The job is scaled up with an invalid template: running pods stay, and the rejection is recorded."""
-    async with start_harness() as on, running_controller(on):
-        await on.submit(workers=1)
-        await on.settle()
-        await on.set_phase("Running", "train-master-0", "train-worker-0")
-        on.faults.rules.append(Rule(Refuse(422, "Invalid", "too long"), verb="create", plural="pods"))
-        await on.change(RESOURCE, "train", {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2}}}})
-        await on.settle(60)
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit(workers=1)
+        await harness.settle()
+        await harness.set_phase("Running", "train-master-0", "train-worker-0")
+        harness.faults.rules.append(Rule(Refuse(422, "Invalid", "too long"), verb="create", plural="pods"))
+        await harness.change(
+            RESOURCE, "train", {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2}}}}
+        )
+        await harness.settle(60)
 
-        assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
-        assert await on.conditions() == "Created T, Running T"
-        assert await on.events("FailedCreatePod") == ["Error creating: too long"]
+        assert await harness.names(PODS) == ["train-master-0", "train-worker-0"]
+        assert await harness.conditions() == "Created T, Running T"
+        assert await harness.events("FailedCreatePod") == ["Error creating: too long"]
 
 
 async def test_an_exceeded_quota_delays_only_its_job() -> None:
     """In the full namespace a single create is tried with growing pauses; the job continues when the quota allows it."""
     rule = Rule(Refuse(403, "Forbidden", "exceeded quota"), verb="create", plural="pods", namespace="full")
-    async with start_harness(rule, auto_namespaces=True) as on, running_controller(on):
-        await on.submit("stuck", workers=8, namespace="full")
-        await on.settle(0.001)
-        await on.submit("free")
-        await on.settle(60)
-        assert await on.names(PODS) == ["free-master-0", "free-worker-0"]
-        tries = len([call for call in on.calls if call.verb == "create" and call.namespace == "full"])
-        await on.settle(600)
-        later = len([call for call in on.calls if call.verb == "create" and call.namespace == "full"])
+    async with start_harness(rule, auto_namespaces=True) as harness, running_controller(harness):
+        await harness.submit("stuck", workers=8, namespace="full")
+        await harness.settle(0.001)
+        await harness.submit("free")
+        await harness.settle(60)
+        assert await harness.names(PODS) == ["free-master-0", "free-worker-0"]
+        tries = len([call for call in harness.calls if call.verb == "create" and call.namespace == "full"])
+        await harness.settle(600)
+        later = len([call for call in harness.calls if call.verb == "create" and call.namespace == "full"])
         assert later - tries < 10
 
-        on.faults.rules.clear()
-        await on.settle(1000)
-        assert len(await on.names(PODS, "full")) == 9
+        harness.faults.rules.clear()
+        await harness.settle(1000)
+        assert len(await harness.names(PODS, "full")) == 9
 
 
 DENIALS = [
@@ -444,65 +450,67 @@ DENIALS = [
 @pytest.mark.parametrize("denial", DENIALS)
 async def test_a_denial_blocks_a_job_until_it_ends(denial: Refuse) -> None:
     rule = Rule(denial, verb="create", plural="pods")
-    async with start_harness(rule) as on, running_controller(on):
-        await on.submit(workers=8)
-        await on.settle(600)
+    async with start_harness(rule) as harness, running_controller(harness):
+        await harness.submit(workers=8)
+        await harness.settle(600)
         held = next(
             condition
-            for condition in (await on.job())["status"]["conditions"]
+            for condition in (await harness.job())["status"]["conditions"]
             if condition["type"] == "Running"
         )
         assert (held["status"], held["reason"]) == ("False", "PyTorchJobBlocked")
         assert held["message"] == denial.message
-        assert await on.conditions() == "Running F, Created T"
-        assert f"Error creating: {denial.message}" in await on.events("FailedCreatePod")
+        assert await harness.conditions() == "Running F, Created T"
+        assert f"Error creating: {denial.message}" in await harness.events("FailedCreatePod")
         tries = rule.met
-        await on.settle(600)
+        await harness.settle(600)
         assert rule.met - tries < 10, "with a back-off"
 
-        on.faults.rules.clear()
-        await on.settle(150)
-        assert len(await on.names(PODS)) == 9
+        harness.faults.rules.clear()
+        await harness.settle(150)
+        assert len(await harness.names(PODS)) == 9
         waits = next(
             condition
-            for condition in (await on.job())["status"]["conditions"]
+            for condition in (await harness.job())["status"]["conditions"]
             if condition["type"] == "Running"
         )
         assert waits["reason"] == "PyTorchJobWaitingForPods"
-        await train(on)
-        assert await on.conditions() == SUCCEEDED
+        await train(harness)
+        assert await harness.conditions() == SUCCEEDED
 
 
 async def test_the_condition_quotes_the_current_denial() -> None:
     rule = Rule(Refuse(400, "", "first words"), verb="create", plural="pods")
-    async with start_harness(rule) as on, running_controller(on):
-        await on.submit()
-        await on.settle(60)
+    async with start_harness(rule) as harness, running_controller(harness):
+        await harness.submit()
+        await harness.settle(60)
         rule.fault = Refuse(400, "", "other words")
-        await on.settle(300)
+        await harness.settle(300)
 
         held = next(
             condition
-            for condition in (await on.job())["status"]["conditions"]
+            for condition in (await harness.job())["status"]["conditions"]
             if condition["type"] == "Running"
         )
         assert held["message"] == "other words"
 
 
 async def test_a_denied_replacement_does_not_fail_the_job() -> None:
-    async with start_harness() as on, running_controller(on):
-        await on.submit(pytorchReplicaSpecs=restarting_roles())
-        await on.settle()
-        await on.set_phase("Running")
-        await on.settle()
-        on.faults.rules.append(Rule(Refuse(422, "Invalid", "denied request"), verb="create", plural="pods"))
-        await on.set_phase("Failed", "train-worker-0", code=137)
-        await on.settle(600)
-        assert await on.conditions() == "Created T, Running T"
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit(pytorchReplicaSpecs=restarting_roles())
+        await harness.settle()
+        await harness.set_phase("Running")
+        await harness.settle()
+        harness.faults.rules.append(
+            Rule(Refuse(422, "Invalid", "denied request"), verb="create", plural="pods")
+        )
+        await harness.set_phase("Failed", "train-worker-0", code=137)
+        await harness.settle(600)
+        assert await harness.conditions() == "Created T, Running T"
 
-        on.faults.rules.clear()
-        await on.settle(150)
-        assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
+        harness.faults.rules.clear()
+        await harness.settle(150)
+        assert await harness.names(PODS) == ["train-master-0", "train-worker-0"]
 
 
 def restarting_roles() -> dict[str, Any]:
@@ -515,24 +523,28 @@ def restarting_roles() -> dict[str, Any]:
 
 async def test_a_change_of_the_spec_ends_the_backoff() -> None:
     rule = Rule(Refuse(403, "Forbidden", "exceeded quota"), verb="create", plural="pods")
-    async with start_harness(rule) as on, running_controller(on):
-        await on.submit(workers=3)
-        await on.settle(600)
-        on.faults.rules.clear()
-        await on.change(RESOURCE, "train", {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1}}}})
-        await on.settle()
+    async with start_harness(rule) as harness, running_controller(harness):
+        await harness.submit(workers=3)
+        await harness.settle(600)
+        harness.faults.rules.clear()
+        await harness.change(
+            RESOURCE, "train", {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1}}}}
+        )
+        await harness.settle()
 
-        assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
+        assert await harness.names(PODS) == ["train-master-0", "train-worker-0"]
 
 
 async def test_deletes_name_the_uid_of_the_object() -> None:
-    async with start_harness() as on, running_controller(on):
-        await on.submit(runPolicy={"cleanPodPolicy": "All"})
-        await train(on)
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit(runPolicy={"cleanPodPolicy": "All"})
+        await train(harness)
 
-        uids = [orjson.loads(call.body)["preconditions"]["uid"] for call in on.calls if call.verb == "delete"]
+        uids = [
+            orjson.loads(call.body)["preconditions"]["uid"] for call in harness.calls if call.verb == "delete"
+        ]
         assert (len(uids), len(set(uids))) == (4, 4)
-        assert await on.names(PODS) == await on.names(SERVICES) == []
+        assert await harness.names(PODS) == await harness.names(SERVICES) == []
 
 
 def ago(seconds: float) -> str:
@@ -547,39 +559,39 @@ def finished(seconds_ago: float) -> dict[str, Any]:
 
 
 async def test_an_expired_job_is_deleted_with_its_uid_and_resource_version() -> None:
-    async with start_harness() as on:
-        await on.submit(runPolicy={"ttlSecondsAfterFinished": 100})
-        ended = await on.change(RESOURCE, "train", {"status": finished(200)}, "status")
-        async with running_controller(on):
-            await on.settle()
+    async with start_harness() as harness:
+        await harness.submit(runPolicy={"ttlSecondsAfterFinished": 100})
+        ended = await harness.change(RESOURCE, "train", {"status": finished(200)}, "status")
+        async with running_controller(harness):
+            await harness.settle()
 
-            assert await on.names(RESOURCE) == []
-            (call,) = [call for call in on.calls if call.verb == "delete"]
+            assert await harness.names(RESOURCE) == []
+            (call,) = [call for call in harness.calls if call.verb == "delete"]
             preconditions = {key: ended["metadata"][key] for key in ("uid", "resourceVersion")}
             assert orjson.loads(call.body)["preconditions"] == preconditions
-            assert await on.events("SuccessfulDeletePod") == ["Deleted job: train"]
+            assert await harness.events("SuccessfulDeletePod") == ["Deleted job: train"]
 
 
 async def test_a_job_whose_ttl_has_not_expired_stays() -> None:
-    async with start_harness() as on:
-        await on.submit(runPolicy={"ttlSecondsAfterFinished": 100_000})
-        await on.change(RESOURCE, "train", {"status": finished(5)}, "status")
-        async with running_controller(on):
-            await on.settle(60)
+    async with start_harness() as harness:
+        await harness.submit(runPolicy={"ttlSecondsAfterFinished": 100_000})
+        await harness.change(RESOURCE, "train", {"status": finished(5)}, "status")
+        async with running_controller(harness):
+            await harness.settle(60)
 
-            assert await on.names(RESOURCE) == ["train"]
+            assert await harness.names(RESOURCE) == ["train"]
 
 
 async def test_a_failed_deletion_of_a_job_is_reported_and_retried() -> None:
     rule = Rule(Refuse(403, "Forbidden", "not you"), verb="delete", plural=JOBS, times=2)
-    async with start_harness(rule) as on:
-        await on.submit(runPolicy={"ttlSecondsAfterFinished": 1})
-        await on.change(RESOURCE, "train", {"status": finished(200)}, "status")
-        async with running_controller(on):
-            await on.settle()
+    async with start_harness(rule) as harness:
+        await harness.submit(runPolicy={"ttlSecondsAfterFinished": 1})
+        await harness.change(RESOURCE, "train", {"status": finished(200)}, "status")
+        async with running_controller(harness):
+            await harness.settle()
 
-            assert await on.names(RESOURCE) == []
-            assert await on.events("FailedDeletePod") == ["Error deleting: not you"]
+            assert await harness.names(RESOURCE) == []
+            assert await harness.events("FailedDeletePod") == ["Error deleting: not you"]
 
 
 METRIC = {
@@ -591,48 +603,50 @@ ELASTIC = {"minReplicas": 1, "maxReplicas": 3, "metrics": [METRIC]}
 
 async def test_an_autoscaler_follows_its_job() -> None:
     """Made, changed with the spec, gone while suspended, there again afterwards."""
-    async with start_harness() as on, running_controller(on):
-        await on.submit(masters=0, elasticPolicy=ELASTIC)
-        await on.settle()
-        assert (await on.get(HORIZONTAL_POD_AUTOSCALERS, "train"))["spec"]["maxReplicas"] == 3
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit(masters=0, elasticPolicy=ELASTIC)
+        await harness.settle()
+        assert (await harness.get(HORIZONTAL_POD_AUTOSCALERS, "train"))["spec"]["maxReplicas"] == 3
 
-        await on.change(RESOURCE, "train", {"spec": {"elasticPolicy": {"maxReplicas": 5}}})
-        await on.settle()
-        assert (await on.get(HORIZONTAL_POD_AUTOSCALERS, "train"))["spec"]["maxReplicas"] == 5
+        await harness.change(RESOURCE, "train", {"spec": {"elasticPolicy": {"maxReplicas": 5}}})
+        await harness.settle()
+        assert (await harness.get(HORIZONTAL_POD_AUTOSCALERS, "train"))["spec"]["maxReplicas"] == 5
 
-        await on.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": True}}})
-        await on.settle()
-        assert await on.names(HORIZONTAL_POD_AUTOSCALERS) == await on.names(PODS) == []
+        await harness.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": True}}})
+        await harness.settle()
+        assert await harness.names(HORIZONTAL_POD_AUTOSCALERS) == await harness.names(PODS) == []
 
-        await on.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": False}}})
-        await on.settle()
-        assert await on.names(HORIZONTAL_POD_AUTOSCALERS) == ["train"]
-        assert await on.names(PODS) == ["train-worker-0"]
+        await harness.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": False}}})
+        await harness.settle()
+        assert await harness.names(HORIZONTAL_POD_AUTOSCALERS) == ["train"]
+        assert await harness.names(PODS) == ["train-worker-0"]
 
 
 async def test_a_foreign_autoscaler_does_not_block_a_job() -> None:
-    async with start_harness() as on, running_controller(on):
+    async with start_harness() as harness, running_controller(harness):
         target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
         spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 9, "metrics": [METRIC]}
-        before = await on.create(HORIZONTAL_POD_AUTOSCALERS, {"metadata": {"name": "train"}, "spec": spec})
-        await on.submit(masters=0, elasticPolicy=ELASTIC)
-        await on.settle(30)
-        await on.set_phase("Running")
-        await on.settle(30)
+        before = await harness.create(
+            HORIZONTAL_POD_AUTOSCALERS, {"metadata": {"name": "train"}, "spec": spec}
+        )
+        await harness.submit(masters=0, elasticPolicy=ELASTIC)
+        await harness.settle(30)
+        await harness.set_phase("Running")
+        await harness.settle(30)
 
-        assert await on.conditions() == RUNNING
-        assert await on.get(HORIZONTAL_POD_AUTOSCALERS, "train") == before
-        (message,) = await on.events("FailedCreateHorizontalPodAutoscaler")
+        assert await harness.conditions() == RUNNING
+        assert await harness.get(HORIZONTAL_POD_AUTOSCALERS, "train") == before
+        (message,) = await harness.events("FailedCreateHorizontalPodAutoscaler")
         assert "belongs to nobody" in message
 
 
 async def test_events_of_a_large_job_are_summarized() -> None:
-    async with start_harness() as on, running_controller(on):
-        await on.submit(workers=149)
-        await on.settle(10)
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit(workers=149)
+        await harness.settle(10)
 
-        assert len(await on.names(PODS)) == len(await on.names(SERVICES)) == 150
-        messages = await on.events()
+        assert len(await harness.names(PODS)) == len(await harness.names(SERVICES)) == 150
+        messages = await harness.events()
         assert len(messages) == 24
         (rest,) = [
             found
@@ -645,72 +659,75 @@ async def test_events_of_a_large_job_are_summarized() -> None:
 @pytest.mark.parametrize(("events", "count"), [("full", 5), ("compact", 2), ("off", 0)])
 async def test_events_can_be_compact_or_off(events: str, count: int) -> None:
     settings = replace(TEST_SETTINGS, events=events)
-    async with start_harness() as on, running_controller(on, settings):
-        await on.submit()
-        await train(on)
+    async with start_harness() as harness, running_controller(harness, settings):
+        await harness.submit()
+        await train(harness)
 
-        assert len(await on.events()) == count
-        assert await on.conditions() == SUCCEEDED
+        assert len(await harness.events()) == count
+        assert await harness.conditions() == SUCCEEDED
 
 
 async def test_failed_event_writes_do_not_delay_a_job() -> None:
-    async with start_harness(Rule(Refuse(500), verb="create", plural="events")) as on, running_controller(on):
-        await on.submit()
-        await train(on)
+    async with (
+        start_harness(Rule(Refuse(500), verb="create", plural="events")) as harness,
+        running_controller(harness),
+    ):
+        await harness.submit()
+        await train(harness)
 
-        assert await on.conditions() == SUCCEEDED
+        assert await harness.conditions() == SUCCEEDED
 
 
-async def write_status(on: Harness) -> None:
-    await on.change(RESOURCE, "train", {"status": {"conditions": [], "replicaStatuses": {}}}, "status")
+async def write_status(harness: Harness) -> None:
+    await harness.change(RESOURCE, "train", {"status": {"conditions": [], "replicaStatuses": {}}}, "status")
 
 
-async def write_labels(on: Harness) -> None:
-    await on.change(RESOURCE, "train", {"metadata": {"labels": {"a": "b"}}})
+async def write_labels(harness: Harness) -> None:
+    await harness.change(RESOURCE, "train", {"metadata": {"labels": {"a": "b"}}})
 
 
 @pytest.mark.parametrize("write", [write_status, write_labels])
 async def test_status_writes_of_others_are_overwritten_or_ignored(
     write: Callable[[Harness], Awaitable[None]],
 ) -> None:
-    async with start_harness() as on, running_controller(on):
-        await on.submit()
-        await on.settle()
-        await on.set_phase("Running")
-        await on.settle()
-        await write(on)
-        await on.settle()
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit()
+        await harness.settle()
+        await harness.set_phase("Running")
+        await harness.settle()
+        await write(harness)
+        await harness.settle()
 
-        assert await on.conditions() == RUNNING
-        assert (await on.job())["status"]["replicaStatuses"]["Worker"]["active"] == 1
+        assert await harness.conditions() == RUNNING
+        assert (await harness.job())["status"]["replicaStatuses"]["Worker"]["active"] == 1
 
 
 async def test_a_busy_writer_of_labels_does_not_keep_a_job_from_finishing() -> None:
-    async with start_harness() as on, running_controller(on):
-        await on.submit()
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit()
 
         async def scribble() -> None:
             number = 0
             while True:
                 number += 1
-                await on.change(RESOURCE, "train", {"metadata": {"labels": {"n": str(number)}}})
+                await harness.change(RESOURCE, "train", {"metadata": {"labels": {"n": str(number)}}})
                 await asyncio.sleep(0.05)
 
         scribbling = asyncio.create_task(scribble())
-        await train(on)
+        await train(harness)
         scribbling.cancel()
         await asyncio.gather(scribbling, return_exceptions=True)
 
-        assert await on.conditions() == SUCCEEDED
+        assert await harness.conditions() == SUCCEEDED
 
 
 async def test_a_job_of_another_manager_is_not_touched() -> None:
-    async with start_harness() as on, running_controller(on):
-        await on.submit(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
-        on.faults.calls.clear()
-        await on.settle(60)
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
+        harness.faults.calls.clear()
+        await harness.settle(60)
 
-        assert on.calls == []
+        assert harness.calls == []
 
 
 async def test_a_job_of_another_manager_gets_its_required_annotations(
@@ -718,14 +735,14 @@ async def test_a_job_of_another_manager_gets_its_required_annotations(
 ) -> None:
     """The annotation is written once, and no other annotation changes."""
     monkeypatch.setattr(KindDefaults, "required_annotations", lambda *_: {"mark": "x"})
-    async with start_harness() as on, running_controller(on):
-        await on.submit(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
-        await on.settle(60)
-        await on.change(RESOURCE, "train", {"metadata": {"annotations": {"mine": "y"}}})
-        await on.settle(60)
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
+        await harness.settle(60)
+        await harness.change(RESOURCE, "train", {"metadata": {"annotations": {"mine": "y"}}})
+        await harness.settle(60)
 
-        assert (await on.job())["metadata"]["annotations"] == {"mark": "x", "mine": "y"}
-        assert [call.verb for call in on.calls if call.plural == JOBS and call.name] == ["patch"]
+        assert (await harness.job())["metadata"]["annotations"] == {"mark": "x", "mine": "y"}
+        assert [call.verb for call in harness.calls if call.plural == JOBS and call.name] == ["patch"]
 
 
 async def test_a_job_whose_annotations_cannot_be_written_is_left_alone(
@@ -734,9 +751,9 @@ async def test_a_job_whose_annotations_cannot_be_written_is_left_alone(
     monkeypatch.setattr(KindDefaults, "required_annotations", lambda *_: {"mark": "x"})
     forbidden = Rule(Refuse(403, "Forbidden", "may not"), verb="patch", plural=JOBS)
     with capture_logs() as lines:
-        async with start_harness(forbidden) as on, running_controller(on):
-            await on.submit(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
-            await on.settle(600)
+        async with start_harness(forbidden) as harness, running_controller(harness):
+            await harness.submit(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
+            await harness.settle(600)
 
     assert forbidden.met == 1
     assert [line["error"] for line in lines if line["event"] == "reconcile failed"] == [
@@ -749,14 +766,14 @@ async def test_warnings_of_a_kind_are_recorded_until_the_job_ends(
 ) -> None:
     warning = Event(Severity.WARNING, "Odd", "this is odd", once="odd")
     monkeypatch.setattr(KindDefaults, "warnings", lambda *_: [warning])
-    async with start_harness() as on:
-        async with running_controller(on):
-            await on.submit()
-            await train(on)
-        ended = await on.conditions()
-        async with running_controller(on):
-            await on.settle(60)
-        events = [event for event in await on.items(EVENTS) if event["reason"] == "Odd"]
+    async with start_harness() as harness:
+        async with running_controller(harness):
+            await harness.submit()
+            await train(harness)
+        ended = await harness.conditions()
+        async with running_controller(harness):
+            await harness.settle(60)
+        events = [event for event in await harness.items(EVENTS) if event["reason"] == "Odd"]
 
         assert ended == SUCCEEDED
         assert [(event["type"], event["message"], event.get("count", 1)) for event in events] == [
@@ -766,27 +783,27 @@ async def test_warnings_of_a_kind_are_recorded_until_the_job_ends(
 
 async def test_only_the_configured_namespace_is_watched() -> None:
     settings = replace(TEST_SETTINGS, namespace="mine")
-    async with start_harness(auto_namespaces=True) as on, running_controller(on, settings):
-        await on.submit(namespace="mine")
-        await on.submit(namespace="theirs")
-        await on.settle()
+    async with start_harness(auto_namespaces=True) as harness, running_controller(harness, settings):
+        await harness.submit(namespace="mine")
+        await harness.submit(namespace="theirs")
+        await harness.settle()
 
-        assert len(await on.names(PODS, "mine")) == 2
-        assert await on.names(PODS, "theirs") == []
+        assert len(await harness.names(PODS, "mine")) == 2
+        assert await harness.names(PODS, "theirs") == []
         reads = [
             call
-            for call in on.faults.calls
+            for call in harness.faults.calls
             if call.user_agent == "rallypoint" and call.verb in {"list", "watch"}
         ]
         assert {call.namespace for call in reads} == {"mine"}
 
 
 async def test_secrets_are_never_read() -> None:
-    async with start_harness() as on, running_controller(on):
-        await on.submit(elasticPolicy=ELASTIC, masters=0)
-        await train(on)
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit(elasticPolicy=ELASTIC, masters=0)
+        await train(harness)
 
-        assert {call.plural for call in on.calls} <= {
+        assert {call.plural for call in harness.calls} <= {
             "events",
             "horizontalpodautoscalers",
             "pods",
@@ -801,39 +818,39 @@ async def test_a_restarted_controller_continues_where_the_last_process_stopped()
         Rule(Delay(1000), verb="create", plural="services"),
         Rule(Delay(1000), verb="create", plural="pods", containing=b"train-worker-0"),
     ]
-    async with start_harness(*rules) as on:
-        async with running_controller(on):
-            job = await on.submit()
-            await on.settle()
-            assert await on.names(PODS) == ["train-master-0"]
-        on.faults.rules.clear()
-        first = await on.get(PODS, "train-master-0")
-        async with running_controller(on):
-            await train(on)
+    async with start_harness(*rules) as harness:
+        async with running_controller(harness):
+            job = await harness.submit()
+            await harness.settle()
+            assert await harness.names(PODS) == ["train-master-0"]
+        harness.faults.rules.clear()
+        first = await harness.get(PODS, "train-master-0")
+        async with running_controller(harness):
+            await train(harness)
 
-        assert await on.conditions() == SUCCEEDED
-        assert (await on.get(PODS, "train-master-0"))["metadata"]["uid"] == first["metadata"]["uid"]
-        assert all(map(is_owned_by(job), await on.items(PODS)))
+        assert await harness.conditions() == SUCCEEDED
+        assert (await harness.get(PODS, "train-master-0"))["metadata"]["uid"] == first["metadata"]["uid"]
+        assert all(map(is_owned_by(job), await harness.items(PODS)))
 
 
 async def test_the_next_event_of_a_pod_repairs_a_lost_event() -> None:
     rule = Rule(Drop(), verb="watch", plural="pods", containing=b'"MODIFIED"', times=1)
-    async with start_harness(rule) as on, running_controller(on):
-        await on.submit()
-        await train(on)
+    async with start_harness(rule) as harness, running_controller(harness):
+        await harness.submit()
+        await train(harness)
 
         assert rule.met == 1
-        assert await on.conditions() == "Created T, Succeeded T"
+        assert await harness.conditions() == "Created T, Succeeded T"
 
 
 async def test_an_invalid_job_does_not_delay_other_jobs() -> None:
-    async with start_harness() as on, running_controller(on, TEST_SETTINGS):
-        await on.submit("wrong", pytorchReplicaSpecs={"Master": {"template": template("tensorflow")}})
-        await on.submit("right")
-        await on.settle()
+    async with start_harness() as harness, running_controller(harness, TEST_SETTINGS):
+        await harness.submit("wrong", pytorchReplicaSpecs={"Master": {"template": template("tensorflow")}})
+        await harness.submit("right")
+        await harness.settle()
 
-        assert await on.conditions("wrong") == "Created T, Failed T"
-        assert await on.names(PODS, NAMESPACE) == ["right-master-0", "right-worker-0"]
+        assert await harness.conditions("wrong") == "Created T, Failed T"
+        assert await harness.names(PODS, NAMESPACE) == ["right-master-0", "right-worker-0"]
 
 
 def waiting(reason: str, message: str) -> dict[str, Any]:
@@ -846,27 +863,29 @@ def waiting(reason: str, message: str) -> dict[str, Any]:
 
 
 async def test_a_large_failing_job_writes_a_few_events_and_its_end_is_among_them() -> None:
-    async with start_harness() as on, running_controller(on, TEST_SETTINGS):
-        await on.submit(workers=99)
-        await on.settle(5)
-        pods = await on.names(PODS)
-        before = len([call for call in on.calls if call.plural == "events"])
+    async with start_harness() as harness, running_controller(harness, TEST_SETTINGS):
+        await harness.submit(workers=99)
+        await harness.settle(5)
+        pods = await harness.names(PODS)
+        before = len([call for call in harness.calls if call.plural == "events"])
         for reason in ("ErrImagePull", "ImagePullBackOff"):
             for index, name in enumerate(pods):
                 message = f"image of {name}: dial tcp 10.0.0.{index}:443: i/o timeout"
-                await on.change(PODS, name, {"status": waiting(reason, message)}, "status")
-            await on.settle()
-        await on.set_phase("Running")
-        await on.set_phase("Succeeded", "train-master-0", code=0)
-        await on.settle(5)
+                await harness.change(PODS, name, {"status": waiting(reason, message)}, "status")
+            await harness.settle()
+        await harness.set_phase("Running")
+        await harness.set_phase("Succeeded", "train-master-0", code=0)
+        await harness.settle(5)
 
         assert len(pods) == 100
-        assert len([call for call in on.calls if call.plural == "events"]) - before <= 26
+        assert len([call for call in harness.calls if call.plural == "events"]) - before <= 26
         shared = [
-            message for message in await on.events() if message.startswith("(combined from similar events): ")
+            message
+            for message in await harness.events()
+            if message.startswith("(combined from similar events): ")
         ]
         assert len(shared) == 2
-        assert len(await on.events("PyTorchJobSucceeded")) == 1
+        assert len(await harness.events("PyTorchJobSucceeded")) == 1
 
 
 async def test_a_changed_scheduling_message_starts_no_reconcile(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -878,9 +897,9 @@ async def test_a_changed_scheduling_message_starts_no_reconcile(monkeypatch: pyt
         return decide(*given)
 
     monkeypatch.setattr(planning, "decide", counted)
-    async with start_harness() as on, running_controller(on, TEST_SETTINGS):
-        await on.submit(workers=0)
-        await on.settle()
+    async with start_harness() as harness, running_controller(harness, TEST_SETTINGS):
+        await harness.submit(workers=0)
+        await harness.settle()
 
         async def unschedulable(message: str) -> int:
             condition = {
@@ -891,42 +910,42 @@ async def test_a_changed_scheduling_message_starts_no_reconcile(monkeypatch: pyt
                 "lastTransitionTime": "2026-01-01T12:00:00Z",
             }
             before = len(reconciles)
-            await on.change(PODS, "train-master-0", {"status": {"conditions": [condition]}}, "status")
-            await on.settle()
+            await harness.change(PODS, "train-master-0", {"status": {"conditions": [condition]}}, "status")
+            await harness.settle()
             return len(reconciles) - before
 
         assert await unschedulable("0/5 nodes are available: 5 Insufficient cpu.") == 1
         assert await unschedulable("0/6 nodes are available: 1 node(s) had a taint.") == 0
-        assert await on.events("Unschedulable") == [
+        assert await harness.events("Unschedulable") == [
             "Error pod train-master-0 condition message: 0/5 nodes are available: 5 Insufficient cpu."
         ]
 
 
-async def terminate(on: Harness) -> Rule:
+async def terminate(harness: Harness) -> Rule:
     """Begin to delete the namespace: nothing can be created in it, and pods go before their jobs."""
     text = "namespace default is being terminated"
     terminating = Refuse(
         403, "Forbidden", text, fields=(("metadata.namespace", text),), cause="NamespaceTerminating"
     )
     rule = Rule(terminating, verb="create", namespace=NAMESPACE)
-    on.faults.rules.append(rule)
-    for pod in await on.names(PODS):
-        await on.delete(PODS, pod, grace_period_seconds=0)
+    harness.faults.rules.append(rule)
+    for pod in await harness.names(PODS):
+        await harness.delete(PODS, pod, grace_period_seconds=0)
     return rule
 
 
 async def test_a_terminating_namespace_gets_a_single_create() -> None:
-    async with start_harness() as on:
+    async with start_harness() as harness:
         with capture_logs() as logs:
-            async with running_controller(on, TEST_SETTINGS):
+            async with running_controller(harness, TEST_SETTINGS):
                 for number in range(15):
-                    await on.submit(f"train-{number:02}")
-                await on.settle(5)
-                before = len(on.calls)
-                await terminate(on)
-                await on.settle(35)
+                    await harness.submit(f"train-{number:02}")
+                await harness.settle(5)
+                before = len(harness.calls)
+                await terminate(harness)
+                await harness.settle(35)
 
-        creates = [call for call in on.calls[before:] if call.verb == "create"]
+        creates = [call for call in harness.calls[before:] if call.verb == "create"]
         assert 1 <= len(creates) <= 32, "one, and those that were under way with it"
         assert [line["event"] for line in logs if "terminated" in line["event"]] == [
             "namespace is terminating, creates are skipped"
@@ -935,75 +954,80 @@ async def test_a_terminating_namespace_gets_a_single_create() -> None:
 
 
 async def test_a_recreated_namespace_gets_creates_at_once() -> None:
-    async with start_harness() as on, running_controller(on, TEST_SETTINGS):
-        await on.submit()
-        await on.settle()
-        terminating = await terminate(on)
-        await on.settle()
-        await on.delete(RESOURCE, "train")
-        on.faults.rules.remove(terminating)
-        await on.submit("again")
-        await on.settle(5)
+    async with start_harness() as harness, running_controller(harness, TEST_SETTINGS):
+        await harness.submit()
+        await harness.settle()
+        terminating = await terminate(harness)
+        await harness.settle()
+        await harness.delete(RESOURCE, "train")
+        harness.faults.rules.remove(terminating)
+        await harness.submit("again")
+        await harness.settle(5)
 
-        pods = [name for name in await on.names(PODS) if name.startswith("again")]
+        pods = [name for name in await harness.names(PODS) if name.startswith("again")]
         assert pods == ["again-master-0", "again-worker-0"]
-        assert len([message for message in await on.events("SuccessfulCreatePod") if "again" in message]) == 2
+        assert (
+            len([message for message in await harness.events("SuccessfulCreatePod") if "again" in message])
+            == 2
+        )
 
 
 async def test_a_job_continues_if_its_namespace_is_not_terminated_after_all() -> None:
-    async with start_harness() as on, running_controller(on, TEST_SETTINGS):
-        await on.submit()
-        await on.settle()
-        terminating = await terminate(on)
-        await on.settle()
-        on.faults.rules.remove(terminating)
-        await on.settle(RETRY_SECONDS + 1)
+    async with start_harness() as harness, running_controller(harness, TEST_SETTINGS):
+        await harness.submit()
+        await harness.settle()
+        terminating = await terminate(harness)
+        await harness.settle()
+        harness.faults.rules.remove(terminating)
+        await harness.settle(RETRY_SECONDS + 1)
 
-        assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
+        assert await harness.names(PODS) == ["train-master-0", "train-worker-0"]
 
 
 async def test_an_unreadable_job_names_the_field_and_is_left_alone_until_it_changes() -> None:
     """As under a CustomResourceDefinition without a schema of the status."""
     with capture_logs() as logs:
-        async with start_harness(crds=()) as on:
-            await on.define([open_definition()])
-            async with running_controller(on):
-                await on.submit()
-                await on.settle()
-                await on.change(RESOURCE, "train", {"status": {"startTime": 5}}, "status")
-                await on.settle()
-                on.faults.calls.clear()
-                await on.settle(600)
+        async with start_harness(crds=()) as harness:
+            await harness.define([open_definition()])
+            async with running_controller(harness):
+                await harness.submit()
+                await harness.settle()
+                await harness.change(RESOURCE, "train", {"status": {"startTime": 5}}, "status")
+                await harness.settle()
+                harness.faults.calls.clear()
+                await harness.settle(600)
                 # The caches are compared with the server now and then, whatever becomes of the job.
-                assert {call.verb for call in on.calls} <= {"watch", "list"}
+                assert {call.verb for call in harness.calls} <= {"watch", "list"}
                 held = next(
                     condition
-                    for condition in (await on.job())["status"]["conditions"]
+                    for condition in (await harness.job())["status"]["conditions"]
                     if condition["type"] == "Running"
                 )
                 assert (held["status"], held["reason"]) == ("False", "PyTorchJobBlocked")
                 assert held["message"].startswith("PyTorchJob cannot be read: status.startTime: ")
-                assert await on.events("PyTorchJobBlocked") == [held["message"]]
+                assert await harness.events("PyTorchJobBlocked") == [held["message"]]
 
-                await on.change(RESOURCE, "train", {"status": {"startTime": None}}, "status")
-                await train(on)
-                assert await on.conditions() == SUCCEEDED
+                await harness.change(RESOURCE, "train", {"status": {"startTime": None}}, "status")
+                await train(harness)
+                assert await harness.conditions() == SUCCEEDED
     assert "reconcile panicked" not in [line["event"] for line in logs]
 
 
 @pytest.mark.parametrize("holding", ["Running", "Suspended", "Restarting", "Succeeded"])
 async def test_conditions_of_an_unreadable_job_stay(holding: str) -> None:
     """And says so in its message, unless it is the end of the job."""
-    async with start_harness(crds=()) as on:
-        await on.define([open_definition()])
-        async with running_controller(on):
-            await on.submit()
-            await on.settle()
+    async with start_harness(crds=()) as harness:
+        await harness.define([open_definition()])
+        async with running_controller(harness):
+            await harness.submit()
+            await harness.settle()
             given = {"type": holding, "status": "True", "reason": "AsWritten", "message": "as written"}
-            await on.change(RESOURCE, "train", {"status": {"conditions": [given], "startTime": 5}}, "status")
-            await on.settle()
-            (condition,) = (await on.job())["status"]["conditions"]
-            messages = await on.events("PyTorchJobBlocked")
+            await harness.change(
+                RESOURCE, "train", {"status": {"conditions": [given], "startTime": 5}}, "status"
+            )
+            await harness.settle()
+            (condition,) = (await harness.job())["status"]["conditions"]
+            messages = await harness.events("PyTorchJobBlocked")
 
     assert [text.partition(":")[0] for text in messages] == ["PyTorchJob cannot be read"]
     expected = ("AsWritten", "as written") if holding == "Succeeded" else ("PyTorchJobBlocked", messages[0])
@@ -1012,24 +1036,24 @@ async def test_conditions_of_an_unreadable_job_stay(holding: str) -> None:
 
 
 async def test_a_running_job_that_becomes_readable_again_continues() -> None:
-    async with start_harness(crds=()) as on:
-        await on.define([open_definition()])
-        async with running_controller(on):
-            await on.submit()
-            await on.settle()
-            await on.set_phase("Running", *await on.names(PODS))
-            await on.settle()
-            await on.change(RESOURCE, "train", {"status": {"startTime": 5}}, "status")
-            await on.settle()
-            await on.change(RESOURCE, "train", {"status": {"startTime": None}}, "status")
-            await on.settle()
+    async with start_harness(crds=()) as harness:
+        await harness.define([open_definition()])
+        async with running_controller(harness):
+            await harness.submit()
+            await harness.settle()
+            await harness.set_phase("Running", *await harness.names(PODS))
+            await harness.settle()
+            await harness.change(RESOURCE, "train", {"status": {"startTime": 5}}, "status")
+            await harness.settle()
+            await harness.change(RESOURCE, "train", {"status": {"startTime": None}}, "status")
+            await harness.settle()
             running = next(
                 condition
-                for condition in (await on.job())["status"]["conditions"]
+                for condition in (await harness.job())["status"]["conditions"]
                 if condition["type"] == "Running"
             )
-            await train(on)
-            conditions = await on.conditions()
+            await train(harness)
+            conditions = await harness.conditions()
 
     assert (running["status"], running["reason"]) == ("True", "PyTorchJobRunning")
     assert conditions == SUCCEEDED
@@ -1059,12 +1083,12 @@ def open_definition() -> dict[str, Any]:
 )
 async def test_a_job_with_a_start_time_that_python_cannot_parse_continues(start: str) -> None:
     with capture_logs() as logs:
-        async with start_harness(crds=()) as on:
-            await on.define([open_definition()])
-            async with running_controller(on):
-                await on.submit()
-                await on.settle()
-                await on.change(RESOURCE, "train", {"status": {"startTime": start}}, "status")
-                await train(on)
-                assert await on.conditions() == SUCCEEDED
+        async with start_harness(crds=()) as harness:
+            await harness.define([open_definition()])
+            async with running_controller(harness):
+                await harness.submit()
+                await harness.settle()
+                await harness.change(RESOURCE, "train", {"status": {"startTime": start}}, "status")
+                await train(harness)
+                assert await harness.conditions() == SUCCEEDED
     assert "reconcile panicked" not in [line["event"] for line in logs]

@@ -26,13 +26,13 @@ SPEC: dict[str, Any] = {
 class Node:
     """Runs every pod. Workers exit with 137 once they have run for so many seconds."""
 
-    def __init__(self, on: Harness, now: Callable[[], datetime], runs_for: float = 1.0) -> None:
+    def __init__(self, harness: Harness, now: Callable[[], datetime], runs_for: float = 1.0) -> None:
         self.runs_for = runs_for
         self.failed_at: list[float] = []
         """Seconds of loop time at which workers failed."""
         self.made_at: list[float] = []
         """Seconds of loop time at which workers were found new."""
-        self._on = on
+        self._on = harness
         self._now = now
         self._started: dict[str, datetime] = {}
 
@@ -73,12 +73,12 @@ def _text(moment: datetime) -> str:
 async def failing(runs_for: float = 1.0) -> AsyncGenerator[tuple[Harness, Node]]:
     """Submit a job whose worker always exits with 137, without a controller."""
     with fake_clock() as now:
-        async with start_harness(clock=now) as on:
-            node = Node(on, now, runs_for)
-            await on.submit(**SPEC)
+        async with start_harness(clock=now) as harness:
+            node = Node(harness, now, runs_for)
+            await harness.submit(**SPEC)
             working = asyncio.create_task(node.work())
             try:
-                yield on, node
+                yield harness, node
             finally:
                 working.cancel()
                 await asyncio.gather(working, return_exceptions=True)
@@ -90,29 +90,29 @@ def pauses(node: Node) -> list[int]:
 
 
 async def test_a_worker_that_always_fails_is_replaced_after_growing_pauses() -> None:
-    async with failing() as (on, node), running_controller(on):
-        await on.settle(30)
+    async with failing() as (harness, node), running_controller(harness):
+        await harness.settle(30)
         assert len(node.made_at) == 3
-        await on.settle(570)
+        await harness.settle(570)
 
         assert len(node.made_at) == 7
         assert all(
             0 <= pause - due <= 3 for pause, due in zip(pauses(node), [0, 10, 20, 40, 80, 160], strict=True)
         )
-        calls = Counter(call.verb for call in on.calls if call.verb not in {"list", "watch"})
+        calls = Counter(call.verb for call in harness.calls if call.verb not in {"list", "watch"})
         assert calls["delete"] == 6
         assert calls.total() < 15 * 7, f"of seven pods: {calls}"
 
 
 async def test_the_condition_and_the_pod_say_why_a_pod_is_not_replaced_yet() -> None:
-    async with failing() as (on, _), running_controller(on):
-        await on.settle(20)
+    async with failing() as (harness, _), running_controller(harness):
+        await harness.settle(20)
         (restarting,) = [
             condition
-            for condition in (await on.job())["status"]["conditions"]
+            for condition in (await harness.job())["status"]["conditions"]
             if condition["type"] == "Restarting"
         ]
-        pod = await on.get(PODS, WORKER)
+        pod = await harness.get(PODS, WORKER)
 
         assert re.fullmatch(
             r"job train is restarting because Worker replica\(s\) failed\. "
@@ -123,46 +123,46 @@ async def test_the_condition_and_the_pod_say_why_a_pod_is_not_replaced_yet() -> 
 
 
 async def test_a_restarted_operator_remembers_failures() -> None:
-    async with failing() as (on, node):
-        async with running_controller(on):
-            await on.settle(20)
+    async with failing() as (harness, node):
+        async with running_controller(harness):
+            await harness.settle(20)
         made = len(node.made_at)
-        async with running_controller(on):
-            await on.settle(15)
+        async with running_controller(harness):
+            await harness.settle(15)
             assert len(node.made_at) == made
-            await on.settle(100)
+            await harness.settle(100)
 
         assert len(node.made_at) == made + 2
-        assert (await on.get(PODS, WORKER))["metadata"]["annotations"][FAILED_BEFORE] == "4"
+        assert (await harness.get(PODS, WORKER))["metadata"]["annotations"][FAILED_BEFORE] == "4"
 
 
 async def test_a_worker_that_ran_for_ten_minutes_is_replaced_at_once() -> None:
-    async with failing() as (on, node), running_controller(on):
-        await on.settle(30)
+    async with failing() as (harness, node), running_controller(harness):
+        await harness.settle(30)
         node.runs_for = 600
-        await on.settle(700)
+        await harness.settle(700)
 
         assert pauses(node)[-1] <= 3
-        assert FAILED_BEFORE not in ((await on.get(PODS, WORKER))["metadata"].get("annotations") or {})
+        assert FAILED_BEFORE not in ((await harness.get(PODS, WORKER))["metadata"].get("annotations") or {})
 
 
 async def test_a_failed_pod_that_is_deleted_is_replaced_at_once() -> None:
-    async with failing() as (on, node), running_controller(on):
-        await on.settle(20)
+    async with failing() as (harness, node), running_controller(harness):
+        await harness.settle(20)
         made = len(node.made_at)
-        await on.delete(PODS, WORKER)
-        await on.settle(3)
+        await harness.delete(PODS, WORKER)
+        await harness.settle(3)
 
         assert len(node.made_at) == made + 1
 
 
 async def test_suspending_and_resuming_resets_the_failures() -> None:
-    async with failing() as (on, node), running_controller(on):
-        await on.settle(20)
+    async with failing() as (harness, node), running_controller(harness):
+        await harness.settle(20)
         made = len(node.made_at)
-        await on.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": True}}})
-        await on.settle(2)
-        await on.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": False}}})
-        await on.settle(6)
+        await harness.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": True}}})
+        await harness.settle(2)
+        await harness.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": False}}})
+        await harness.settle(6)
 
         assert len(node.made_at) == made + 2

@@ -21,17 +21,19 @@ UNHEARD = [Rule(Refuse(503), verb=verb, plural=RESOURCE.plural) for verb in ("li
 """The watch of the jobs comes back later than the others."""
 
 
-async def restore(on: Harness, backup: Backup) -> None:
+async def restore(harness: Harness, backup: Backup) -> None:
     """Restore the backup; other writes pass the old version before any watch resumes."""
-    store = on.server.store
+    store = harness.server.store
     reached = store.revision
-    on.faults.rules.append(AWAY)
+    harness.faults.rules.append(AWAY)
     store.close_watchers()
-    await on.settle(30)
-    backup.restore(on.server)
+    await harness.settle(30)
+    backup.restore(harness.server)
     store.revision = reached
-    await on.create(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "later"}})
-    on.faults.rules.remove(AWAY)
+    await harness.create(
+        CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "later"}}
+    )
+    harness.faults.rules.remove(AWAY)
 
 
 def reads(calls: list[Call]) -> int:
@@ -39,48 +41,48 @@ def reads(calls: list[Call]) -> int:
 
 
 async def test_a_job_with_an_older_version_is_not_read_in_a_loop() -> None:
-    async with start_harness() as on, running_controller(on):
-        await on.submit()
-        backup = Backup.of(on.server.store)
-        await on.settle(10)
-        await restore(on, backup)
-        on.faults.rules += [*UNHEARD, Rule(Delay(0.1), verb="get", plural=RESOURCE.plural)]
-        on.faults.calls.clear()
-        await on.settle(60)
+    async with start_harness() as harness, running_controller(harness):
+        await harness.submit()
+        backup = Backup.of(harness.server.store)
+        await harness.settle(10)
+        await restore(harness, backup)
+        harness.faults.rules += [*UNHEARD, Rule(Delay(0.1), verb="get", plural=RESOURCE.plural)]
+        harness.faults.calls.clear()
+        await harness.settle(60)
 
-        assert 0 < reads(on.calls) < 30
+        assert 0 < reads(harness.calls) < 30
 
-        on.faults.rules.clear()
-        await on.settle(RECONNECTED_SECONDS)
-        assert await on.names(PODS) == PODS_OF_JOB
+        harness.faults.rules.clear()
+        await harness.settle(RECONNECTED_SECONDS)
+        assert await harness.names(PODS) == PODS_OF_JOB
 
 
 async def test_a_job_that_is_no_longer_finished_is_not_deleted_by_its_ttl() -> None:
     with fake_clock() as clock:
-        async with start_harness(clock=clock) as on, running_controller(on):
-            await lose_an_end(on)
+        async with start_harness(clock=clock) as harness, running_controller(harness):
+            await lose_an_end(harness)
 
 
-async def lose_an_end(on: Harness) -> None:
-    await on.submit(runPolicy={"ttlSecondsAfterFinished": 20})
-    await on.settle(5)
-    await on.set_phase("Running")
-    await on.settle(5)
-    backup = Backup.of(on.server.store)
-    await on.set_phase("Succeeded", code=0)
-    await on.settle(5)
-    assert "Succeeded T" in await on.conditions()
-    before = await on.job()
+async def lose_an_end(harness: Harness) -> None:
+    await harness.submit(runPolicy={"ttlSecondsAfterFinished": 20})
+    await harness.settle(5)
+    await harness.set_phase("Running")
+    await harness.settle(5)
+    backup = Backup.of(harness.server.store)
+    await harness.set_phase("Succeeded", code=0)
+    await harness.settle(5)
+    assert "Succeeded T" in await harness.conditions()
+    before = await harness.job()
 
-    on.faults.rules += UNHEARD
-    await restore(on, backup)
-    await on.settle(60)
-    on.faults.rules.clear()
-    await on.settle(RECONNECTED_SECONDS)
+    harness.faults.rules += UNHEARD
+    await restore(harness, backup)
+    await harness.settle(60)
+    harness.faults.rules.clear()
+    await harness.settle(RECONNECTED_SECONDS)
 
-    assert (await on.job())["metadata"]["uid"] == before["metadata"]["uid"]
-    assert "Succeeded F" not in await on.conditions()
-    assert await on.names(PODS) == PODS_OF_JOB
-    await on.set_phase("Succeeded", code=0)
-    await on.settle(60)
-    assert await on.names(RESOURCE) == []
+    assert (await harness.job())["metadata"]["uid"] == before["metadata"]["uid"]
+    assert "Succeeded F" not in await harness.conditions()
+    assert await harness.names(PODS) == PODS_OF_JOB
+    await harness.set_phase("Succeeded", code=0)
+    await harness.settle(60)
+    assert await harness.names(RESOURCE) == []

@@ -43,8 +43,8 @@ RUNNING = JobStatus.model_validate(
 class Writing:
     """A writer on a harness, and the job as it was decided for."""
 
-    def __init__(self, on: Harness, client: Client, row: JobRow) -> None:
-        self.on = on
+    def __init__(self, harness: Harness, client: Client, row: JobRow) -> None:
+        self.harness = harness
         self.row = row
         self.store = Store[JobRow]()
         self.store.put(row)
@@ -58,14 +58,14 @@ class Writing:
         return await self.writer.write(self.row, self.job, status)
 
     async def live(self) -> dict[str, Any]:
-        return await self.on.job()
+        return await self.harness.job()
 
 
 @asynccontextmanager
 async def writing(*rules: Rule) -> AsyncIterator[Writing]:
-    async with start_harness(*rules) as on, Client(on.connection) as client:
-        row = job_from_json(orjson.dumps(await on.submit()))
-        yield Writing(on, client, row)
+    async with start_harness(*rules) as harness, Client(harness.connection) as client:
+        row = job_from_json(orjson.dumps(await harness.submit()))
+        yield Writing(harness, client, row)
 
 
 async def test_a_status_is_written_by_one_patch() -> None:
@@ -73,11 +73,11 @@ async def test_a_status_is_written_by_one_patch() -> None:
         assert await it.write()
 
         assert (await it.live())["status"] == RUNNING.to_wire()
-        (call,) = [call for call in it.on.faults.calls if call.verb == "patch"]
+        (call,) = [call for call in it.harness.faults.calls if call.verb == "patch"]
         body = orjson.loads(call.body)
         assert call.subresource == "status"
         assert body["metadata"] == {"resourceVersion": str(it.row.resource_version)}
-        assert it.on.faults.count("get") == 1, "that is the test's own"
+        assert it.harness.faults.count("get") == 1, "that is the test's own"
 
 
 async def test_a_written_status_is_stored_at_once() -> None:
@@ -94,7 +94,7 @@ async def test_an_unchanged_status_is_not_written(status: JobStatus | None) -> N
     async with writing() as it:
         assert await it.write(status) is False
 
-        assert it.on.faults.count("patch") == 0
+        assert it.harness.faults.count("patch") == 0
 
 
 async def test_only_changed_fields_are_sent() -> None:
@@ -104,31 +104,31 @@ async def test_only_changed_fields_are_sent() -> None:
         more = RUNNING.model_copy(update={"replica_statuses": None})
         await it.write(more)
 
-        sent = [orjson.loads(call.body)["status"] for call in it.on.faults.calls if call.verb == "patch"]
+        sent = [orjson.loads(call.body)["status"] for call in it.harness.faults.calls if call.verb == "patch"]
         assert sent[1] == {"replicaStatuses": None}
         assert "replicaStatuses" not in (await it.live())["status"]
 
 
 async def test_a_concurrent_change_of_labels_does_not_prevent_the_write() -> None:
     async with writing() as it:
-        await it.on.change(RESOURCE, "train", {"metadata": {"labels": {"a": "b"}}})
+        await it.harness.change(RESOURCE, "train", {"metadata": {"labels": {"a": "b"}}})
 
         assert await it.write()
         live = await it.live()
         assert (live["metadata"]["labels"], live["status"]) == ({"a": "b"}, RUNNING.to_wire())
 
 
-async def change_spec(on: Harness) -> None:
-    await on.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": True}}})
+async def change_spec(harness: Harness) -> None:
+    await harness.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": True}}})
 
 
-async def change_status(on: Harness) -> None:
-    await on.change(RESOURCE, "train", {"status": {"startTime": "2025-01-01T00:00:00Z"}}, "status")
+async def change_status(harness: Harness) -> None:
+    await harness.change(RESOURCE, "train", {"status": {"startTime": "2025-01-01T00:00:00Z"}}, "status")
 
 
-async def create_anew(on: Harness) -> None:
-    await on.delete(RESOURCE, "train")
-    await on.submit()
+async def create_anew(harness: Harness) -> None:
+    await harness.delete(RESOURCE, "train")
+    await harness.submit()
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ async def test_an_outdated_decision_is_not_written(
     change: Callable[[Harness], Awaitable[None]],
 ) -> None:
     async with writing() as it:
-        await change(it.on)
+        await change(it.harness)
         before = await it.live()
 
         with pytest.raises(errors.Conflict, match="has been modified"):
@@ -156,7 +156,7 @@ async def test_an_outdated_decision_is_not_written(
 
 async def test_the_status_of_a_deleted_job_is_not_written() -> None:
     async with writing() as it:
-        await it.on.delete(RESOURCE, "train")
+        await it.harness.delete(RESOURCE, "train")
 
         with pytest.raises(errors.NotFound):
             await it.write()
@@ -164,7 +164,7 @@ async def test_the_status_of_a_deleted_job_is_not_written() -> None:
 
 async def test_a_job_may_be_deleted_during_the_write() -> None:
     async with writing(Rule(Refuse(409, "Conflict"), verb="patch", plural=RESOURCE.plural, times=1)) as it:
-        await it.on.delete(RESOURCE, "train")
+        await it.harness.delete(RESOURCE, "train")
 
         with pytest.raises(errors.NotFound):
             await it.write()
@@ -175,7 +175,7 @@ async def test_conflict_retries_are_limited() -> None:
         with pytest.raises(errors.Conflict):
             await it.write()
 
-        assert it.on.faults.count("patch", subresource="status") == TRIES
+        assert it.harness.faults.count("patch", subresource="status") == TRIES
 
 
 async def test_the_write_succeeds_beside_a_busy_writer_of_labels() -> None:
@@ -185,7 +185,7 @@ async def test_the_write_succeeds_beside_a_busy_writer_of_labels() -> None:
 
         async def scribble() -> None:
             for number in range(1000):
-                await it.on.change(RESOURCE, "train", {"metadata": {"labels": {"n": str(number)}}})
+                await it.harness.change(RESOURCE, "train", {"metadata": {"labels": {"n": str(number)}}})
                 await asyncio.sleep(0.05)
 
         scribbling = asyncio.create_task(scribble())

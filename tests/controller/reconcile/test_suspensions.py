@@ -44,56 +44,56 @@ def test_a_job_that_was_never_suspended_is_left_as_it_is() -> None:
     assert not takes_effect(JobMemory("uid"))
 
 
-async def running(on: Harness, policy: str) -> set[str]:
+async def running(harness: Harness, policy: str) -> set[str]:
     """Start a job; return the UIDs of its running pods."""
-    await on.submit("train", workers=2)
+    await harness.submit("train", workers=2)
     roles = {role: {"restartPolicy": policy} for role in ("Master", "Worker")}
-    await on.change(RESOURCE, "train", {"spec": {"pytorchReplicaSpecs": roles}})
-    await on.settle(5)
-    await on.set_phase("Running")
-    await on.settle(5)
-    return {pod["metadata"]["uid"] for pod in await on.items(PODS)}
+    await harness.change(RESOURCE, "train", {"spec": {"pytorchReplicaSpecs": roles}})
+    await harness.settle(5)
+    await harness.set_phase("Running")
+    await harness.settle(5)
+    return {pod["metadata"]["uid"] for pod in await harness.items(PODS)}
 
 
-async def suspend(on: Harness) -> None:
-    await on.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": True}}})
+async def suspend(harness: Harness) -> None:
+    await harness.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": True}}})
 
 
-async def resume(on: Harness) -> None:
+async def resume(harness: Harness) -> None:
     """As one who has changed the templates meanwhile."""
     roles = {role: {"template": {"metadata": {"labels": {"team": "new"}}}} for role in ("Master", "Worker")}
-    await on.change(
+    await harness.change(
         RESOURCE, "train", {"spec": {"pytorchReplicaSpecs": roles, "runPolicy": {"suspend": False}}}
     )
 
 
-async def check_begun_anew(on: Harness, before: set[str]) -> None:
-    pods = await on.items(PODS)
-    assert await on.conditions() == "Created T, Running F, Suspended F"
+async def check_begun_anew(harness: Harness, before: set[str]) -> None:
+    pods = await harness.items(PODS)
+    assert await harness.conditions() == "Created T, Running F, Suspended F"
     assert [pod["metadata"]["labels"].get("team") for pod in pods] == ["new"] * 3
     assert not before & {pod["metadata"]["uid"] for pod in pods}
 
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure"])
 async def test_a_job_starts_again_however_short_its_suspension(policy: str) -> None:
-    async with start_harness() as on, running_controller(on):
-        before = await running(on, policy)
-        await suspend(on)
-        await resume(on)
-        await on.settle(10)
+    async with start_harness() as harness, running_controller(harness):
+        before = await running(harness, policy)
+        await suspend(harness)
+        await resume(harness)
+        await harness.settle(10)
 
-        await check_begun_anew(on, before)
+        await check_begun_anew(harness, before)
 
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure"])
 async def test_a_suspension_that_ends_before_its_status_write_does_not_break_the_job(policy: str) -> None:
     """The status is refused, since it was decided for a job that was suspended; pods that had gone by then would be failures."""
     slow = Rule(Delay(1), verb="patch", subresource="status")
-    async with start_harness(slow) as on, running_controller(on):
-        before = await running(on, policy)
-        await suspend(on)
-        await on.settle(0.5)
-        await resume(on)
-        await on.settle(10)
+    async with start_harness(slow) as harness, running_controller(harness):
+        before = await running(harness, policy)
+        await suspend(harness)
+        await harness.settle(0.5)
+        await resume(harness)
+        await harness.settle(10)
 
-        await check_begun_anew(on, before)
+        await check_begun_anew(harness, before)

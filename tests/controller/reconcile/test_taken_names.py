@@ -36,37 +36,37 @@ SECONDS = 40
 async def controlled(kind: Resource) -> AsyncGenerator[Harness]:
     """A controller of that kind, beside the controller of batch Jobs."""
     with fake_clock() as now:
-        async with start_harness(crds=(kind,), clock=now) as on:
-            batch = asyncio.create_task(Jobs(on.client, now=now).run())
+        async with start_harness(crds=(kind,), clock=now) as harness:
+            batch = asyncio.create_task(Jobs(harness.client, now=now).run())
             try:
-                async with running_controller(on, replace(TEST_SETTINGS, enable_scheme=(kind.kind,))):
-                    yield on
+                async with running_controller(harness, replace(TEST_SETTINGS, enable_scheme=(kind.kind,))):
+                    yield harness
             finally:
                 batch.cancel()
                 await asyncio.gather(batch, return_exceptions=True)
 
 
-async def submit(on: Harness, kind: Resource, flavor: str = "") -> dict[str, Any]:
+async def submit(harness: Harness, kind: Resource, flavor: str = "") -> dict[str, Any]:
     if kind == RESOURCE:
-        return await on.submit(workers=WORKERS)
+        return await harness.submit(workers=WORKERS)
     roles = {
         "Launcher": {"template": {"spec": {"containers": [container()]}}},
         "Worker": {"replicas": WORKERS, "template": {"spec": {"containers": [container()]}}},
     }
     body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "train"}}
-    return await on.create(kind, {**body, "spec": {"mpiReplicaSpecs": roles, "flavor": flavor}})
+    return await harness.create(kind, {**body, "spec": {"mpiReplicaSpecs": roles, "flavor": flavor}})
 
 
-async def replace_held(on: Harness, kind: Resource, flavor: str, held: Resource) -> dict[str, Any]:
+async def replace_held(harness: Harness, kind: Resource, flavor: str, held: Resource) -> dict[str, Any]:
     """Replace a job whose ``held`` children remain by another of the same name; return the new job."""
-    await submit(on, kind, flavor)
-    await on.settle(5)
-    for name in await on.names(held):
-        await on.change(held, name, HELD)
-    await on.delete(kind, "train")
-    await on.settle(5)
-    on.faults.calls.clear()
-    return await submit(on, kind, flavor)
+    await submit(harness, kind, flavor)
+    await harness.settle(5)
+    for name in await harness.names(held):
+        await harness.change(held, name, HELD)
+    await harness.delete(kind, "train")
+    await harness.settle(5)
+    harness.faults.calls.clear()
+    return await submit(harness, kind, flavor)
 
 
 REMAINS = [
@@ -87,34 +87,34 @@ REMAINS = [
 @pytest.mark.parametrize(("kind", "flavor", "held"), REMAINS)
 async def test_remains_with_a_finalizer_cost_few_calls(kind: Resource, flavor: str, held: Resource) -> None:
     """One call for each child that can be made, and growing pauses; also while what remains changes all the time."""
-    async with controlled(kind) as on:
-        await replace_held(on, kind, flavor, held)
-        names = await on.names(held)
+    async with controlled(kind) as harness:
+        await replace_held(harness, kind, flavor, held)
+        names = await harness.names(held)
         for second in range(SECONDS):
             for name in names[:5]:
-                await on.change(held, name, {"metadata": {"annotations": {"at": str(second)}}})
-            await on.settle(1)
-        calls = [call for call in on.calls if call.verb != "watch" and call.plural != "events"]
+                await harness.change(held, name, {"metadata": {"annotations": {"at": str(second)}}})
+            await harness.settle(1)
+        calls = [call for call in harness.calls if call.verb != "watch" and call.plural != "events"]
 
-        assert set(names) <= set(await on.names(held))
+        assert set(names) <= set(await harness.names(held))
         assert len(calls) <= 2 * WORKERS + 50
 
 
 @pytest.mark.parametrize(("kind", "flavor", "held"), REMAINS)
 async def test_a_freed_name_is_used_soon(kind: Resource, flavor: str, held: Resource) -> None:
-    async with controlled(kind) as on:
-        job = await replace_held(on, kind, flavor, held)
-        await on.settle(SECONDS)
+    async with controlled(kind) as harness:
+        job = await replace_held(harness, kind, flavor, held)
+        await harness.settle(SECONDS)
         remains = {
             item["metadata"]["name"]: item["metadata"]["uid"]
-            for item in await on.items(held)
+            for item in await harness.items(held)
             if not is_owned_by(job)(item) and "deletionTimestamp" in item["metadata"]
         }
         for name in remains:
-            await on.change(held, name, RELEASED)
+            await harness.change(held, name, RELEASED)
         # A resource that is not watched is asked about, with pauses that have grown meanwhile.
-        await on.settle(2 if held not in {SECRETS, ROLES} else SECONDS)
-        left = {item["metadata"]["name"]: item["metadata"]["uid"] for item in await on.items(held)}
+        await harness.settle(2 if held not in {SECRETS, ROLES} else SECONDS)
+        left = {item["metadata"]["name"]: item["metadata"]["uid"] for item in await harness.items(held)}
 
         assert remains
         assert set(left.values()).isdisjoint(remains.values())
@@ -122,46 +122,48 @@ async def test_a_freed_name_is_used_soon(kind: Resource, flavor: str, held: Reso
 
 
 async def test_children_with_free_names_are_created_beside_remains() -> None:
-    async with controlled(RESOURCE) as on:
-        await submit(on, RESOURCE)
-        await on.settle(5)
-        await on.change(PODS, "train-worker-0", HELD)
-        await on.delete(RESOURCE, "train")
-        await on.settle(5)
-        job = await submit(on, RESOURCE)
-        await on.settle(1)
+    async with controlled(RESOURCE) as harness:
+        await submit(harness, RESOURCE)
+        await harness.settle(5)
+        await harness.change(PODS, "train-worker-0", HELD)
+        await harness.delete(RESOURCE, "train")
+        await harness.settle(5)
+        job = await submit(harness, RESOURCE)
+        await harness.settle(1)
 
-        own = [pod for pod in await on.items(PODS) if is_owned_by(job)(pod)]
+        own = [pod for pod in await harness.items(PODS) if is_owned_by(job)(pod)]
         assert len(own) == WORKERS
-        assert len(await on.items(SERVICES)) == WORKERS + 1
+        assert len(await harness.items(SERVICES)) == WORKERS + 1
 
 
 async def test_foreign_pods_in_the_cache_cost_no_calls() -> None:
-    async with controlled(RESOURCE) as on:
+    async with controlled(RESOURCE) as harness:
         labels = {"training.kubeflow.org/job-name": "other"}
         for number in range(WORKERS):
             metadata = {"name": f"train-worker-{number}", "labels": labels}
-            await on.create(PODS, {**template(), "metadata": metadata})
-        await on.settle(1)
-        on.faults.calls.clear()
-        await submit(on, RESOURCE)
-        await on.settle(SECONDS)
+            await harness.create(PODS, {**template(), "metadata": metadata})
+        await harness.settle(1)
+        harness.faults.calls.clear()
+        await submit(harness, RESOURCE)
+        await harness.settle(SECONDS)
 
-        assert [call.verb for call in on.calls if call.plural == "pods"] == ["create"]  # the master
-        assert 'Error creating: pods "train-worker-0" already exists' in await on.events("FailedCreatePod")
+        assert [call.verb for call in harness.calls if call.plural == "pods"] == ["create"]  # the master
+        assert 'Error creating: pods "train-worker-0" already exists' in await harness.events(
+            "FailedCreatePod"
+        )
 
 
 async def test_a_name_that_is_freed_during_a_reconcile_is_used_by_the_next() -> None:
     """The old owner of the name is unrelated to the job, so its deletion triggers no reconcile."""
     slow = Rule(Delay(1), verb="create", plural=SERVICES.plural)
-    async with start_harness(slow) as on, running_controller(on):
+    async with start_harness(slow) as harness, running_controller(harness):
         foreign = {"metadata": {"name": "train-worker-0", "labels": {JOB_NAME: "other"}}, **template()}
-        await on.create(PODS, {"apiVersion": "v1", "kind": "Pod", **foreign})
-        await on.settle()
-        await on.submit()
-        await on.settle(0.5)
-        await on.delete(PODS, "train-worker-0", grace_period_seconds=0)
-        await on.settle(30)
+        await harness.create(PODS, {"apiVersion": "v1", "kind": "Pod", **foreign})
+        await harness.settle()
+        await harness.submit()
+        await harness.settle(0.5)
+        await harness.delete(PODS, "train-worker-0", grace_period_seconds=0)
+        await harness.settle(30)
 
         assert slow.met
-        assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
+        assert await harness.names(PODS) == ["train-master-0", "train-worker-0"]

@@ -28,8 +28,8 @@ MESSAGES = EventMessages(taken=lambda kind, name: Event(Severity.WARNING, "Taken
 class ChildFixture:
     """Applies a ConfigMap of a job on an API server in memory."""
 
-    def __init__(self, on: Harness, client: Client, uid: str) -> None:
-        self.on = on
+    def __init__(self, harness: Harness, client: Client, uid: str) -> None:
+        self.harness = harness
         self.uid = uid
         self.recorder = Recorder(client)
         self.uncached = UncachedChildren(Writer(client, EventRecorder(self.recorder)))
@@ -59,27 +59,27 @@ class ChildFixture:
         event_messages: EventMessages = MESSAGES,
     ) -> list[str]:
         """Apply the child and return the verbs of the calls."""
-        self.on.faults.calls.clear()
+        self.harness.faults.calls.clear()
         parent = self.parent(generation, event_messages=event_messages)
         self.memory.is_new = self.memory.is_new or is_new
         try:
             await self.uncached.ensure(parent, child)
         finally:
-            verbs = [call.verb for call in self.on.calls]
+            verbs = [call.verb for call in self.harness.calls]
         return verbs
 
     async def text(self) -> str:
-        return str((await self.on.get(CONFIG_MAPS, "lists"))["data"]["hosts"])
+        return str((await self.harness.get(CONFIG_MAPS, "lists"))["data"]["hosts"])
 
     async def create_foreign(self, owners: list[dict[str, Any]] | None = None, **more: Any) -> None:
         metadata = {"name": "lists", "ownerReferences": owners or [], **more}
-        await self.on.create(CONFIG_MAPS, {"metadata": metadata, "data": {"hosts": "theirs"}})
+        await self.harness.create(CONFIG_MAPS, {"metadata": metadata, "data": {"hosts": "theirs"}})
 
 
 @asynccontextmanager
 async def child_fixture(*rules: Rule) -> AsyncIterator[ChildFixture]:
-    async with start_harness(*rules) as on, Client(on.connection) as client:
-        yield ChildFixture(on, client, (await on.submit())["metadata"]["uid"])
+    async with start_harness(*rules) as harness, Client(harness.connection) as client:
+        yield ChildFixture(harness, client, (await harness.submit())["metadata"]["uid"])
 
 
 async def test_the_first_reconcile_creates_it_without_a_read() -> None:
@@ -115,14 +115,14 @@ async def test_without_a_version_it_is_read_in_each_generation() -> None:
 async def test_a_child_that_was_deleted_meanwhile_is_created_again() -> None:
     async with child_fixture() as it:
         await it.ensure(it.lists(version="1"), is_new=True)
-        await it.on.delete(CONFIG_MAPS, "lists")
+        await it.harness.delete(CONFIG_MAPS, "lists")
         assert await it.ensure(it.lists("b", version="2")) == ["patch", "get", "create"]
 
 
 async def test_a_child_that_has_another_owner_meanwhile_is_left_alone() -> None:
     async with child_fixture() as it:
         await it.ensure(it.lists(version="1"), is_new=True)
-        await it.on.delete(CONFIG_MAPS, "lists")
+        await it.harness.delete(CONFIG_MAPS, "lists")
         await it.create_foreign()
         with pytest.raises(Occupied):
             await it.ensure(it.lists("b", version="2"))
@@ -140,7 +140,7 @@ async def test_a_name_conflict_is_an_error(is_new: bool) -> None:
         assert caught.value.is_foreign
         assert caught.value.message == 'configmaps "lists" already exists, and belongs to nobody'
         await it.recorder.flushed()
-        assert await it.on.events() == [], "the caller that writes the status reports it"
+        assert await it.harness.events() == [], "the caller that writes the status reports it"
 
 
 async def test_a_kind_without_a_message_for_it_records_a_failure() -> None:
@@ -150,7 +150,7 @@ async def test_a_kind_without_a_message_for_it_records_a_failure() -> None:
             await it.ensure(it.lists(), event_messages=EventMessages())
         await it.recorder.flushed()
 
-        assert [event["reason"] for event in await it.on.items(EVENTS)] == ["FailedCreateConfigMap"]
+        assert [event["reason"] for event in await it.harness.items(EVENTS)] == ["FailedCreateConfigMap"]
 
 
 async def test_remains_of_an_earlier_job_are_waited_for() -> None:
@@ -181,7 +181,7 @@ async def test_update_if_present_updates_only_an_existing_child_of_the_job(owned
         assert await it.ensure(child) == []
         it.restart()
         assert await it.ensure(child) == ["get"]
-        assert await it.on.names(CONFIG_MAPS) == []
+        assert await it.harness.names(CONFIG_MAPS) == []
 
         it.restart()
         await it.create_foreign([{**OURS, "uid": it.uid}] if owned else None)
@@ -198,7 +198,7 @@ async def test_a_flawed_child_is_reported_and_left_alone() -> None:
         assert (caught.value.message, caught.value.is_foreign) == ("mend it", False)
         assert await it.text() == "bad"
 
-        await it.on.delete(CONFIG_MAPS, "lists")
+        await it.harness.delete(CONFIG_MAPS, "lists")
         assert await it.ensure(child, generation=2) == ["get", "create"]
         assert await it.ensure(child, generation=3) == ["get"], "a child without a flaw is left as it is"
 
@@ -207,12 +207,12 @@ async def test_a_flawed_child_is_reported_and_left_alone() -> None:
 async def test_deleting_by_name_deletes_only_children_of_the_job(owned: bool) -> None:
     async with child_fixture() as it:
         await it.create_foreign([{**OURS, "uid": it.uid}] if owned else None)
-        it.on.faults.calls.clear()
+        it.harness.faults.calls.clear()
         for generation in (1, 1, 2):
             await it.uncached.delete(it.parent(generation), DELETION)
 
-        assert (await it.on.names(CONFIG_MAPS) == []) is owned
-        assert [call.verb for call in it.on.calls] == ["get", *(["delete"] if owned else []), "get"]
+        assert (await it.harness.names(CONFIG_MAPS) == []) is owned
+        assert [call.verb for call in it.harness.calls] == ["get", *(["delete"] if owned else []), "get"]
 
 
 async def test_a_deleted_child_can_be_created_again() -> None:
@@ -220,7 +220,7 @@ async def test_a_deleted_child_can_be_created_again() -> None:
         await it.ensure(it.lists(version="1"), is_new=True)
         await it.uncached.delete(it.parent(2), DELETION)
         assert await it.ensure(it.lists(version="1"), generation=3) == ["get", "create"]
-        assert await it.on.names(CONFIG_MAPS) == ["lists"]
+        assert await it.harness.names(CONFIG_MAPS) == ["lists"]
 
 
 async def test_a_child_that_cannot_be_read_was_not_created() -> None:

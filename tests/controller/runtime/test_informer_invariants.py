@@ -80,8 +80,8 @@ class InformerMachine(RuleBasedStateMachine):
         self.run(self._start([*old, *(Rule(fault, times=1) for fault in faults)]))
 
     async def _start(self, rules: list[Rule]) -> None:
-        self.on = await self.closing.enter_async_context(start_harness(*rules, crds=(), history=6))
-        client = await self.closing.enter_async_context(Client(self.on.connection))
+        self.harness = await self.closing.enter_async_context(start_harness(*rules, crds=(), history=6))
+        client = await self.closing.enter_async_context(Client(self.harness.connection))
         self.informer = Informer[Service](client, CONFIGMAPS, service_from_json, self.on_change)
         self.store = self.informer.store
         self.task = asyncio.create_task(self.informer.run())
@@ -95,12 +95,14 @@ class InformerMachine(RuleBasedStateMachine):
             self.reported[after.name] = after.resource_version
         elif before is not None:
             # A list that begins a watch is made of events, too: what it lacks because one was lost is there again with a relist.
-            is_gone = before.uid not in self.on.server.store.owners
+            is_gone = before.uid not in self.harness.server.store.owners
             assert is_gone or self.loses_events, "an existing object is not reported as deleted"
             self.reported.pop(before.name, None)  # unknown if it came by an answer
 
     async def make(self, name: str) -> bytes:
-        return await self.on.client.create(CONFIGMAPS, NAMESPACE, orjson.dumps({"metadata": {"name": name}}))
+        return await self.harness.client.create(
+            CONFIGMAPS, NAMESPACE, orjson.dumps({"metadata": {"name": name}})
+        )
 
     @rule(name=THEIRS)
     def others_make(self, name: str) -> None:
@@ -109,14 +111,14 @@ class InformerMachine(RuleBasedStateMachine):
                 await self.make(name)
             except AlreadyExists:
                 change = orjson.dumps({"data": {"step": str(self.steps)}})
-                await self.on.client.patch(CONFIGMAPS, NAMESPACE, name, change)
+                await self.harness.client.patch(CONFIGMAPS, NAMESPACE, name, change)
 
         self.run(make_or_change())
 
     @rule(name=THEIRS | OURS)
     def others_delete(self, name: str) -> None:
         with suppress(NotFound):
-            self.run(self.on.client.delete(CONFIGMAPS, NAMESPACE, name))
+            self.run(self.harness.client.delete(CONFIGMAPS, NAMESPACE, name))
 
     @precondition(lambda self: self.informer.synced.is_set())
     @rule(name=OURS)
@@ -139,7 +141,7 @@ class InformerMachine(RuleBasedStateMachine):
         if name in self.answers or row is None or row.deleting:
             return
         with suppress(NotFound, Conflict):
-            self.run(self.on.client.delete(CONFIGMAPS, NAMESPACE, name, uid=row.uid))
+            self.run(self.harness.client.delete(CONFIGMAPS, NAMESPACE, name, uid=row.uid))
 
         def arrive() -> None:
             known = self.store.get(NAMESPACE, name)
@@ -155,31 +157,31 @@ class InformerMachine(RuleBasedStateMachine):
 
     @rule(fault=FAULTS, verb=st.sampled_from(["watch", "list", ""]))
     def something_will_go_wrong(self, fault: Fault, verb: str) -> None:
-        self.on.faults.rules.append(Rule(fault, verb=verb, times=1))
+        self.harness.faults.rules.append(Rule(fault, verb=verb, times=1))
 
     @rule()
     def an_event_will_be_lost(self) -> None:
         """The watch does not report it; only a relist finds it."""
         self.loses_events = True
-        self.on.faults.rules.append(Rule(Drop(), verb="watch", times=1))
+        self.harness.faults.rules.append(Rule(Drop(), verb="watch", times=1))
 
     @rule()
     def watches_end(self) -> None:
-        self.on.server.store.close_watchers()
+        self.harness.server.store.close_watchers()
 
     @rule()
     def the_server_compacts(self) -> None:
         """The resource versions of all watches but those under way expire."""
-        self.on.server.store.collection("/configmaps").compact()
+        self.harness.server.store.collection("/configmaps").compact()
 
     @rule()
     def a_new_list_is_delayed(self) -> None:
         """The server has made the list, and its response is under way."""
-        self.on.faults.rules += [
+        self.harness.faults.rules += [
             Rule(Refuse(410, "Expired"), verb="watch", times=1),
             Rule(Delay(3, committed=True), verb="list", times=1),
         ]
-        self.on.server.store.close_watchers()
+        self.harness.server.store.close_watchers()
         self.run(asyncio.sleep(1.5))
 
     @rule(seconds=SECONDS)
@@ -199,7 +201,7 @@ class InformerMachine(RuleBasedStateMachine):
     @invariant()
     def calls_are_limited(self) -> None:
         if self.steps:
-            assert len(self.on.calls) <= 5 + 3 * self.steps + 6 * self.loop.time() / 60
+            assert len(self.harness.calls) <= 5 + 3 * self.steps + 6 * self.loop.time() / 60
 
     @override
     def teardown(self) -> None:
@@ -212,7 +214,7 @@ class InformerMachine(RuleBasedStateMachine):
 
     async def _settle(self) -> None:
         """After the last fault and event the store equals the server, and every object was reported."""
-        self.on.faults.rules.clear()
+        self.harness.faults.rules.clear()
         for arrive in self.answers.values():
             arrive()
         await asyncio.sleep(SETTLED_SECONDS)
@@ -220,7 +222,7 @@ class InformerMachine(RuleBasedStateMachine):
             if task.done():
                 task.result()
         assert not self.store.unselected
-        live = msgspec.json.decode(await self.on.client.list(CONFIGMAPS, NAMESPACE), type=_List).items
+        live = msgspec.json.decode(await self.harness.client.list(CONFIGMAPS, NAMESPACE), type=_List).items
         versions = {row.name: row.resource_version for row in map(service_from_json, live)}
         assert {row.name: row.resource_version for row in self.store} == versions
         assert self.reported.keys() <= versions.keys()

@@ -56,10 +56,10 @@ class Candidate:
 
 
 @asynccontextmanager
-async def candidate(on: Harness, identity: str, *leases: tuple[str, str]) -> AsyncIterator[Candidate]:
+async def candidate(harness: Harness, identity: str, *leases: tuple[str, str]) -> AsyncIterator[Candidate]:
     """Run a candidate until the block ends, then kill it."""
     loop = asyncio.get_running_loop()
-    async with Client(on.connection, user_agent=identity) as client:
+    async with Client(harness.connection, user_agent=identity) as client:
         observer = RecordingObserver()
         election = Election(
             client,
@@ -76,13 +76,13 @@ async def candidate(on: Harness, identity: str, *leases: tuple[str, str]) -> Asy
             await running.dies()
 
 
-async def spec(on: Harness, name: str = "first") -> dict[str, Any]:
-    found: dict[str, Any] = (await on.get(LEASES, name))["spec"]
+async def spec(harness: Harness, name: str = "first") -> dict[str, Any]:
+    found: dict[str, Any] = (await harness.get(LEASES, name))["spec"]
     return found
 
 
-def calls(on: Harness, identity: str, *verbs: str) -> list[str]:
-    return [call.verb for call in on.calls if call.user_agent == identity and call.verb in verbs]
+def calls(harness: Harness, identity: str, *verbs: str) -> list[str]:
+    return [call.verb for call in harness.calls if call.user_agent == identity and call.verb in verbs]
 
 
 async def seconds_until(holds: Callable[[], bool], limit: float = 60) -> float:
@@ -95,15 +95,15 @@ async def seconds_until(holds: Callable[[], bool], limit: float = 60) -> float:
 
 
 async def test_a_single_candidate_leads_at_once() -> None:
-    async with start_harness() as on, candidate(on, "a") as a:
+    async with start_harness() as harness, candidate(harness, "a") as a:
         assert not a.leads
         assert a.observer.leading_now == {"first": False}
-        await on.settle(AT_ONCE)
+        await harness.settle(AT_ONCE)
 
         assert a.leads
         assert a.observer.leading_now == {"first": True}
         assert a.election.permit() == pytest.approx(DEADLINE_SECONDS, abs=AT_ONCE)
-        held = await spec(on)
+        held = await spec(harness)
         assert (held["holderIdentity"], held["leaseDurationSeconds"], held["leaseTransitions"]) == (
             "a",
             15,
@@ -112,56 +112,56 @@ async def test_a_single_candidate_leads_at_once() -> None:
 
 
 async def test_a_renewal_is_a_single_call() -> None:
-    async with start_harness() as on, candidate(on, "a") as a:
-        await on.settle(AT_ONCE)
-        on.faults.calls.clear()
-        await on.settle(20 * RETRY_SECONDS)
+    async with start_harness() as harness, candidate(harness, "a") as a:
+        await harness.settle(AT_ONCE)
+        harness.faults.calls.clear()
+        await harness.settle(20 * RETRY_SECONDS)
 
-        assert 19 <= len(calls(on, "a", "update")) <= 20
-        assert calls(on, "a", "get", "list", "create", "watch") == []
+        assert 19 <= len(calls(harness, "a", "update")) <= 20
+        assert calls(harness, "a", "get", "list", "create", "watch") == []
         assert a.observer.slow == []
         assert a.election.permit() > DEADLINE_SECONDS - RETRY_SECONDS - AT_ONCE
 
 
 async def test_a_waiting_candidate_makes_no_calls_while_it_observes_renewals() -> None:
-    async with start_harness() as on, candidate(on, "a"):
-        await on.settle(AT_ONCE)
-        async with candidate(on, "b") as b:
-            await on.settle(1)
-            on.faults.calls.clear()
-            await on.settle(100)
+    async with start_harness() as harness, candidate(harness, "a"):
+        await harness.settle(AT_ONCE)
+        async with candidate(harness, "b") as b:
+            await harness.settle(1)
+            harness.faults.calls.clear()
+            await harness.settle(100)
 
             assert not b.leads
             assert b.election.permit() <= 0
-            assert calls(on, "b", "get", "list", "create", "update") == []
+            assert calls(harness, "b", "get", "list", "create", "update") == []
 
 
 async def test_a_released_lease_is_acquired_at_once() -> None:
-    async with start_harness() as on, candidate(on, "a") as a:
-        await on.settle(AT_ONCE)
-        async with candidate(on, "b") as b:
-            await on.settle(30)
+    async with start_harness() as harness, candidate(harness, "a") as a:
+        await harness.settle(AT_ONCE)
+        async with candidate(harness, "b") as b:
+            await harness.settle(30)
             await a.stops()
 
             assert a.observer.leading_now == {"first": False}
             assert a.election.permit() <= 0
             assert await seconds_until(lambda: b.leads) < AT_ONCE
-            held = await spec(on)
+            held = await spec(harness)
             assert (held["holderIdentity"], held["leaseTransitions"]) == ("b", 1)
 
 
 async def test_a_released_lease_has_no_holder() -> None:
-    async with start_harness() as on, candidate(on, "a") as a:
-        await on.settle(AT_ONCE)
+    async with start_harness() as harness, candidate(harness, "a") as a:
+        await harness.settle(AT_ONCE)
         await a.stops()
 
-        held = await spec(on)
+        held = await spec(harness)
         assert (held["holderIdentity"], held["leaseDurationSeconds"]) == ("", 1)
 
 
 async def test_the_lease_of_a_dead_holder_is_waited_for() -> None:
-    async with start_harness() as on, candidate(on, "a") as a, candidate(on, "b") as b:
-        await on.settle(30)
+    async with start_harness() as harness, candidate(harness, "a") as a, candidate(harness, "b") as b:
+        await harness.settle(30)
         assert [a.leads, b.leads] == [True, False]
         await a.dies()
 
@@ -172,23 +172,23 @@ async def test_the_lease_of_a_dead_holder_is_waited_for() -> None:
 async def test_times_in_the_lease_are_ignored() -> None:
     """One that is long over by its own account may have been written by a clock that is slow."""
     long_ago = "2001-01-01T00:00:00.000000Z"
-    async with start_harness() as on:
+    async with start_harness() as harness:
         body = {
             "metadata": {"name": "first"},
             "spec": {"holderIdentity": "x", "leaseDurationSeconds": 15, "renewTime": long_ago},
         }
-        await on.create(LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **body})
-        async with candidate(on, "a") as a:
+        await harness.create(LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **body})
+        async with candidate(harness, "a") as a:
             waited = await seconds_until(lambda: a.leads)
 
             assert waited == pytest.approx(LEASE_SECONDS, abs=AT_ONCE)
 
 
 async def test_the_duration_of_the_holder_counts() -> None:
-    async with start_harness() as on:
+    async with start_harness() as harness:
         body = {"metadata": {"name": "first"}, "spec": {"holderIdentity": "x", "leaseDurationSeconds": 40}}
-        await on.create(LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **body})
-        async with candidate(on, "a") as a:
+        await harness.create(LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **body})
+        async with candidate(harness, "a") as a:
             waited = await seconds_until(lambda: a.leads)
 
             assert waited == pytest.approx(40, abs=AT_ONCE)
@@ -196,13 +196,15 @@ async def test_the_duration_of_the_holder_counts() -> None:
 
 async def test_without_a_watch_the_lease_is_read_periodically() -> None:
     async with (
-        start_harness(Rule(Refuse(403, "Forbidden"), verb="watch"), Rule(Refuse(403), verb="list")) as on,
-        candidate(on, "a") as a,
+        start_harness(
+            Rule(Refuse(403, "Forbidden"), verb="watch"), Rule(Refuse(403), verb="list")
+        ) as harness,
+        candidate(harness, "a") as a,
     ):
-        await on.settle(AT_ONCE)
-        async with candidate(on, "b") as b:
-            await on.settle(100)
-            assert 100 / 5 <= len(calls(on, "b", "get")) <= 100 / 2
+        await harness.settle(AT_ONCE)
+        async with candidate(harness, "b") as b:
+            await harness.settle(100)
+            assert 100 / 5 <= len(calls(harness, "b", "get")) <= 100 / 2
             await a.stops()
 
             assert await seconds_until(lambda: b.leads) < 2.2 * RETRY_SECONDS
@@ -210,11 +212,11 @@ async def test_without_a_watch_the_lease_is_read_periodically() -> None:
 
 async def test_a_silent_watch_is_not_trusted() -> None:
     """A connection that is gone without a word: no event comes any more, and no error either."""
-    async with start_harness() as on, candidate(on, "a") as a, candidate(on, "b") as b:
-        await on.settle(1)
-        on.faults.rules.append(Rule(Delay(1000), verb="watch"))
-        on.faults.rules.append(Rule(Cut(), plural="leases", times=2))
-        await on.settle(30)
+    async with start_harness() as harness, candidate(harness, "a") as a, candidate(harness, "b") as b:
+        await harness.settle(1)
+        harness.faults.rules.append(Rule(Delay(1000), verb="watch"))
+        harness.faults.rules.append(Rule(Cut(), plural="leases", times=2))
+        await harness.settle(30)
         assert not b.leads
         await a.stops()
 
@@ -222,10 +224,10 @@ async def test_a_silent_watch_is_not_trusted() -> None:
 
 
 async def test_a_leader_that_cannot_renew_stops_before_another_starts() -> None:
-    async with start_harness() as on, candidate(on, "a") as a, candidate(on, "b") as b:
-        await on.settle(10 * RETRY_SECONDS + 0.5)
+    async with start_harness() as harness, candidate(harness, "a") as a, candidate(harness, "b") as b:
+        await harness.settle(10 * RETRY_SECONDS + 0.5)
         last = asyncio.get_running_loop().time() - 0.5
-        on.faults.rules.append(Rule(Reset(), verb="update", containing=b'"a"'))
+        harness.faults.rules.append(Rule(Reset(), verb="update", containing=b'"a"'))
         a_ended = await seconds_until(lambda: not a.leads) + 0.5
         b_began = await seconds_until(lambda: b.leads) + a_ended
 
@@ -238,9 +240,9 @@ async def test_a_leader_that_cannot_renew_stops_before_another_starts() -> None:
 
 
 async def test_a_call_without_a_response_ends_by_the_deadline() -> None:
-    async with start_harness() as on, candidate(on, "a") as a:
-        await on.settle(AT_ONCE)
-        on.faults.rules.append(Rule(Delay(1000), verb="update"))
+    async with start_harness() as harness, candidate(harness, "a") as a:
+        await harness.settle(AT_ONCE)
+        harness.faults.rules.append(Rule(Delay(1000), verb="update"))
 
         assert await seconds_until(lambda: a.task.done()) <= DEADLINE_SECONDS
         assert a.election.permit() <= 0
@@ -248,19 +250,19 @@ async def test_a_call_without_a_response_ends_by_the_deadline() -> None:
 
 async def test_a_paused_process_notices_its_missed_deadline_before_it_sends_anything() -> None:
     """This happens when a process is paused and resumes: its clock has advanced."""
-    async with start_harness() as on:
+    async with start_harness() as harness:
         loop = asyncio.get_running_loop()
         asleep = 0.0
-        async with Client(on.connection, user_agent="a") as client:
+        async with Client(harness.connection, user_agent="a") as client:
             election = Election(client, [FIRST], "a", time=lambda: loop.time() + asleep)
             task = asyncio.create_task(election.run())
-            await on.settle(1)
-            on.faults.calls.clear()
+            await harness.settle(1)
+            harness.faults.calls.clear()
             asleep = 11.0
 
             assert election.permit() <= 0
             await asyncio.wait([task])
-            assert calls(on, "a", "update", "get", "create") == []
+            assert calls(harness, "a", "update", "get", "create") == []
             assert isinstance(task.exception(), ExceptionGroup)
 
 
@@ -276,43 +278,43 @@ async def test_a_paused_process_notices_its_missed_deadline_before_it_sends_anyt
     ],
 )
 async def test_a_single_failed_renewal_changes_nothing(fault: Any, slow: int) -> None:
-    async with start_harness() as on, candidate(on, "a") as a, candidate(on, "b") as b:
-        await on.settle(5)
+    async with start_harness() as harness, candidate(harness, "a") as a, candidate(harness, "b") as b:
+        await harness.settle(5)
         # aiohttp itself repeats a PUT once when the connection breaks
-        on.faults.rules.append(Rule(fault, verb="update", times=2 if isinstance(fault, Reset) else 1))
+        harness.faults.rules.append(Rule(fault, verb="update", times=2 if isinstance(fault, Reset) else 1))
         for _ in range(600):
-            await on.settle(AT_ONCE)
+            await harness.settle(AT_ONCE)
             assert [a.leads, b.leads] == [True, False]
 
         assert len(a.observer.slow) == slow
 
 
 async def test_a_deleted_lease_is_created_again_by_its_holder() -> None:
-    async with start_harness() as on, candidate(on, "a") as a, candidate(on, "b") as b:
-        await on.settle(5)
-        await on.delete(LEASES, "first")
-        await on.settle(1)
+    async with start_harness() as harness, candidate(harness, "a") as a, candidate(harness, "b") as b:
+        await harness.settle(5)
+        await harness.delete(LEASES, "first")
+        await harness.settle(1)
 
-        assert (await spec(on))["holderIdentity"] == "a"
+        assert (await spec(harness))["holderIdentity"] == "a"
         for _ in range(300):
-            await on.settle(AT_ONCE)
+            await harness.settle(AT_ONCE)
             assert [a.leads, b.leads] == [True, False]
 
 
 async def test_a_deleted_lease_is_not_acquired_before_it_would_have_expired() -> None:
-    async with start_harness() as on, candidate(on, "a") as a, candidate(on, "b") as b:
-        await on.settle(5)
+    async with start_harness() as harness, candidate(harness, "a") as a, candidate(harness, "b") as b:
+        await harness.settle(5)
         await a.dies()
-        await on.delete(LEASES, "first")
+        await harness.delete(LEASES, "first")
 
         waited = await seconds_until(lambda: b.leads)
         assert waited > LEASE_SECONDS - RETRY_SECONDS - AT_ONCE
 
 
 async def test_a_leader_stops_when_another_process_takes_its_lease() -> None:
-    async with start_harness() as on, candidate(on, "a") as a:
-        await on.settle(5)
-        await on.change(LEASES, "first", {"spec": {"holderIdentity": "x"}})
+    async with start_harness() as harness, candidate(harness, "a") as a:
+        await harness.settle(5)
+        await harness.change(LEASES, "first", {"spec": {"holderIdentity": "x"}})
 
         assert await seconds_until(lambda: a.task.done()) < AT_ONCE
         assert not a.leads
@@ -320,30 +322,30 @@ async def test_a_leader_stops_when_another_process_takes_its_lease() -> None:
 
 async def test_a_stop_during_acquisition_releases_the_acquired_lease() -> None:
     async with (
-        start_harness(Rule(Delay(3, committed=True), verb="create", plural="leases")) as on,
-        candidate(on, "a") as a,
+        start_harness(Rule(Delay(3, committed=True), verb="create", plural="leases")) as harness,
+        candidate(harness, "a") as a,
     ):
-        await on.settle(1)
+        await harness.settle(1)
         assert not a.leads
         await a.stops()
 
-        assert (await spec(on))["holderIdentity"] == ""
+        assert (await spec(harness))["holderIdentity"] == ""
 
 
 async def test_a_candidate_that_never_led_releases_nothing() -> None:
-    async with start_harness() as on, candidate(on, "a") as a, candidate(on, "b") as b:
-        await on.settle(5)
-        on.faults.calls.clear()
+    async with start_harness() as harness, candidate(harness, "a") as a, candidate(harness, "b") as b:
+        await harness.settle(5)
+        harness.faults.calls.clear()
         await b.stops()
 
-        assert calls(on, "b", "get", "update", "create") == []
+        assert calls(harness, "b", "get", "update", "create") == []
         assert a.leads
 
 
 async def test_a_release_does_not_wait_long() -> None:
-    async with start_harness() as on, candidate(on, "a") as a:
-        await on.settle(1)
-        on.faults.rules.append(Rule(Delay(1000), verb="update"))
+    async with start_harness() as harness, candidate(harness, "a") as a:
+        await harness.settle(1)
+        harness.faults.rules.append(Rule(Delay(1000), verb="update"))
         loop = asyncio.get_running_loop()
         started = loop.time()
         await a.stops()
@@ -352,38 +354,38 @@ async def test_a_release_does_not_wait_long() -> None:
 
 
 async def test_a_lease_is_released_after_a_renewal_with_a_lost_response() -> None:
-    async with start_harness() as on, candidate(on, "a") as a:
-        await on.settle(RETRY_SECONDS - AT_ONCE)
-        on.faults.rules.append(Rule(Delay(3, committed=True), verb="update", times=1))
-        await on.settle(1)
+    async with start_harness() as harness, candidate(harness, "a") as a:
+        await harness.settle(RETRY_SECONDS - AT_ONCE)
+        harness.faults.rules.append(Rule(Delay(3, committed=True), verb="update", times=1))
+        await harness.settle(1)
         await a.stops()
 
-        assert (await spec(on))["holderIdentity"] == ""
+        assert (await spec(harness))["holderIdentity"] == ""
 
 
 async def test_leading_needs_all_leases() -> None:
     """Neither of two others may work beside who serves the kinds of both."""
-    async with start_harness() as on, candidate(on, "x", SECOND) as x:
-        await on.settle(1)
-        async with candidate(on, "a", FIRST, SECOND) as a:
-            await on.settle(30)
+    async with start_harness() as harness, candidate(harness, "x", SECOND) as x:
+        await harness.settle(1)
+        async with candidate(harness, "a", FIRST, SECOND) as a:
+            await harness.settle(30)
             assert not a.leads
-            assert (await spec(on))["holderIdentity"] == "a"
+            assert (await spec(harness))["holderIdentity"] == "a"
             assert a.observer.leading_now == {"first": False, "second": False}
             await x.stops()
 
             assert await seconds_until(lambda: a.leads) < AT_ONCE
-            await on.settle(100)
+            await harness.settle(100)
             assert a.leads
             assert a.observer.leading_now == {"first": True, "second": True}
             await a.stops()
-            assert [(await spec(on, name))["holderIdentity"] for name in ("first", "second")] == ["", ""]
+            assert [(await spec(harness, name))["holderIdentity"] for name in ("first", "second")] == ["", ""]
 
 
 async def test_a_single_lost_lease_ends_leadership() -> None:
-    async with start_harness() as on, candidate(on, "a", FIRST, SECOND) as a:
-        await on.settle(1)
-        on.faults.rules.append(Rule(Reset(), verb="update", name="second"))
+    async with start_harness() as harness, candidate(harness, "a", FIRST, SECOND) as a:
+        await harness.settle(1)
+        harness.faults.rules.append(Rule(Reset(), verb="update", name="second"))
 
         assert await seconds_until(lambda: a.task.done()) <= DEADLINE_SECONDS
         with pytest.raises(ExceptionGroup) as raised:
@@ -393,37 +395,37 @@ async def test_a_single_lost_lease_ends_leadership() -> None:
 
 async def test_candidates_for_the_same_leases_do_not_block_each_other() -> None:
     async with (
-        start_harness() as on,
-        candidate(on, "a", FIRST, SECOND) as a,
-        candidate(on, "b", FIRST, SECOND) as b,
-        candidate(on, "c", FIRST, SECOND) as c,
+        start_harness() as harness,
+        candidate(harness, "a", FIRST, SECOND) as a,
+        candidate(harness, "b", FIRST, SECOND) as b,
+        candidate(harness, "c", FIRST, SECOND) as c,
     ):
-        await on.settle(5)
+        await harness.settle(5)
         for _ in range(2):
             (leader,) = [contender for contender in (a, b, c) if contender.leads]
             await leader.stops()
-            await on.settle(1)
+            await harness.settle(1)
 
         assert sum(contender.leads for contender in (a, b, c)) == 1
 
 
 async def test_calls_to_an_unreachable_server_are_limited() -> None:
-    async with start_harness(Rule(Reset(), plural="leases")) as on, candidate(on, "a") as a:
-        await on.settle(100)
+    async with start_harness(Rule(Reset(), plural="leases")) as harness, candidate(harness, "a") as a:
+        await harness.settle(100)
 
-        assert len(calls(on, "a", "get")) <= 2 * 100 / RETRY_SECONDS
-        on.faults.rules.clear()
+        assert len(calls(harness, "a", "get")) <= 2 * 100 / RETRY_SECONDS
+        harness.faults.rules.clear()
         assert await seconds_until(lambda: a.leads) <= 3 * RETRY_SECONDS
 
 
 async def test_exactly_one_of_several_candidates_wins() -> None:
-    async with start_harness() as on, candidate(on, "a") as a:
-        await on.settle(1)
-        async with candidate(on, "b") as b, candidate(on, "c") as c, candidate(on, "d") as d:
-            await on.settle(5)
+    async with start_harness() as harness, candidate(harness, "a") as a:
+        await harness.settle(1)
+        async with candidate(harness, "b") as b, candidate(harness, "c") as c, candidate(harness, "d") as d:
+            await harness.settle(5)
             await a.stops()
             for _ in range(300):
-                await on.settle(AT_ONCE)
+                await harness.settle(AT_ONCE)
                 assert sum(contender.leads for contender in (b, c, d)) == 1
                 assert not any(contender.task.done() for contender in (b, c, d))
 

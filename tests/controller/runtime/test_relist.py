@@ -28,7 +28,7 @@ LONGEST_SECONDS = 600.0
 class Following:
     """An informer of the labeled pods with its relists, and what it has reported."""
 
-    on: Harness
+    harness: Harness
     client: Client
     informer: Informer[Pod]
     relist: Relist[Pod]
@@ -43,11 +43,11 @@ class Following:
             "metadata": {"name": name, "labels": labels or {JOB_NAME: "train"}},
             "spec": {"containers": [{"name": "c", "image": "i"}]},
         }
-        await self.on.create(PODS, body)
+        await self.harness.create(PODS, body)
 
     def lose(self, text: str) -> None:
         """Lose the next event that holds that text."""
-        self.on.faults.rules.append(Rule(Drop(), verb="watch", containing=text.encode(), times=1))
+        self.harness.faults.rules.append(Rule(Drop(), verb="watch", containing=text.encode(), times=1))
 
 
 @asynccontextmanager
@@ -57,7 +57,7 @@ async def following(*, runs: bool = False) -> AsyncGenerator[Following]:
     def on_change(before: Pod | None, after: Pod | None) -> None:
         changes.append((before.phase if before else "none", after.phase if after else "none"))
 
-    async with start_harness(crds=()) as on, Client(on.connection) as client:
+    async with start_harness(crds=()) as harness, Client(harness.connection) as client:
         informer = Informer[Pod](client, PODS, pod_from_json, on_change, label_selector=JOB_NAME)
         relist = Relist(informer)
         tasks = [asyncio.create_task(informer.run())]
@@ -65,7 +65,7 @@ async def following(*, runs: bool = False) -> AsyncGenerator[Following]:
             tasks.append(asyncio.create_task(relist.run()))
         await informer.synced.wait()
         try:
-            yield Following(on, client, informer, relist, changes)
+            yield Following(harness, client, informer, relist, changes)
         finally:
             for task in tasks:
                 task.cancel()
@@ -75,10 +75,10 @@ async def following(*, runs: bool = False) -> AsyncGenerator[Following]:
 async def test_a_lost_change_is_reported() -> None:
     async with following() as to:
         await to.make("a")
-        await to.on.settle()
+        await to.harness.settle()
         to.lose('"phase":"Succeeded"')
-        await to.on.set_phase("Succeeded", "a", code=0)
-        await to.on.settle()
+        await to.harness.set_phase("Succeeded", "a", code=0)
+        await to.harness.settle()
         assert to.changes == [("none", "Pending")]
         with capture_logs() as logs:
             assert await to.relist.relist() == 1
@@ -93,13 +93,13 @@ async def test_a_lost_new_object_is_reported() -> None:
         to.lose('"name":"a"')
         await to.make("a")
         await to.make("b")
-        await to.on.settle()
+        await to.harness.settle()
         assert to.names == {"b"}
         await to.relist.relist()
 
         assert to.names == {"a", "b"}
-        await to.on.set_phase("Running", "a")
-        await to.on.settle()
+        await to.harness.set_phase("Running", "a")
+        await to.harness.settle()
         assert to.changes[-1] == ("Pending", "Running")
         assert to.informer.store.unselected == set()
 
@@ -108,10 +108,10 @@ async def test_a_lost_deletion_is_reported() -> None:
     async with following() as to:
         await to.make("a")
         await to.make("b")
-        await to.on.settle()
+        await to.harness.settle()
         to.lose('"DELETED"')
-        await to.on.delete(PODS, "a", grace_period_seconds=0)
-        await to.on.settle()
+        await to.harness.delete(PODS, "a", grace_period_seconds=0)
+        await to.harness.settle()
         await to.relist.relist()
 
         assert to.names == {"b"}
@@ -122,29 +122,29 @@ async def test_an_up_to_date_store_is_left_alone() -> None:
     async with following() as to:
         for number in range(3):
             await to.make(f"pod-{number}")
-        await to.on.settle()
+        await to.harness.settle()
         to.changes.clear()
-        to.on.faults.calls.clear()
+        to.harness.faults.calls.clear()
         with capture_logs() as logs:
             assert await to.relist.relist() == 0
 
         assert (to.changes, logs, to.informer.repaired) == ([], [], 0)
-        assert [call.verb for call in to.on.calls] == ["list"]
+        assert [call.verb for call in to.harness.calls] == ["list"]
 
 
 async def test_a_relist_waits_for_an_event_that_is_under_way() -> None:
     """The list may be quicker than the watch. What the watch reports a little later is no loss."""
     async with following() as to:
         await to.make("a")
-        await to.on.settle()
+        await to.harness.settle()
         known = to.informer.store.get(NAMESPACE, "a")
         to.lose('"phase":"Running"')
-        await to.on.set_phase("Running", "a")
-        await to.on.settle()
+        await to.harness.set_phase("Running", "a")
+        await to.harness.settle()
         relisting = asyncio.create_task(to.relist.relist())
         await asyncio.sleep(0.2)
         assert known is to.informer.store.get(NAMESPACE, "a")
-        await to.on.set_phase("Succeeded", "a", code=0)
+        await to.harness.set_phase("Succeeded", "a", code=0)
 
         assert await relisting == 0
         assert to.changes == [("none", "Pending"), ("Pending", "Succeeded")]
@@ -153,7 +153,7 @@ async def test_a_relist_waits_for_an_event_that_is_under_way() -> None:
 async def test_a_row_that_is_written_during_the_list_stays() -> None:
     """The response of the write may reach the store before the older list does."""
     async with following() as to:
-        to.on.faults.rules.append(Rule(Delay(3, committed=True), verb="list", times=1))
+        to.harness.faults.rules.append(Rule(Delay(3, committed=True), verb="list", times=1))
         to.lose('"name":"a"')
         relisting = asyncio.create_task(to.relist.relist())
         await asyncio.sleep(1)
@@ -167,18 +167,18 @@ async def test_a_row_that_is_written_during_the_list_stays() -> None:
 async def test_a_pod_without_its_label_is_read_by_name() -> None:
     async with following(runs=True) as to:
         await to.make("a")
-        await to.on.settle()
-        await to.on.change(PODS, "a", {"metadata": {"labels": {JOB_NAME: None}}})
-        await to.on.settle()
+        await to.harness.settle()
+        await to.harness.change(PODS, "a", {"metadata": {"labels": {JOB_NAME: None}}})
+        await to.harness.settle()
         assert to.names == set()
         to.informer.store.put_unselected(pod_from_json(await to.client.get(PODS, NAMESPACE, "a")))
-        await to.on.set_phase("Succeeded", "a", code=0)
+        await to.harness.set_phase("Succeeded", "a", code=0)
         await asyncio.sleep(CHECK_SECONDS[1] + 1)
         assert to.changes[-1] == ("Pending", "Succeeded")
 
         await asyncio.sleep(LONGEST_SECONDS)
         assert to.names == {"a"}, "no relist takes it away"
-        await to.on.delete(PODS, "a", grace_period_seconds=0)
+        await to.harness.delete(PODS, "a", grace_period_seconds=0)
         await asyncio.sleep(CHECK_SECONDS[1] + 1)
         assert to.names == set()
 
@@ -187,8 +187,8 @@ async def test_a_pod_that_gets_its_label_back_is_watched_again() -> None:
     async with following() as to:
         await to.make("a", other="label")
         to.informer.store.put_unselected(pod_from_json(await to.client.get(PODS, NAMESPACE, "a")))
-        await to.on.change(PODS, "a", {"metadata": {"labels": {JOB_NAME: "train"}}})
-        await to.on.settle()
+        await to.harness.change(PODS, "a", {"metadata": {"labels": {JOB_NAME: "train"}}})
+        await to.harness.settle()
 
         assert to.informer.store.unselected == set()
         assert to.names == {"a"}
@@ -197,9 +197,9 @@ async def test_a_pod_that_gets_its_label_back_is_watched_again() -> None:
 async def test_a_periodic_relist_repairs_a_lost_event_within_ten_minutes() -> None:
     async with following(runs=True) as to:
         await to.make("a")
-        await to.on.settle()
+        await to.harness.settle()
         to.lose('"phase":"Succeeded"')
-        await to.on.set_phase("Succeeded", "a", code=0)
+        await to.harness.set_phase("Succeeded", "a", code=0)
         await asyncio.sleep(LONGEST_SECONDS)
 
         assert to.changes[-1] == ("Pending", "Succeeded")
@@ -209,7 +209,7 @@ async def test_relists_are_infrequent() -> None:
     async with following(runs=True) as to:
         await asyncio.sleep(3600)
 
-        assert 3600 / sum(PERIOD_SECONDS) < to.on.faults.count("list") <= 3600 / PERIOD_SECONDS[0]
+        assert 3600 / sum(PERIOD_SECONDS) < to.harness.faults.count("list") <= 3600 / PERIOD_SECONDS[0]
 
 
 @pytest.mark.parametrize(
@@ -225,13 +225,13 @@ async def test_an_unreadable_object_does_not_end_a_relist(answer: Any) -> None:
         async with following(runs=True) as to:
             await to.make("a")
             await to.make("b")
-            await to.on.settle()
-            await to.on.change(PODS, "a", {"metadata": {"labels": {JOB_NAME: None}}})
-            await to.on.settle()
+            await to.harness.settle()
+            await to.harness.change(PODS, "a", {"metadata": {"labels": {JOB_NAME: None}}})
+            await to.harness.settle()
             to.informer.store.put_unselected(pod_from_json(await to.client.get(PODS, NAMESPACE, "a")))
-            to.on.faults.rules.append(Rule(answer, verb="get", plural="pods", name="a"))
+            to.harness.faults.rules.append(Rule(answer, verb="get", plural="pods", name="a"))
             to.lose('"phase":"Succeeded"')
-            await to.on.set_phase("Succeeded", "b", code=0)
+            await to.harness.set_phase("Succeeded", "b", code=0)
             await asyncio.sleep(LONGEST_SECONDS)
 
             assert to.changes[-1] == ("Pending", "Succeeded")
@@ -246,9 +246,9 @@ async def test_an_unreadable_object_does_not_hide_the_others() -> None:
             to.lose(f'"name":"{name}"')
             await to.make(name)
         await to.make("d")
-        await to.on.settle()
+        await to.harness.settle()
         assert to.names == {"d"}
-        to.on.faults.rules.append(Rule(Refuse(403, "Forbidden"), verb="get", name="a"))
+        to.harness.faults.rules.append(Rule(Refuse(403, "Forbidden"), verb="get", name="a"))
 
         assert await to.relist.relist() == 2
         assert to.names == {"b", "c", "d"}
@@ -258,10 +258,10 @@ async def test_a_failed_relist_is_retried_soon() -> None:
     """A lost event is still repaired within 10 minutes."""
     async with following(runs=True) as to:
         await to.make("a")
-        await to.on.settle()
-        to.on.faults.rules.append(Rule(Refuse(500, "InternalError"), verb="list", times=1))
+        await to.harness.settle()
+        to.harness.faults.rules.append(Rule(Refuse(500, "InternalError"), verb="list", times=1))
         to.lose('"phase":"Succeeded"')
-        await to.on.set_phase("Succeeded", "a", code=0)
+        await to.harness.set_phase("Succeeded", "a", code=0)
         await asyncio.sleep(LONGEST_SECONDS)
 
         assert to.changes[-1] == ("Pending", "Succeeded")
@@ -269,20 +269,20 @@ async def test_a_failed_relist_is_retried_soon() -> None:
 
 async def test_failing_relists_are_no_more_frequent_than_others() -> None:
     async with following(runs=True) as to:
-        to.on.faults.rules.append(Rule(Refuse(403, "Forbidden"), verb="list"))
+        to.harness.faults.rules.append(Rule(Refuse(403, "Forbidden"), verb="list"))
         await asyncio.sleep(2 * 3600)
 
-        assert to.on.faults.count("list") <= 7200 / PERIOD_SECONDS[0] + 5
+        assert to.harness.faults.count("list") <= 7200 / PERIOD_SECONDS[0] + 5
 
 
 async def test_a_failed_relist_changes_nothing_and_is_retried() -> None:
     async with following(runs=True) as to:
         await to.make("a")
-        to.on.faults.rules.append(Rule(Refuse(500, "InternalError"), verb="list", times=1))
+        to.harness.faults.rules.append(Rule(Refuse(500, "InternalError"), verb="list", times=1))
         await asyncio.sleep(2 * LONGEST_SECONDS)
 
         assert to.names == {"a"}
-        assert to.on.faults.count("list") >= 2
+        assert to.harness.faults.count("list") >= 2
 
 
 def listed(name: str, version: int) -> dict[str, Any]:

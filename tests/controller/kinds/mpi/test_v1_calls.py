@@ -22,8 +22,8 @@ SETTINGS = replace(TEST_SETTINGS, enable_scheme=(RESOURCE.kind,))
 class Play:
     """The user and the kubelet of the job ``hvd``."""
 
-    def __init__(self, on: Harness) -> None:
-        self.on = on
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
 
     async def submit(self, workers: int = 2, version: str = "v1", **launcher: Any) -> None:
         roles = {
@@ -31,47 +31,50 @@ class Play:
             "Worker": {"replicas": workers, "template": {"spec": {"containers": [container()]}}},
         }
         body = {"apiVersion": RESOURCE.api_version, "kind": RESOURCE.kind, "metadata": {"name": "hvd"}}
-        await self.on.create(RESOURCE, {**body, "spec": {"mpiReplicaSpecs": roles, "flavor": version}})
-        await self.on.settle(2)
+        await self.harness.create(RESOURCE, {**body, "spec": {"mpiReplicaSpecs": roles, "flavor": version}})
+        await self.harness.settle(2)
 
     async def set_phase(self, phase: str, *names: str) -> None:
         """These pods get to that phase, and are ready if it is Running; all if none is named, the launcher last."""
         ready = {"type": "Ready", "status": "True" if phase == "Running" else "False"}
-        for name in names or reversed(await self.on.names(PODS)):
+        for name in names or reversed(await self.harness.names(PODS)):
             status: dict[str, Any] = {"phase": phase, "conditions": [ready]}
             if phase == "Running":
                 since = {"startedAt": clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")}
                 known = {"name": "mpi", "image": "i", "imageID": "", "ready": True, "restartCount": 0}
                 status["containerStatuses"] = [{**known, "state": {"running": since}}]
-            await self.on.change(PODS, name, {"status": status}, "status")
-        await self.on.settle(10)
+            await self.harness.change(PODS, name, {"status": status}, "status")
+        await self.harness.settle(10)
 
     async def conditions(self) -> str:
-        status = (await self.on.get(RESOURCE, "hvd")).get("status") or {}
+        status = (await self.harness.get(RESOURCE, "hvd")).get("status") or {}
         return ", ".join(
             f"{condition['type']} {condition['status'][0]}" for condition in status.get("conditions") or ()
         )
 
     async def named(self) -> list[str]:
         """The pods that the launcher may run ranks in; none without a Role."""
-        if "hvd-launcher" not in await self.on.names(ROLES):
+        if "hvd-launcher" not in await self.harness.names(ROLES):
             return []
-        rules = (await self.on.get(ROLES, "hvd-launcher")).get("rules") or []
+        rules = (await self.harness.get(ROLES, "hvd-launcher")).get("rules") or []
         return [
             name for rule in rules for name in rule["resourceNames"] if rule["resources"] == ["pods/exec"]
         ]
 
     async def reasons(self) -> set[str]:
-        return {event["reason"] for event in await self.on.items(EVENTS)}
+        return {event["reason"] for event in await self.harness.items(EVENTS)}
 
 
 @asynccontextmanager
 async def playing(*rules: Rule, settings: Any = SETTINGS) -> AsyncIterator[Play]:
     with fake_clock() as now:
-        async with start_harness(*rules, crds=(RESOURCE,), clock=now) as on, running_controller(on, settings):
-            await on.settle()
-            on.faults.calls.clear()
-            yield Play(on)
+        async with (
+            start_harness(*rules, crds=(RESOURCE,), clock=now) as harness,
+            running_controller(harness, settings),
+        ):
+            await harness.settle()
+            harness.faults.calls.clear()
+            yield Play(harness)
 
 
 @pytest.mark.parametrize("workers", [1, 8, 64])
@@ -81,7 +84,7 @@ async def test_a_successful_job_takes_a_fixed_number_of_calls(workers: int) -> N
         await it.submit(workers)
         await it.set_phase("Running")
         await it.set_phase("Succeeded", "hvd-launcher")
-        counts = Counter((call.verb, call.plural) for call in it.on.calls if call.verb != "watch")
+        counts = Counter((call.verb, call.plural) for call in it.harness.calls if call.verb != "watch")
 
         assert await it.conditions() == "Created T, Running F, Succeeded T"
         assert counts == {
@@ -125,20 +128,20 @@ def foreign(resource: Resource, name: str) -> dict[str, Any]:
 async def test_a_name_conflict_blocks_the_job(resource: Resource, name: str) -> None:
     """The operator grants no permission and creates no worker; the job names the conflict and continues when the name is free."""
     async with playing() as it:
-        before = await it.on.create(resource, foreign(resource, name))
+        before = await it.harness.create(resource, foreign(resource, name))
         await it.submit()
-        await it.on.settle(20)
+        await it.harness.settle(20)
 
         assert "ErrResourceExists" in await it.reasons()
         assert await it.conditions() == "Running F, Created T"
-        left = await it.on.get(resource, name)
+        left = await it.harness.get(resource, name)
         assert left["metadata"]["uid"] == before["metadata"]["uid"]
-        tried = {("create", "pods")} & {(call.verb, call.plural) for call in it.on.calls}
+        tried = {("create", "pods")} & {(call.verb, call.plural) for call in it.harness.calls}
         assert not tried or name == "hvd-worker-1"
         assert await it.named() == []
 
-        await it.on.delete(resource, name, grace_period_seconds=0)
-        await it.on.settle(400)
+        await it.harness.delete(resource, name, grace_period_seconds=0)
+        await it.harness.settle(400)
         await it.set_phase("Running")
         assert await it.named() == ["hvd-worker-0", "hvd-worker-1"]
         assert await it.conditions() == "Created T, Running T"
@@ -149,12 +152,12 @@ async def test_a_worker_whose_name_is_taken_meanwhile_is_not_in_the_role() -> No
     async with playing() as it:
         await it.submit()
         await it.set_phase("Running")
-        it.on.faults.rules.append(Rule(Refuse(403, "Forbidden", "quota"), verb="create", plural="pods"))
-        await it.on.delete(PODS, "hvd-worker-1", grace_period_seconds=0)
-        await it.on.settle(2)
-        await it.on.create(PODS, foreign(PODS, "hvd-worker-1"))
-        it.on.faults.rules.clear()
-        await it.on.settle(200)
+        it.harness.faults.rules.append(Rule(Refuse(403, "Forbidden", "quota"), verb="create", plural="pods"))
+        await it.harness.delete(PODS, "hvd-worker-1", grace_period_seconds=0)
+        await it.harness.settle(2)
+        await it.harness.create(PODS, foreign(PODS, "hvd-worker-1"))
+        it.harness.faults.rules.clear()
+        await it.harness.settle(200)
 
         assert await it.named() == ["hvd-worker-0"]
         assert "ErrResourceExists" in await it.reasons()
@@ -162,13 +165,13 @@ async def test_a_worker_whose_name_is_taken_meanwhile_is_not_in_the_role() -> No
 
 async def test_an_account_that_the_template_names_is_used_unchanged() -> None:
     async with playing() as it:
-        before = await it.on.create(SERVICE_ACCOUNTS, foreign(SERVICE_ACCOUNTS, "trainer"))
+        before = await it.harness.create(SERVICE_ACCOUNTS, foreign(SERVICE_ACCOUNTS, "trainer"))
         await it.submit(serviceAccountName="trainer")
 
-        binding = await it.on.get(ROLE_BINDINGS, "hvd-launcher")
+        binding = await it.harness.get(ROLE_BINDINGS, "hvd-launcher")
         assert [subject["name"] for subject in binding["subjects"]] == ["trainer"]
-        assert (await it.on.get(SERVICE_ACCOUNTS, "trainer"))["metadata"] == before["metadata"]
-        assert "hvd-launcher" not in await it.on.names(SERVICE_ACCOUNTS)
+        assert (await it.harness.get(SERVICE_ACCOUNTS, "trainer"))["metadata"] == before["metadata"]
+        assert "hvd-launcher" not in await it.harness.names(SERVICE_ACCOUNTS)
 
 
 @pytest.mark.parametrize("plural", ["serviceaccounts", "roles", "rolebindings"])
@@ -177,87 +180,87 @@ async def test_a_missing_permission_of_the_controller_blocks_the_job(plural: str
     words = f'User "x" cannot create resource "{plural}"'
     async with playing(Rule(Refuse(403, "Forbidden", words), verb="create", plural=plural)) as it:
         await it.submit()
-        await it.on.settle(600)
+        await it.harness.settle(600)
 
         kind = {"serviceaccounts": "ServiceAccount", "roles": "Role", "rolebindings": "RoleBinding"}[plural]
         assert {f"FailedCreate{kind}", "MissingPermissions"} <= await it.reasons()
         assert await it.conditions() == "Running F, Created T"
-        assert "hvd-launcher" not in await it.on.names(PODS)
-        assert it.on.faults.count("create", plural) < 30
+        assert "hvd-launcher" not in await it.harness.names(PODS)
+        assert it.harness.faults.count("create", plural) < 30
 
-        it.on.faults.rules.clear()
-        await it.on.settle(300)
-        assert "hvd-launcher" in await it.on.names(PODS)
+        it.harness.faults.rules.clear()
+        await it.harness.settle(300)
+        assert "hvd-launcher" in await it.harness.names(PODS)
 
 
 @pytest.mark.parametrize("plural", ["roles", "rolebindings", "configmaps", "pods"])
 async def test_a_lost_response_is_repaired(plural: str) -> None:
     async with playing(Rule(Reset(committed=True), verb="create", plural=plural, times=1)) as it:
         await it.submit()
-        await it.on.settle(60)
+        await it.harness.settle(60)
         await it.set_phase("Running")
 
         assert await it.conditions() == "Created T, Running T"
         assert await it.named() == ["hvd-worker-0", "hvd-worker-1"]
-        assert await it.on.names(PODS) == ["hvd-launcher", "hvd-worker-0", "hvd-worker-1"]
+        assert await it.harness.names(PODS) == ["hvd-launcher", "hvd-worker-0", "hvd-worker-1"]
 
 
 async def test_a_restarted_controller_leaves_existing_children_alone() -> None:
     resources = ((ROLES, "hvd-launcher"), (ROLE_BINDINGS, "hvd-launcher"), (CONFIG_MAPS, "hvd-config"))
-    async with start_harness(crds=(RESOURCE,)) as on:
-        async with running_controller(on, SETTINGS):
-            it = Play(on)
+    async with start_harness(crds=(RESOURCE,)) as harness:
+        async with running_controller(harness, SETTINGS):
+            it = Play(harness)
             await it.submit()
             await it.set_phase("Running")
-        before = [await on.get(*resource) for resource in resources]
-        on.faults.calls.clear()
-        async with running_controller(on, SETTINGS):
-            await on.settle(10)
+        before = [await harness.get(*resource) for resource in resources]
+        harness.faults.calls.clear()
+        async with running_controller(harness, SETTINGS):
+            await harness.settle(10)
 
-            assert [await on.get(*resource) for resource in resources] == before
-            assert [call.verb for call in on.calls if call.verb not in {"watch", "get", "list"}] == []
+            assert [await harness.get(*resource) for resource in resources] == before
+            assert [call.verb for call in harness.calls if call.verb not in {"watch", "get", "list"}] == []
 
 
 async def test_the_permission_of_a_job_that_finished_unobserved_is_revoked() -> None:
     """Such a job may remain from training-operator."""
-    async with start_harness(crds=(RESOURCE,)) as on:
-        it = Play(on)
-        async with running_controller(on, SETTINGS):
+    async with start_harness(crds=(RESOURCE,)) as harness:
+        it = Play(harness)
+        async with running_controller(harness, SETTINGS):
             await it.submit()
             await it.set_phase("Running")
         assert await it.named() != []
         condition = {"type": "Succeeded", "status": "True", "reason": "MPIJobSucceeded", "message": "done"}
-        await on.change(RESOURCE, "hvd", {"status": {"conditions": [condition]}}, "status")
-        async with running_controller(on, SETTINGS):
-            await on.settle(10)
+        await harness.change(RESOURCE, "hvd", {"status": {"conditions": [condition]}}, "status")
+        async with running_controller(harness, SETTINGS):
+            await harness.settle(10)
 
             assert await it.named() == []
 
 
 @pytest.mark.parametrize("finished", [False, True], ids=["a job that runs", "one that has finished"])
 async def test_permissions_that_training_operator_granted_are_narrowed(finished: bool) -> None:
-    async with start_harness(crds=(RESOURCE,)) as on:
-        it = Play(on)
-        async with running_controller(on, SETTINGS):
+    async with start_harness(crds=(RESOURCE,)) as harness:
+        it = Play(harness)
+        async with running_controller(harness, SETTINGS):
             await it.submit()
             await it.set_phase("Running")
             if finished:
                 await it.set_phase("Succeeded", "hvd-launcher")
         every_pod = {"verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": ["pods"]}
-        await on.change(ROLES, "hvd-launcher", {"rules": [every_pod]})
-        before = sorted(await on.names(PODS))
-        async with running_controller(on, SETTINGS):
-            await on.settle(10)
+        await harness.change(ROLES, "hvd-launcher", {"rules": [every_pod]})
+        before = sorted(await harness.names(PODS))
+        async with running_controller(harness, SETTINGS):
+            await harness.settle(10)
 
-            rules = (await on.get(ROLES, "hvd-launcher"))["rules"] or []
+            rules = (await harness.get(ROLES, "hvd-launcher"))["rules"] or []
             assert all(rule["resourceNames"] == ["hvd-worker-0", "hvd-worker-1"] for rule in rules)
             assert (rules == []) is finished
-            assert sorted(await on.names(PODS)) == before
-        on.faults.calls.clear()
-        async with running_controller(on, SETTINGS):
-            await on.settle(10)
+            assert sorted(await harness.names(PODS)) == before
+        harness.faults.calls.clear()
+        async with running_controller(harness, SETTINGS):
+            await harness.settle(10)
 
-            assert on.faults.count("patch", "roles") == 0
+            assert harness.faults.count("patch", "roles") == 0
 
 
 ORPHAN = pytest.mark.parametrize("version", ["v1", "v1alpha2"])
@@ -271,12 +274,12 @@ async def test_no_permission_outlives_a_job_that_is_deleted_without_its_children
         await it.set_phase("Running")
         assert await it.named() == ["hvd-worker-0", "hvd-worker-1"]
 
-        await it.on.delete(RESOURCE, "hvd", propagation="Orphan")
-        await it.on.settle(5)
+        await it.harness.delete(RESOURCE, "hvd", propagation="Orphan")
+        await it.harness.settle(5)
 
         assert await it.named() == []
-        assert await it.on.names(ROLES) == ["hvd-launcher"]
-        assert {"hvd-worker-0", "hvd-worker-1"} <= set(await it.on.names(PODS))
+        assert await it.harness.names(ROLES) == ["hvd-launcher"]
+        assert {"hvd-worker-0", "hvd-worker-1"} <= set(await it.harness.names(PODS))
 
 
 @ORPHAN
@@ -285,10 +288,10 @@ async def test_no_permission_outlives_a_job_whose_deletion_was_not_observed(vers
     async with playing() as it:
         await it.submit(version=version)
         await it.set_phase("Running")
-        it.on.faults.rules.append(Rule(Cut(), verb="watch", plural="mpijobs", times=1))
-        it.on.faults.rules.append(Rule(Refuse(410, "Expired"), verb="watch", plural="mpijobs", times=1))
-        await it.on.delete(RESOURCE, "hvd", propagation="Orphan")
-        await it.on.settle(60)
+        it.harness.faults.rules.append(Rule(Cut(), verb="watch", plural="mpijobs", times=1))
+        it.harness.faults.rules.append(Rule(Refuse(410, "Expired"), verb="watch", plural="mpijobs", times=1))
+        await it.harness.delete(RESOURCE, "hvd", propagation="Orphan")
+        await it.harness.settle(60)
 
         assert await it.named() == []
 
@@ -298,9 +301,9 @@ async def test_a_permission_that_cannot_be_revoked_at_once_is_revoked_later() ->
     async with playing() as it:
         await it.submit()
         await it.set_phase("Running")
-        it.on.faults.rules.append(rule)
-        await it.on.delete(RESOURCE, "hvd", propagation="Orphan")
-        await it.on.settle(30)
+        it.harness.faults.rules.append(rule)
+        await it.harness.delete(RESOURCE, "hvd", propagation="Orphan")
+        await it.harness.settle(30)
 
         assert rule.met == 2
         assert await it.named() == []
@@ -311,12 +314,12 @@ async def test_a_foreign_role_of_that_name_keeps_its_rules() -> None:
         await it.submit()
         await it.set_phase("Running")
         rule = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}
-        await it.on.delete(ROLES, "hvd-launcher")
-        await it.on.create(ROLES, {**foreign(ROLES, "hvd-launcher"), "rules": [rule]})
-        await it.on.delete(RESOURCE, "hvd", propagation="Orphan")
-        await it.on.settle(5)
+        await it.harness.delete(ROLES, "hvd-launcher")
+        await it.harness.create(ROLES, {**foreign(ROLES, "hvd-launcher"), "rules": [rule]})
+        await it.harness.delete(RESOURCE, "hvd", propagation="Orphan")
+        await it.harness.settle(5)
 
-        assert (await it.on.get(ROLES, "hvd-launcher"))["rules"] == [rule]
+        assert (await it.harness.get(ROLES, "hvd-launcher"))["rules"] == [rule]
 
 
 async def test_deleting_a_finished_job_causes_no_writes() -> None:
@@ -325,11 +328,11 @@ async def test_deleting_a_finished_job_causes_no_writes() -> None:
         await it.submit()
         await it.set_phase("Running")
         await it.set_phase("Succeeded", "hvd-launcher")
-        it.on.faults.calls.clear()
-        await it.on.delete(RESOURCE, "hvd")
-        await it.on.settle(5)
+        it.harness.faults.calls.clear()
+        await it.harness.delete(RESOURCE, "hvd")
+        await it.harness.settle(5)
 
-        assert [call.verb for call in it.on.calls if call.verb not in {"watch", "get", "list"}] == []
+        assert [call.verb for call in it.harness.calls if call.verb not in {"watch", "get", "list"}] == []
 
 
 async def test_a_controller_that_starts_while_the_job_is_orphaned_empties_its_role(
@@ -337,14 +340,14 @@ async def test_a_controller_that_starts_while_the_job_is_orphaned_empties_its_ro
 ) -> None:
     """The Role must still name its owner, which is unknown later. Another finalizer stands in for the short-lived one."""
     monkeypatch.setattr(jobs, "ORPHAN", "example.com/slow")
-    async with start_harness(crds=(RESOURCE,)) as on:
-        it = Play(on)
-        async with running_controller(on, SETTINGS):
+    async with start_harness(crds=(RESOURCE,)) as harness:
+        it = Play(harness)
+        async with running_controller(harness, SETTINGS):
             await it.submit()
             await it.set_phase("Running")
-        await on.change(RESOURCE, "hvd", {"metadata": {"finalizers": ["example.com/slow"]}})
-        await on.delete(RESOURCE, "hvd")
-        async with running_controller(on, SETTINGS):
-            await on.settle(10)
+        await harness.change(RESOURCE, "hvd", {"metadata": {"finalizers": ["example.com/slow"]}})
+        await harness.delete(RESOURCE, "hvd")
+        async with running_controller(harness, SETTINGS):
+            await harness.settle(10)
 
             assert await it.named() == []

@@ -37,9 +37,9 @@ SETTINGS = replace(TEST_SETTINGS, enable_scheme=(RESOURCE.kind,))
 class Play:
     """The user and the kubelet of the job ``pi``."""
 
-    def __init__(self, on: Harness) -> None:
-        self.on = on
-        self.watched = {call.plural for call in on.calls if call.verb == "watch"}
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
+        self.watched = {call.plural for call in harness.calls if call.verb == "watch"}
         """What the controller has begun to watch."""
 
     async def submit(
@@ -52,13 +52,13 @@ class Play:
             "kind": JOB.kind,
             "metadata": {"name": "pi", **(metadata or {})},
         }
-        made = await self.on.create(JOB, {**body, "spec": {"mpiReplicaSpecs": roles, **spec}})
-        await self.on.settle(2)
+        made = await self.harness.create(JOB, {**body, "spec": {"mpiReplicaSpecs": roles, **spec}})
+        await self.harness.settle(2)
         return made
 
     async def run(self, *names: str) -> None:
         """These pods run; all that do not yet, if none is named."""
-        for name in names or await self.on.names(PODS):
+        for name in names or await self.harness.names(PODS):
             now = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
             ready = {"type": "Ready", "status": "True"}
             state = {
@@ -69,17 +69,17 @@ class Play:
                 "restartCount": 0,
                 "state": {"running": {"startedAt": now}},
             }
-            await self.on.change(
+            await self.harness.change(
                 PODS,
                 name,
                 {"status": {"phase": "Running", "conditions": [ready], "containerStatuses": [state]}},
                 "status",
             )
-        await self.on.settle(2)
+        await self.harness.settle(2)
 
     async def end(self, phase: str = "Succeeded", code: int = 0) -> None:
         """The launcher's pod ends."""
-        (name,) = [pod for pod in await self.on.names(PODS) if "launcher" in pod]
+        (name,) = [pod for pod in await self.harness.names(PODS) if "launcher" in pod]
         state = {
             "name": "mpi",
             "image": "i",
@@ -88,40 +88,42 @@ class Play:
             "restartCount": 0,
             "state": {"terminated": {"exitCode": code}},
         }
-        await self.on.change(PODS, name, {"status": {"phase": phase, "containerStatuses": [state]}}, "status")
-        await self.on.settle(5)
+        await self.harness.change(
+            PODS, name, {"status": {"phase": phase, "containerStatuses": [state]}}, "status"
+        )
+        await self.harness.settle(5)
 
     async def conditions(self) -> str:
-        status = (await self.on.get(JOB, "pi")).get("status") or {}
+        status = (await self.harness.get(JOB, "pi")).get("status") or {}
         return ", ".join(
             f"{condition['type']} {condition['status'][0]}" for condition in status.get("conditions") or ()
         )
 
     async def condition(self, type_: str) -> dict[str, Any]:
-        conditions = (await self.on.get(JOB, "pi"))["status"]["conditions"]
+        conditions = (await self.harness.get(JOB, "pi"))["status"]["conditions"]
         return next(condition for condition in conditions if condition["type"] == type_)
 
     async def events(self) -> list[tuple[str, str]]:
         return [
             (event["reason"], event["message"])
-            for event in await self.on.items(EVENTS)
+            for event in await self.harness.items(EVENTS)
             if event["involvedObject"]["kind"] == JOB.kind
         ]
 
     def counts(self) -> Counter[tuple[str, str]]:
-        return Counter((call.verb, call.plural) for call in self.on.calls if call.verb != "watch")
+        return Counter((call.verb, call.plural) for call in self.harness.calls if call.verb != "watch")
 
 
 @asynccontextmanager
 async def playing(*rules: Rule, settings: Any = SETTINGS) -> AsyncGenerator[Play]:
     with fake_clock() as now:
-        async with start_harness(*rules, crds=(RESOURCE,), clock=now) as on:
-            batch = asyncio.create_task(Jobs(on.client, now=now).run())
+        async with start_harness(*rules, crds=(RESOURCE,), clock=now) as harness:
+            batch = asyncio.create_task(Jobs(harness.client, now=now).run())
             try:
-                async with running_controller(on, settings):
-                    await on.settle()
-                    play = Play(on)
-                    on.faults.calls.clear()
+                async with running_controller(harness, settings):
+                    await harness.settle()
+                    play = Play(harness)
+                    harness.faults.calls.clear()
                     yield play
             finally:
                 batch.cancel()
@@ -135,7 +137,7 @@ async def test_a_successful_job_takes_a_fixed_number_of_calls(workers: int) -> N
         await it.submit(workers)
         await it.run()
         await it.end()
-        await it.on.settle(10)
+        await it.harness.settle(10)
         counts = it.counts()
 
         assert await it.conditions() == "Created T, Running F, Succeeded T"
@@ -148,8 +150,10 @@ async def test_events_name_the_job_controller() -> None:
     """Under another name than children are marked with, as mpi-operator has them."""
     async with playing() as it:
         await it.submit()
-        events = [event for event in await it.on.items(EVENTS) if event["involvedObject"]["kind"] == JOB.kind]
-        made = await it.on.get(PODS, "pi-worker-0")
+        events = [
+            event for event in await it.harness.items(EVENTS) if event["involvedObject"]["kind"] == JOB.kind
+        ]
+        made = await it.harness.get(PODS, "pi-worker-0")
 
         assert {event["source"]["component"] for event in events} == {"mpi-job-controller"}
         assert made["metadata"]["labels"]["training.kubeflow.org/operator-name"] == "mpi-operator"
@@ -160,7 +164,7 @@ async def test_hosts_are_written_twice_though_workers_start_one_by_one() -> None
         await it.submit(8)
         for index in range(8):
             await it.run(f"pi-worker-{index}")
-        data = (await it.on.get(CONFIG_MAPS, "pi-config"))["data"]
+        data = (await it.harness.get(CONFIG_MAPS, "pi-config"))["data"]
 
         assert data["discover_hosts.sh"].count("echo") == 8
         assert it.counts()["create", "configmaps"] + it.counts()["patch", "configmaps"] == 2
@@ -198,9 +202,9 @@ async def test_a_name_conflict_blocks_the_job(resource: Resource, name: str, pol
     the name is free.
     """
     async with playing() as it:
-        before = await it.on.create(resource, foreign(resource, name))
+        before = await it.harness.create(resource, foreign(resource, name))
         await it.submit(launcherCreationPolicy=policy)
-        await it.on.settle(20)
+        await it.harness.settle(20)
 
         event = (
             "ErrResourceExists",
@@ -212,15 +216,15 @@ async def test_a_name_conflict_blocks_the_job(resource: Resource, name: str, pol
         assert condition["message"].endswith(
             f"belongs to nobody: delete the {resource.kind} {name}, or give the MPIJob another name"
         )
-        left = await it.on.get(resource, name)
+        left = await it.harness.get(resource, name)
         assert (left["metadata"]["uid"], left.get("data")) == (before["metadata"]["uid"], before.get("data"))
-        assert await it.on.names(PODS) == []
+        assert await it.harness.names(PODS) == []
         assert ("create", "pods") not in it.counts()
 
-        await it.on.delete(resource, name, grace_period_seconds=0, propagation="Background")
-        await it.on.settle(400)
+        await it.harness.delete(resource, name, grace_period_seconds=0, propagation="Background")
+        await it.harness.settle(400)
         await it.run()
-        await it.on.settle(60)
+        await it.harness.settle(60)
         await it.run()
         assert await it.conditions() == "Created T, Running T"
 
@@ -230,14 +234,14 @@ async def test_a_launcher_is_suspended_whatever_blocks_the_job() -> None:
     async with playing() as it:
         await it.submit()
         await it.run()
-        await it.on.delete(SECRETS, "pi-ssh")
-        await it.on.create(SECRETS, foreign(SECRETS, "pi-ssh"))
-        await it.on.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": True}}})
-        await it.on.settle(10)
+        await it.harness.delete(SECRETS, "pi-ssh")
+        await it.harness.create(SECRETS, foreign(SECRETS, "pi-ssh"))
+        await it.harness.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": True}}})
+        await it.harness.settle(10)
 
         assert "ErrResourceExists" in {reason for reason, _ in await it.events()}
-        assert (await it.on.get(BATCH_JOBS, "pi-launcher"))["spec"]["suspend"] is True
-        assert await it.on.names(PODS) == []
+        assert (await it.harness.get(BATCH_JOBS, "pi-launcher"))["spec"]["suspend"] is True
+        assert await it.harness.names(PODS) == []
 
 
 @pytest.mark.parametrize(
@@ -250,15 +254,15 @@ async def test_a_launcher_is_suspended_whatever_blocks_the_job() -> None:
 async def test_a_blocked_job_has_a_stable_condition(spec: dict[str, Any], reason: str) -> None:
     """Repeated reconciles do not change the status."""
     async with playing() as it:
-        await it.on.create(SECRETS, foreign(SECRETS, "pi-ssh"))
+        await it.harness.create(SECRETS, foreign(SECRETS, "pi-ssh"))
         await it.submit(**spec)
-        await it.on.settle(60)
-        before = await it.on.get(JOB, "pi")
-        await it.on.settle(600)
+        await it.harness.settle(60)
+        before = await it.harness.get(JOB, "pi")
+        await it.harness.settle(600)
 
         assert (await it.condition("Running"))["reason"] == reason
         assert "ErrResourceExists" in {event_reason for event_reason, _ in await it.events()}
-        assert (await it.on.get(JOB, "pi"))["metadata"]["resourceVersion"] == before["metadata"][
+        assert (await it.harness.get(JOB, "pi"))["metadata"]["resourceVersion"] == before["metadata"][
             "resourceVersion"
         ]
 
@@ -276,19 +280,19 @@ async def test_a_restarted_controller_writes_nothing_new_for_a_blocked_job(
     spec: dict[str, Any], suspends_later: bool
 ) -> None:
     with fake_clock() as now:
-        async with start_harness(crds=(RESOURCE,), clock=now) as on:
-            await on.create(SECRETS, foreign(SECRETS, "pi-ssh"))
-            async with running_controller(on, SETTINGS):
-                await Play(on).submit(**spec)
-                await on.settle(60)
+        async with start_harness(crds=(RESOURCE,), clock=now) as harness:
+            await harness.create(SECRETS, foreign(SECRETS, "pi-ssh"))
+            async with running_controller(harness, SETTINGS):
+                await Play(harness).submit(**spec)
+                await harness.settle(60)
                 if suspends_later:
-                    await on.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": True}}})
-                    await on.settle(60)
-            before = await on.get(JOB, "pi")
-            async with running_controller(on, SETTINGS):
-                await on.settle(60)
+                    await harness.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": True}}})
+                    await harness.settle(60)
+            before = await harness.get(JOB, "pi")
+            async with running_controller(harness, SETTINGS):
+                await harness.settle(60)
 
-                assert (await on.get(JOB, "pi"))["metadata"]["resourceVersion"] == before["metadata"][
+                assert (await harness.get(JOB, "pi"))["metadata"]["resourceVersion"] == before["metadata"][
                     "resourceVersion"
                 ]
 
@@ -296,9 +300,9 @@ async def test_a_restarted_controller_writes_nothing_new_for_a_blocked_job(
 async def test_all_name_conflicts_are_reported_at_once() -> None:
     async with playing() as it:
         for resource, name in ((SERVICES, "pi"), (CONFIG_MAPS, "pi-config"), (SECRETS, "pi-ssh")):
-            await it.on.create(resource, foreign(resource, name))
+            await it.harness.create(resource, foreign(resource, name))
         await it.submit()
-        await it.on.settle(1)
+        await it.harness.settle(1)
 
         message = (await it.condition("Running"))["message"]
         for wanted in ("Service pi,", "ConfigMap pi-config,", "Secret pi-ssh,"):
@@ -308,11 +312,11 @@ async def test_all_name_conflicts_are_reported_at_once() -> None:
 
 async def test_the_launcher_waits_for_workers_once_nothing_blocks_the_job() -> None:
     async with playing() as it:
-        await it.on.create(SECRETS, foreign(SECRETS, "pi-ssh"))
+        await it.harness.create(SECRETS, foreign(SECRETS, "pi-ssh"))
         await it.submit(launcherCreationPolicy="WaitForWorkersReady")
-        await it.on.settle(60)
-        await it.on.delete(SECRETS, "pi-ssh")
-        await it.on.settle(400)
+        await it.harness.settle(60)
+        await it.harness.delete(SECRETS, "pi-ssh")
+        await it.harness.settle(400)
 
         condition = await it.condition("Running")
         assert condition["reason"] == "MPIJobWaitingForPods"
@@ -335,17 +339,17 @@ async def test_deleted_support_objects_are_created_again(by: str) -> None:
         await it.submit()
         await it.run()
         for resource, name in CHILDREN:
-            await it.on.delete(resource, name)
+            await it.harness.delete(resource, name)
         if by == "a change of the spec":
-            await it.on.change(JOB, "pi", {"spec": {"runPolicy": {"activeDeadlineSeconds": 3600}}})
+            await it.harness.change(JOB, "pi", {"spec": {"runPolicy": {"activeDeadlineSeconds": 3600}}})
         else:
-            (launcher,) = [pod for pod in await it.on.names(PODS) if "launcher" in pod]
-            states = (await it.on.get(PODS, launcher))["status"]["containerStatuses"]
+            (launcher,) = [pod for pod in await it.harness.names(PODS) if "launcher" in pod]
+            states = (await it.harness.get(PODS, launcher))["status"]["containerStatuses"]
             again = [{**state, "restartCount": 1} for state in states]
-            await it.on.change(PODS, launcher, {"status": {"containerStatuses": again}}, "status")
-        await it.on.settle(5)
+            await it.harness.change(PODS, launcher, {"status": {"containerStatuses": again}}, "status")
+        await it.harness.settle(5)
 
-        assert [name for resource, name in CHILDREN if name in await it.on.names(resource)] == [
+        assert [name for resource, name in CHILDREN if name in await it.harness.names(resource)] == [
             "pi",
             "pi-config",
             "pi-ssh",
@@ -357,10 +361,10 @@ async def test_watched_objects_are_created_again_at_once(resource: Resource, nam
     async with playing() as it:
         await it.submit()
         await it.run()
-        before = await it.on.get(resource, name)
-        await it.on.delete(resource, name)
-        await it.on.settle(1)
-        after = await it.on.get(resource, name)
+        before = await it.harness.get(resource, name)
+        await it.harness.delete(resource, name)
+        await it.harness.settle(1)
+        after = await it.harness.get(resource, name)
 
         assert after["metadata"]["uid"] != before["metadata"]["uid"]
         assert after.get("data") == before.get("data")
@@ -371,17 +375,17 @@ async def test_repairs_of_a_job_whose_deletion_the_watch_lost_are_limited() -> N
     async with playing() as it:
         await it.submit()
         await it.run()
-        for name in await it.on.names(PODS):
-            await it.on.change(PODS, name, {"metadata": {"finalizers": ["example.com/node"]}})
+        for name in await it.harness.names(PODS):
+            await it.harness.change(PODS, name, {"metadata": {"finalizers": ["example.com/node"]}})
         lost = Rule(Drop(), verb="watch", plural=JOB.plural, containing=b'"DELETED"', times=1)
-        it.on.faults.rules.append(lost)
-        await it.on.delete(JOB, "pi")
-        it.on.faults.calls.clear()
-        await it.on.settle(60)
+        it.harness.faults.rules.append(lost)
+        await it.harness.delete(JOB, "pi")
+        it.harness.faults.calls.clear()
+        await it.harness.settle(60)
 
         assert lost.met == 1
-        assert it.on.faults.count("create", "configmaps") <= 1
-        assert await it.on.names(CONFIG_MAPS) == []
+        assert it.harness.faults.count("create", "configmaps") <= 1
+        assert await it.harness.names(CONFIG_MAPS) == []
 
 
 @CHILD
@@ -389,10 +393,10 @@ async def test_objects_that_pods_wait_for_are_created_again_soon(resource: Resou
     """A pod that does not start may miss an object, so the controller checks with growing pauses."""
     async with playing() as it:
         await it.submit()
-        await it.on.delete(resource, name)
-        await it.on.settle(35)
+        await it.harness.delete(resource, name)
+        await it.harness.settle(35)
 
-        assert name in await it.on.names(resource)
+        assert name in await it.harness.names(resource)
 
 
 @CHILD
@@ -402,18 +406,18 @@ async def test_objects_that_running_pods_have_mounted_are_created_again_within_t
     async with playing() as it:
         await it.submit()
         await it.run()
-        await it.on.delete(resource, name)
-        await it.on.settle(600)
+        await it.harness.delete(resource, name)
+        await it.harness.settle(600)
 
-        assert name in await it.on.names(resource)
+        assert name in await it.harness.names(resource)
 
 
 async def test_checking_unwatched_objects_takes_one_call_in_five_to_ten_minutes() -> None:
     async with playing() as it:
         await it.submit()
         await it.run()
-        it.on.faults.calls.clear()
-        await it.on.settle(6000)
+        it.harness.faults.calls.clear()
+        await it.harness.settle(6000)
 
         assert {key for key in it.counts() if key[0] != "list"} == {("get", "secrets")}
         assert 10 <= it.counts()["get", "secrets"] <= 20
@@ -423,17 +427,17 @@ async def test_checks_of_objects_that_waiting_pods_miss_become_infrequent() -> N
     """An image may take long to be pulled: 30 s, and twice as long each time."""
     async with playing() as it:
         await it.submit()
-        it.on.faults.calls.clear()
-        await it.on.settle(600)
+        it.harness.faults.calls.clear()
+        await it.harness.settle(600)
 
-        assert it.on.faults.count("get", "secrets") <= 5
+        assert it.harness.faults.count("get", "secrets") <= 5
 
 
 async def test_a_suspended_job_causes_no_calls() -> None:
     async with playing() as it:
         await it.submit(runPolicy={"suspend": True})
-        it.on.faults.calls.clear()
-        await it.on.settle(3600)
+        it.harness.faults.calls.clear()
+        await it.harness.settle(3600)
 
         assert {key for key in it.counts() if key[0] != "list"} == set()
 
@@ -463,10 +467,10 @@ async def test_changed_support_objects_are_restored_at_once(
     async with playing() as it:
         await it.submit()
         await it.run()
-        before = await it.on.get(resource, name)
-        await it.on.change(resource, name, change)
-        await it.on.settle(1)
-        after = await it.on.get(resource, name)
+        before = await it.harness.get(resource, name)
+        await it.harness.change(resource, name, change)
+        await it.harness.settle(1)
+        after = await it.harness.get(resource, name)
 
         for part in ("data", "spec"):
             assert after.get(part) == before.get(part)
@@ -475,16 +479,20 @@ async def test_changed_support_objects_are_restored_at_once(
 
 @WATCHED
 async def test_objects_of_mpi_operator_are_labeled_once(resource: Resource, name: str) -> None:
-    async with start_harness(crds=(RESOURCE,)) as on:
-        async with running_controller(on, SETTINGS):
-            await Play(on).submit()
-        await on.change(resource, name, {"metadata": {"labels": {"training.kubeflow.org/job-name": None}}})
-        on.faults.calls.clear()
-        async with running_controller(on, SETTINGS):
-            await on.settle(5)
-            labels = (await on.get(resource, name))["metadata"]["labels"]
+    async with start_harness(crds=(RESOURCE,)) as harness:
+        async with running_controller(harness, SETTINGS):
+            await Play(harness).submit()
+        await harness.change(
+            resource, name, {"metadata": {"labels": {"training.kubeflow.org/job-name": None}}}
+        )
+        harness.faults.calls.clear()
+        async with running_controller(harness, SETTINGS):
+            await harness.settle(5)
+            labels = (await harness.get(resource, name))["metadata"]["labels"]
             writes = [
-                (call.verb, call.plural) for call in on.calls if call.verb not in {"watch", "get", "list"}
+                (call.verb, call.plural)
+                for call in harness.calls
+                if call.verb not in {"watch", "get", "list"}
             ]
 
             assert labels == {"app": "pi", "training.kubeflow.org/job-name": "pi"}
@@ -498,11 +506,11 @@ async def test_foreign_config_maps_are_not_watched_and_others_without_their_cont
     ]
     async with playing(*rules) as it:
         labels = {"training.kubeflow.org/job-name": "other"}
-        await it.on.create(CONFIG_MAPS, {"metadata": {"name": "unlabeled"}})
-        await it.on.create(
+        await it.harness.create(CONFIG_MAPS, {"metadata": {"name": "unlabeled"}})
+        await it.harness.create(
             CONFIG_MAPS, {"metadata": {"name": "labeled", "labels": labels}, "data": {"a": "words"}}
         )
-        await it.on.settle(5)
+        await it.harness.settle(5)
 
         assert [rule.met for rule in rules] == [0, 0]
         assert "configmaps" in it.watched
@@ -513,20 +521,20 @@ async def test_invalid_keys_block_the_job() -> None:
     async with playing() as it:
         job = await it.submit(runPolicy={"suspend": True})
         broken = base64.b64encode(b"none").decode()
-        await it.on.change(SECRETS, "pi-ssh", {"data": {"ssh-privatekey": broken}})
-        await it.on.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": False}}})
-        await it.on.settle(10)
+        await it.harness.change(SECRETS, "pi-ssh", {"data": {"ssh-privatekey": broken}})
+        await it.harness.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": False}}})
+        await it.harness.settle(10)
 
         condition = await it.condition("Running")
         assert condition["message"].endswith("delete the Secret to get a new key pair")
         assert ("MPIJobBlocked", condition["message"]) in await it.events()
-        assert (await it.on.get(SECRETS, "pi-ssh"))["data"]["ssh-privatekey"] == broken
-        assert await it.on.names(PODS) == []
+        assert (await it.harness.get(SECRETS, "pi-ssh"))["data"]["ssh-privatekey"] == broken
+        assert await it.harness.names(PODS) == []
 
-        await it.on.delete(SECRETS, "pi-ssh")
-        await it.on.settle(400)
-        assert len(await it.on.names(PODS)) == 3
-        owners = (await it.on.get(SECRETS, "pi-ssh"))["metadata"]["ownerReferences"]
+        await it.harness.delete(SECRETS, "pi-ssh")
+        await it.harness.settle(400)
+        assert len(await it.harness.names(PODS)) == 3
+        owners = (await it.harness.get(SECRETS, "pi-ssh"))["metadata"]["ownerReferences"]
         assert owners[0]["uid"] == job["metadata"]["uid"]
 
 
@@ -538,11 +546,11 @@ async def test_a_job_that_was_suspended_before_it_ran_and_whose_worker_is_reject
     refused = Refuse(422, "Invalid", "invalid", fields=(("spec.schedulerName", "too long"),))
     async with playing() as it:
         await it.submit(runPolicy={"suspend": is_made_suspended})
-        await it.on.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": True}}})
-        await it.on.settle(10)
-        it.on.faults.rules.append(Rule(refused, verb="create", plural="pods"))
-        await it.on.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": False}}})
-        await it.on.settle(10)
+        await it.harness.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": True}}})
+        await it.harness.settle(10)
+        it.harness.faults.rules.append(Rule(refused, verb="create", plural="pods"))
+        await it.harness.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": False}}})
+        await it.harness.settle(10)
 
         assert "spec.schedulerName" in (await it.condition("Failed"))["message"]
 
@@ -555,11 +563,11 @@ async def test_a_job_whose_worker_is_rejected_leaves_no_running_pods(policy: str
         Rule(refused, verb="create", plural="pods", containing=b'"pi-worker-1"', times=1)
     ) as it:
         await it.submit(runPolicy={"cleanPodPolicy": policy})
-        await it.on.settle(20)
+        await it.harness.settle(20)
 
         assert await it.conditions() == "Created T, Failed T"
-        assert await it.on.names(BATCH_JOBS) == []
-        assert await it.on.names(PODS) == []
+        assert await it.harness.names(BATCH_JOBS) == []
+        assert await it.harness.names(PODS) == []
 
 
 async def test_a_host_list_that_exceeds_a_config_map_is_rejected_before_any_child_is_created() -> None:
@@ -580,7 +588,7 @@ async def test_no_secret_is_listed_or_watched() -> None:
         await it.submit()
         await it.run()
 
-        assert {call.verb for call in it.on.calls if call.plural == "secrets"} == {"create"}
+        assert {call.verb for call in it.harness.calls if call.plural == "secrets"} == {"create"}
 
 
 @pytest.mark.parametrize("plural", ["services", "configmaps", "secrets", "pods", "jobs"])
@@ -596,33 +604,39 @@ async def test_a_failed_create_is_retried(fault: Any, plural: str) -> None:
     rule = Rule(fault, verb="create", plural=plural, times=1)
     async with playing(rule) as it:
         await it.submit()
-        await it.on.settle(60)
+        await it.harness.settle(60)
         await it.run()
 
         assert await it.conditions() == "Created T, Running T"
-        assert [pod for pod in await it.on.names(PODS) if "worker" in pod] == ["pi-worker-0", "pi-worker-1"]
-        assert await it.on.names(BATCH_JOBS) == ["pi-launcher"]
+        assert [pod for pod in await it.harness.names(PODS) if "worker" in pod] == [
+            "pi-worker-0",
+            "pi-worker-1",
+        ]
+        assert await it.harness.names(BATCH_JOBS) == ["pi-launcher"]
 
 
 async def test_a_restarted_controller_leaves_existing_children_alone() -> None:
     """It looks once at what it does not watch, and changes nothing that is as it should be."""
-    async with start_harness(crds=(RESOURCE,)) as on:
-        async with running_controller(on, SETTINGS):
-            await Play(on).submit()
+    async with start_harness(crds=(RESOURCE,)) as harness:
+        async with running_controller(harness, SETTINGS):
+            await Play(harness).submit()
         before = [
-            await on.get(*key) for key in ((SECRETS, "pi-ssh"), (CONFIG_MAPS, "pi-config"), (SERVICES, "pi"))
+            await harness.get(*key)
+            for key in ((SECRETS, "pi-ssh"), (CONFIG_MAPS, "pi-config"), (SERVICES, "pi"))
         ]
-        on.faults.calls.clear()
-        async with running_controller(on, SETTINGS):
-            await on.settle(5)
+        harness.faults.calls.clear()
+        async with running_controller(harness, SETTINGS):
+            await harness.settle(5)
             after = [
-                await on.get(*key)
+                await harness.get(*key)
                 for key in ((SECRETS, "pi-ssh"), (CONFIG_MAPS, "pi-config"), (SERVICES, "pi"))
             ]
 
             assert after == before
             writes = [
-                (call.verb, call.plural) for call in on.calls if call.verb not in {"watch", "get", "list"}
+                (call.verb, call.plural)
+                for call in harness.calls
+                if call.verb not in {"watch", "get", "list"}
             ]
             assert writes == []
 
@@ -639,20 +653,20 @@ async def test_neighbors_on_the_network_are_neighbors_in_the_list(label: str, or
     async with playing(settings=replace(SETTINGS, of_kinds=(MPIOptions(topology_label=label),))) as it:
         for number in range(4):
             metadata = {"name": f"node-{number}", "labels": {"rack": "ab"[number % 2]}}
-            await it.on.create(NODES, {"metadata": metadata})
+            await it.harness.create(NODES, {"metadata": metadata})
         await it.submit(4)
         for number in range(4):
             target = {"apiVersion": "v1", "kind": "Node", "name": f"node-{number}"}
             body = orjson.dumps({"metadata": {"name": f"pi-worker-{number}"}, "target": target})
-            await it.on.client.create(
+            await it.harness.client.create(
                 PODS, NAMESPACE, body, name=f"pi-worker-{number}", subresource="binding"
             )
-        assert (await it.on.names(BATCH_JOBS) == []) is bool(label)
+        assert (await it.harness.names(BATCH_JOBS) == []) is bool(label)
         await it.run(*(f"pi-worker-{number}" for number in range(4)))
-        lines = (await it.on.get(CONFIG_MAPS, "pi-config"))["data"]["hostfile"].split()
+        lines = (await it.harness.get(CONFIG_MAPS, "pi-config"))["data"]["hostfile"].split()
 
         assert [line.split(".")[0].removeprefix("pi-worker-") for line in lines[::2]] == order
-        assert await it.on.names(BATCH_JOBS) == ["pi-launcher"]
+        assert await it.harness.names(BATCH_JOBS) == ["pi-launcher"]
         assert ("nodes" in it.watched) is bool(label)
 
 
@@ -660,16 +674,16 @@ async def test_an_unobserved_suspension_still_ends_the_pod_of_the_launcher() -> 
     """Admission is for a new pod, also if the launcher is the only pod of the job."""
     async with playing() as it:
         await it.submit(1)
-        await it.on.change(
+        await it.harness.change(
             JOB, "pi", {"spec": {"runLauncherAsWorker": True, "mpiReplicaSpecs": {"Worker": None}}}
         )
-        await it.on.settle(2)
+        await it.harness.settle(2)
         await it.run()
-        (before,) = await it.on.names(PODS)
+        (before,) = await it.harness.names(PODS)
         for value in (True, False):
-            await it.on.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": value}}})
-        await it.on.settle(10)
-        (after,) = await it.on.names(PODS)
+            await it.harness.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": value}}})
+        await it.harness.settle(10)
+        (after,) = await it.harness.names(PODS)
 
         assert before != after
         assert await it.conditions() == "Created T, Running F, Suspended F"
@@ -680,24 +694,24 @@ async def test_a_stopped_watch_of_jobs_does_not_end_a_job() -> None:
     async with playing() as it:
         await it.submit()
         await it.run()
-        it.on.faults.rules.append(Rule(Cut(), verb="watch", plural="jobs", times=1))
+        it.harness.faults.rules.append(Rule(Cut(), verb="watch", plural="jobs", times=1))
         await it.end()
-        await it.on.settle(20)
+        await it.harness.settle(20)
 
         assert await it.conditions() == "Created T, Running F, Succeeded T"
 
 
 async def test_the_workers_of_a_launcher_of_an_older_operator_are_counted() -> None:
     """Children that mpi-operator has made are the job's, by UID: nothing is made twice."""
-    async with start_harness(crds=(RESOURCE,)) as on:
-        async with running_controller(on, SETTINGS):
-            await Play(on).submit()
-        job = await on.get(BATCH_JOBS, "pi-launcher")
-        async with running_controller(on, SETTINGS):
-            await on.settle(5)
+    async with start_harness(crds=(RESOURCE,)) as harness:
+        async with running_controller(harness, SETTINGS):
+            await Play(harness).submit()
+        job = await harness.get(BATCH_JOBS, "pi-launcher")
+        async with running_controller(harness, SETTINGS):
+            await harness.settle(5)
 
-            assert (await on.get(BATCH_JOBS, "pi-launcher"))["metadata"]["uid"] == job["metadata"]["uid"]
-            assert await on.names(PODS) == ["pi-worker-0", "pi-worker-1"]
+            assert (await harness.get(BATCH_JOBS, "pi-launcher"))["metadata"]["uid"] == job["metadata"]["uid"]
+            assert await harness.names(PODS) == ["pi-worker-0", "pi-worker-1"]
 
 
 async def test_an_annotation_that_only_a_status_conflict_reveals_takes_effect() -> None:
@@ -706,8 +720,8 @@ async def test_an_annotation_that_only_a_status_conflict_reveals_takes_effect() 
     lost = Rule(Drop(), verb="watch", plural=RESOURCE.plural, containing=b'"false"')
     async with playing(delay, lost) as it:
         await it.submit(metadata={"annotations": {WAIT_ANNOTATION: "true"}})
-        await it.on.change(JOB, "pi", {"metadata": {"annotations": {WAIT_ANNOTATION: "false"}}})
-        await it.on.settle(10)
+        await it.harness.change(JOB, "pi", {"metadata": {"annotations": {WAIT_ANNOTATION: "false"}}})
+        await it.harness.settle(10)
 
         assert delay.met == 1
-        assert "pi-launcher" in await it.on.names(BATCH_JOBS)
+        assert "pi-launcher" in await it.harness.names(BATCH_JOBS)
