@@ -78,13 +78,13 @@ def test_ends(status: dict[str, Any], completed: bool, failure: tuple[str, str] 
     assert row.is_finished is (completed or failure is not None)
 
 
-def test_the_status_says_when_it_was_complete() -> None:
+def test_the_completion_time_is_read_from_the_status() -> None:
     row = read(completionTime="2026-01-01T11:00:00Z", **ended("Complete"))
 
     assert row.completed_at == datetime(2026, 1, 1, 11, tzinfo=UTC)
 
 
-def test_where_a_suspended_job_would_go() -> None:
+def test_a_suspended_job_has_the_placement_of_its_template() -> None:
     placement = msgspec.json.decode(read({"suspend": True}).placement)
 
     assert placement == placement_of(TEMPLATE)
@@ -92,6 +92,6 @@ def test_where_a_suspended_job_would_go() -> None:
     assert placement["metadata"] == {"labels": {"a": "b"}, "annotations": None}
 
 
-def test_somebody_else_s_job_is_small() -> None:
+def test_a_job_that_is_not_suspended_has_no_placement() -> None:
     """All Jobs of a cluster are watched; of those that are not suspended nothing of the template is kept."""
     assert read().placement == b"{}"

@@ -84,17 +84,19 @@ def test_a_pod_without_status_has_no_phase() -> None:
     [
         pytest.param(None, id="null"),
         pytest.param([], id="none"),
-        pytest.param([{**OWNER, "controller": False}], id="an owner that is no controller"),
-        pytest.param([{"kind": "PyTorchJob", "name": "train", "uid": "j"}], id="an owner that does not say"),
+        pytest.param([{**OWNER, "controller": False}], id="an owner that is not the controller"),
+        pytest.param(
+            [{"kind": "PyTorchJob", "name": "train", "uid": "j"}], id="an owner without the controller field"
+        ),
     ],
 )
-def test_who_is_no_controller_owns_nothing(owners: list[dict[str, Any]] | None) -> None:
+def test_only_a_controller_reference_is_an_owner(owners: list[dict[str, Any]] | None) -> None:
     row = pod_from_json(body(ownerReferences=owners))
 
     assert (row.owner_kind, row.owner_name, row.owner_uid) == ("", "", "")
 
 
-def test_of_several_owners_the_controller_counts() -> None:
+def test_of_several_owners_the_controller_is_the_owner() -> None:
     other = {"kind": "Other", "name": "x", "uid": "o", "controller": False}
 
     assert pod_from_json(body(ownerReferences=[other, OWNER])).owner_uid == "j"
@@ -153,7 +155,7 @@ def test_exits_are_those_of_terminated_containers() -> None:
     )
 
 
-def test_what_a_container_does_not_say_is_zero() -> None:
+def test_missing_container_fields_are_zero() -> None:
     row = read(containerStatuses=[{"name": "pytorch", "state": {"terminated": {}}}])
 
     assert (row.restarts, row.exits) == (0, (Exit("pytorch", 0),))
@@ -202,7 +204,7 @@ UNSCHEDULED = {
 @pytest.mark.parametrize(
     ("status", "troubles"),
     [
-        pytest.param({}, (), id="nothing is known of a fresh pod"),
+        pytest.param({}, (), id="an empty status"),
         pytest.param(
             {"containerStatuses": [container(waiting={"reason": "ImagePullBackOff", "message": "no image"})]},
             (
@@ -212,12 +214,12 @@ UNSCHEDULED = {
                     "pytorch waiting message: no image",
                 ),
             ),
-            id="a container waits and says why",
+            id="a container waits with a message",
         ),
         pytest.param(
             {"containerStatuses": [container(waiting={"reason": "ContainerCreating"})]},
             (),
-            id="a container that waits without a message is no trouble",
+            id="a container that waits without a message is not a problem",
         ),
         pytest.param(
             {"containerStatuses": [container(terminated={"exitCode": 1, "reason": "Error", "message": "m"})]},
@@ -228,12 +230,12 @@ UNSCHEDULED = {
                     "pytorch exitCode: # terminated message: m",
                 ),
             ),
-            id="a container has ended badly",
+            id="a container has failed",
         ),
         pytest.param(
             {"containerStatuses": [container(terminated={"exitCode": 0})]},
             (),
-            id="a container that ended well is no trouble",
+            id="a container that succeeded is not a problem",
         ),
         pytest.param(
             {
@@ -241,7 +243,7 @@ UNSCHEDULED = {
                 "initContainerStatuses": [container("init", terminated={"exitCode": 1})],
             },
             (),
-            id="init containers are not asked where there are others",
+            id="init containers do not count beside others",
         ),
         pytest.param(
             {"initContainerStatuses": [container("init", waiting={"reason": "R", "message": "m"})]},
@@ -252,7 +254,7 @@ UNSCHEDULED = {
                     "init waiting message: m",
                 ),
             ),
-            id="init containers are asked where there are no others",
+            id="init containers count where there are no others",
         ),
         pytest.param(
             {"conditions": [UNSCHEDULED]},
@@ -261,7 +263,7 @@ UNSCHEDULED = {
                     "Unschedulable", "Error pod train-worker-3 condition message: no nodes", "PodScheduled"
                 ),
             ),
-            id="without containers the newest condition tells",
+            id="without containers the newest condition counts",
         ),
         pytest.param(
             {
@@ -271,12 +273,12 @@ UNSCHEDULED = {
                 ]
             },
             (),
-            id="a newer condition that holds is no trouble",
+            id="a newer condition that is true is not a problem",
         ),
         pytest.param(
             {"phase": "Failed", "containerStatuses": [container(terminated={"exitCode": 1})]},
             (),
-            id="a finished pod is past trouble",
+            id="a finished pod has no problem",
         ),
     ],
 )
@@ -285,12 +287,12 @@ def test_troubles(status: dict[str, Any], troubles: tuple[Trouble, ...]) -> None
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{}", b'{"metadata": 3}'])
-def test_what_is_no_object_is_refused(raw: bytes) -> None:
+def test_invalid_json_is_an_error(raw: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         pod_from_json(raw)
 
 
-def test_what_rows_have_in_common_is_kept_once() -> None:
+def test_rows_share_equal_strings() -> None:
     owners = [{**OWNER, "uid": "a-long-one"}]
     first, second = (pod_from_json(body(name=name, ownerReferences=owners)) for name in ("one", "two"))
 
@@ -302,7 +304,7 @@ def test_what_rows_have_in_common_is_kept_once() -> None:
     ("fields", "phase", "spec"),
     [
         pytest.param({}, "", {}, id="new and empty"),
-        pytest.param({"spec": {"minMember": 3}, "status": {}}, "", {"minMember": 3}, id="not looked at"),
+        pytest.param({"spec": {"minMember": 3}, "status": {}}, "", {"minMember": 3}, id="not yet handled"),
         pytest.param(
             {"spec": {}, "status": {"phase": "Inqueue", "running": 1}}, "Inqueue", {}, id="admitted"
         ),
@@ -316,7 +318,7 @@ def test_a_pod_group(fields: dict[str, Any], phase: str, spec: dict[str, Any]) -
     assert msgspec.json.decode(row.spec) == spec
 
 
-def test_where_a_running_pod_is() -> None:
+def test_a_running_pod_has_its_node() -> None:
     began = "2026-01-01T12:00:00Z"
     row = pod_from_json(
         msgspec.json.encode(
@@ -338,14 +340,14 @@ def test_where_a_running_pod_is() -> None:
     assert row.running_since.isoformat() == "2026-01-01T12:00:00+00:00"
 
 
-def test_a_pod_that_is_bound_is_no_news_before_it_runs() -> None:
-    """Each change of a row asks for a pass, of any kind of job."""
+def test_binding_a_pod_does_not_change_its_row_before_it_runs() -> None:
+    """Each change of a row requests a reconcile, for any kind of job."""
     waiting = read(phase="Pending", podIP="10.0.0.1", conditions=[{"type": "Ready", "status": "False"}])
 
     assert waiting == read(phase="Pending")
 
 
-def test_why_a_pod_has_failed() -> None:
+def test_the_failure_of_a_pod() -> None:
     row = read(phase="Failed", reason="Evicted", message="disk pressure")
 
     assert (row.reason, row.message, row.ready) == ("Evicted", "disk pressure", False)
@@ -360,5 +362,7 @@ def test_why_a_pod_has_failed() -> None:
         pytest.param({FAILED_BEFORE: "many"}, 0, id="no number"),
     ],
 )
-def test_how_many_pods_of_its_name_failed_before(annotations: dict[str, str] | None, count: int) -> None:
+def test_the_failure_count_is_read_from_the_annotation(
+    annotations: dict[str, str] | None, count: int
+) -> None:
     assert pod_from_json(body(annotations=annotations)).failed_before == count

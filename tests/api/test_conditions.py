@@ -30,7 +30,7 @@ def condition(type_: ConditionType, status: str = "True", reason: str = "r") -> 
 
 
 def shown(conditions: list[JobCondition]) -> str:
-    return ", ".join(f"{one.type} {one.status[0]}" for one in conditions)
+    return ", ".join(f"{condition.type} {condition.status[0]}" for condition in conditions)
 
 
 @pytest.mark.parametrize("type_", ConditionType)
@@ -52,7 +52,7 @@ def test_rule_2_same_status_and_reason_change_nothing_not_even_the_message() -> 
     assert merge(before, RUNNING, "True", "r", "now", LATER) == before
 
 
-def test_rule_2_but_for_a_message_that_is_to_be_the_newest() -> None:
+def test_rule_2_except_for_a_message_that_must_be_current() -> None:
     (after,) = merge([condition(RUNNING)], RUNNING, "True", "r", "now", LATER, rewords=True)
 
     assert (after.message, after.last_update_time, after.last_transition_time) == ("now", LATER, NOON)
@@ -125,27 +125,27 @@ def test_rule_5(before: list[JobCondition], set_: ConditionType, status: str, af
     assert shown(merge(before, set_, status, "new", "m", LATER)) == after
 
 
-def test_rule_5_a_running_turned_false_keeps_all_else() -> None:
+def test_rule_5_only_the_status_of_running_changes() -> None:
     after = merge([condition(RUNNING)], SUCCEEDED, "True", "done", "m", LATER)
 
     assert after[0] == condition(RUNNING, "False")
 
 
-def test_rule_6_a_succeeded_job_may_still_fail() -> None:
+def test_rule_6_a_succeeded_job_can_still_fail() -> None:
     after = merge([condition(SUCCEEDED)], FAILED, "True", "r", "m", LATER)
 
     assert shown(after) == "Succeeded T, Failed T"
 
 
 @given(WRITES)
-def test_any_history_keeps_one_of_each_type_and_the_last_write_last(
+def test_every_type_occurs_once_and_the_last_write_comes_last(
     writes: list[tuple[ConditionType, str, str]],
 ) -> None:
     conditions: list[JobCondition] = []
     for type_, status, reason in writes:
         before = list(conditions)
         conditions = merge(before, type_, status, reason, "m", LATER)
-        types = [one.type for one in conditions]
+        types = [condition.type for condition in conditions]
         assert len(set(types)) == len(types)
         assert not {RUNNING, RESTARTING} <= set(types)
         assert conditions == before or conditions[-1].type == type_
@@ -158,11 +158,11 @@ def test_merging_does_not_change_the_list_given(
     conditions: list[JobCondition] = []
     for type_, status, reason in writes:
         conditions = merge(conditions, type_, status, reason, "m", NOON)
-    kept = [one.model_copy() for one in conditions]
+    before = [condition.model_copy() for condition in conditions]
 
     merge(conditions, last, "True", "r", "m", LATER)
 
-    assert conditions == kept
+    assert conditions == before
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_is_finished(conditions: list[JobCondition] | None, finished: bool) -> N
     assert is_finished(JobStatus(conditions=conditions)) is finished
 
 
-def test_a_job_without_status_is_nothing() -> None:
+def test_a_job_without_status_is_neither_running_nor_finished() -> None:
     assert not is_finished(None)
     assert not is_true(None, CREATED)
 

@@ -79,7 +79,7 @@ def test_every_field_survives_reading_and_writing() -> None:
     assert PyTorchJob.model_validate(WRITTEN).to_wire() == WRITTEN
 
 
-def test_every_field_of_the_contract_is_understood() -> None:
+def test_every_field_of_the_contract_is_parsed() -> None:
     job = PyTorchJob.model_validate(WRITTEN)
     elastic, policy = job.spec.elastic_policy, job.spec.policy
 
@@ -92,17 +92,17 @@ def test_every_field_of_the_contract_is_understood() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "wire"),
+    ("status", "serialized"),
     [
-        pytest.param(ReplicaStatus(active=0), {"active": 0}, id="a zero that was set is written"),
-        pytest.param(ReplicaStatus(active=None, failed=1), {"failed": 1}, id="null is not"),
+        pytest.param(ReplicaStatus(active=0), {"active": 0}, id="an explicit zero is written"),
+        pytest.param(ReplicaStatus(active=None, failed=1), {"failed": 1}, id="null is left out"),
     ],
 )
-def test_replica_status_on_the_wire(status: ReplicaStatus, wire: dict[str, object]) -> None:
-    assert status.to_wire() == wire
+def test_replica_status_is_serialized(status: ReplicaStatus, serialized: dict[str, object]) -> None:
+    assert status.to_wire() == serialized
 
 
-def test_a_job_without_run_policy_has_an_empty_one() -> None:
+def test_the_run_policy_is_empty_by_default() -> None:
     job = PyTorchJob.model_validate({"spec": {}})
 
     assert job.spec.policy.to_wire() == {}
@@ -112,7 +112,7 @@ def test_an_empty_status_is_an_empty_object() -> None:
     assert JobStatus().to_wire() == {}
 
 
-def test_the_owner_reference_names_the_job_as_the_one_controller() -> None:
+def test_the_owner_reference_names_the_job_as_the_controller() -> None:
     assert owner_reference(RESOURCE, pytorch_job("bert")) == {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",

@@ -6,7 +6,7 @@ from api.messages import COMPARED_CHARACTERS, without_numbers
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         pytest.param(
             "back-off 10s restarting failed container=pytorch pod=train-worker-0_ml(6c1f5b9e-aaaa-4b3c-9d6e-0f1a2b3c4d5e)",
@@ -25,16 +25,16 @@ from api.messages import COMPARED_CHARACTERS, without_numbers
         ),
     ],
 )
-def test_messages_that_differ_in_numbers_say_the_same(one: str, other: str) -> None:
-    assert without_numbers(one) == without_numbers(other)
+def test_messages_that_differ_only_in_numbers_are_equal(first: str, second: str) -> None:
+    assert without_numbers(first) == without_numbers(second)
 
 
-def test_words_stay() -> None:
+def test_words_are_preserved() -> None:
     assert without_numbers("manifest for train:v2 not found") == "manifest for train:# not found"
 
 
 def test_only_the_beginning_of_a_message_counts() -> None:
-    """A program may write any amount of text into its last words."""
+    """A program may write any amount of text into its termination message."""
     beginning = "x" * COMPARED_CHARACTERS
 
     assert without_numbers(beginning + "and so on") == without_numbers(beginning + "or else") == beginning

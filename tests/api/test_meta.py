@@ -1,4 +1,4 @@
-"""The ground of the wire types: addresses of resources, and JSON that goes through unharmed."""
+"""The base of the API types: paths of resources, and JSON round trips without loss."""
 
 import pytest
 
@@ -30,7 +30,7 @@ class Sample(Wire):
             "/api/v1/nodes/n1",
             id="a cluster-scoped one has no namespace",
         ),
-        pytest.param(PODS, {"name": "../x y"}, "/api/v1/pods/..%2Fx%20y", id="a name cannot leave its place"),
+        pytest.param(PODS, {"name": "../x y"}, "/api/v1/pods/..%2Fx%20y", id="a name is escaped"),
     ],
 )
 def test_path(resource: Resource, where: dict[str, str], path: str) -> None:
@@ -53,21 +53,23 @@ def test_a_resource_has_the_lower_case_kind_as_its_singular() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sample", "wire"),
+    ("sample", "serialized"),
     [
-        pytest.param(Sample(), {}, id="what was never set is left out"),
+        pytest.param(Sample(), {}, id="an unset field is left out"),
         pytest.param(Sample(first_field=None), {}, id="null is left out"),
-        pytest.param(Sample(first_field=0), {"firstField": 0}, id="zero is kept"),
-        pytest.param(Sample(second_field="default"), {"secondField": "default"}, id="a set default is kept"),
+        pytest.param(Sample(first_field=0), {"firstField": 0}, id="zero is written"),
+        pytest.param(
+            Sample(second_field="default"), {"secondField": "default"}, id="an explicit default is written"
+        ),
         pytest.param(
             Sample.model_validate({"firstField": 1, "odd": {"a": [None, {}]}}),
             {"firstField": 1, "odd": {"a": [None, {}]}},
-            id="an unknown field is kept as it came",
+            id="an unknown field is unchanged",
         ),
     ],
 )
-def test_to_wire(sample: Sample, wire: dict[str, object]) -> None:
-    assert sample.to_wire() == wire
+def test_serialization(sample: Sample, serialized: dict[str, object]) -> None:
+    assert sample.to_wire() == serialized
 
 
 def test_times_are_written_as_the_api_server_writes_them() -> None:

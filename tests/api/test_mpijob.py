@@ -24,14 +24,14 @@ SPEC: dict[str, Any] = {
 }
 
 
-def test_every_field_has_its_name_on_the_wire() -> None:
+def test_every_field_is_serialized_under_its_name() -> None:
     job = MPIJob.model_validate({"spec": SPEC})
 
     assert not job.spec.model_extra
     assert job.to_wire() == {"spec": SPEC}
 
 
-def test_nulls_are_no_values() -> None:
+def test_null_counts_as_unset() -> None:
     """As the MPI Operator of 2020 stored them."""
     job = MPIJob.model_validate(
         {
@@ -46,7 +46,7 @@ def test_nulls_are_no_values() -> None:
 
 @pytest.mark.parametrize("stamped", [None, "v1", "v1alpha2", "v2beta1", "v3"])
 @pytest.mark.parametrize("marked", [None, "v1", "v1alpha2", "v2beta1", "", "v3", "V1"])
-def test_the_annotation_decides_then_the_spec(marked: str | None, stamped: str | None) -> None:
+def test_the_annotation_overrides_the_spec(marked: str | None, stamped: str | None) -> None:
     annotations = None if marked is None else {FLAVOR: marked}
     job = MPIJob.model_validate({"metadata": {"annotations": annotations}, "spec": {"flavor": stamped}})
 
@@ -56,17 +56,17 @@ def test_the_annotation_decides_then_the_spec(marked: str | None, stamped: str |
     assert flavor(job) == expected
 
 
-@pytest.mark.parametrize("one", Flavor)
-def test_events_are_of_the_job_in_the_version_of_its_flavor(one: Flavor) -> None:
-    assert one.resource.api_version == f"kubeflow.org/{one}"
-    assert one.resource.path("ns", "pi") == f"/apis/kubeflow.org/{one}/namespaces/ns/mpijobs/pi"
+@pytest.mark.parametrize("version", Flavor)
+def test_events_are_of_the_job_in_the_version_of_its_flavor(version: Flavor) -> None:
+    assert version.resource.api_version == f"kubeflow.org/{version}"
+    assert version.resource.path("ns", "pi") == f"/apis/kubeflow.org/{version}/namespaces/ns/mpijobs/pi"
 
 
-@pytest.mark.parametrize("one", Flavor)
-def test_children_name_their_owner_in_the_version_that_kueue_knows(one: Flavor) -> None:
-    job = MPIJob.model_validate({"metadata": {"name": "pi", "uid": "pi-uid"}, "spec": {"flavor": one}})
+@pytest.mark.parametrize("version", Flavor)
+def test_children_name_their_owner_in_the_version_that_kueue_knows(version: Flavor) -> None:
+    job = MPIJob.model_validate({"metadata": {"name": "pi", "uid": "pi-uid"}, "spec": {"flavor": version}})
 
-    owner = owner_reference(one.resource, job)
+    owner = owner_reference(version.resource, job)
 
     assert (owner["apiVersion"], owner["uid"]) == ("kubeflow.org/v2beta1", "pi-uid")
 

@@ -7,16 +7,16 @@ from api.nodes import NodeDomain, node_domain_from_json
 
 
 @pytest.mark.parametrize(
-    ("labels", "place"),
+    ("labels", "domain"),
     [
-        pytest.param({"rack": "a", "zone": "z"}, "a", id="by the label that is asked for"),
-        pytest.param({"zone": "z"}, "", id="without it"),
+        pytest.param({"rack": "a", "zone": "z"}, "a", id="with the label"),
+        pytest.param({"zone": "z"}, "", id="with another label"),
         pytest.param(None, "", id="without labels"),
     ],
 )
-def test_where_a_node_is(labels: dict[str, str] | None, place: str) -> None:
+def test_the_domain_of_a_node_is_its_topology_label(labels: dict[str, str] | None, domain: str) -> None:
     raw = msgspec.json.encode(
         {"metadata": {"name": "n", "uid": "u", "resourceVersion": "7", "labels": labels}}
     )
 
-    assert node_domain_from_json("rack", raw) == NodeDomain("n", "u", 7, place)
+    assert node_domain_from_json("rack", raw) == NodeDomain("n", "u", 7, domain)

@@ -31,21 +31,23 @@ def container(state: dict[str, Any] | None, name: str = "main", **fields: Any) -
 @pytest.mark.parametrize(
     ("given", "type_"),
     [
-        pytest.param(None, None, id="the node has not reported"),
-        pytest.param({"running": {}}, None, id="it runs"),
-        pytest.param({"terminated": {"exitCode": 0}}, None, id="it has succeeded"),
-        pytest.param(FAILED, ProblemType.FAILED, id="it has failed"),
-        pytest.param(BACK_OFF, ProblemType.CRASH_LOOP, id="it is restarted"),
-        pytest.param({"waiting": {"reason": "ContainerCreating"}}, None, id="it is created"),
+        pytest.param(None, None, id="no state yet"),
+        pytest.param({"running": {}}, None, id="running"),
+        pytest.param({"terminated": {"exitCode": 0}}, None, id="succeeded"),
+        pytest.param(FAILED, ProblemType.FAILED, id="failed"),
+        pytest.param(BACK_OFF, ProblemType.CRASH_LOOP, id="waiting in back-off"),
+        pytest.param({"waiting": {"reason": "ContainerCreating"}}, None, id="being created"),
         pytest.param(
             {"waiting": {"reason": "PodInitializing", "message": "for a volume"}},
             ProblemType.STARTING,
-            id="the node says for what it waits",
+            id="waiting with a message",
         ),
-        pytest.param({"waiting": {"reason": "ErrImagePull"}}, ProblemType.CANNOT_START, id="it has no image"),
+        pytest.param(
+            {"waiting": {"reason": "ErrImagePull"}}, ProblemType.CANNOT_START, id="the image cannot be pulled"
+        ),
     ],
 )
-def test_the_state_of_a_container_tells_its_problem(
+def test_the_state_of_a_container_determines_its_problem(
     given: dict[str, Any] | None, type_: ProblemType | None
 ) -> None:
     found = [problem.type for problem in container_problems(read_status(pod(container(given))))]

@@ -28,7 +28,7 @@ def test_parse(text: str | float, value: Fraction) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1 Gi", "Gi", "1KB", "one", "1e", "1.2.3", "1e999999999", "1" * 65])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_an_invalid_quantity_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="not a quantity"):
         quantity.parse(text)
 
@@ -38,7 +38,7 @@ def test_a_divisor_rounds_up() -> None:
     assert quantity.times(quantity.parse("250m"), quantity.parse("1m")) == 250
 
 
-def test_spell() -> None:
+def test_formatting() -> None:
     assert quantity.spell(Fraction(2)) == "2"
     assert quantity.spell(Fraction(1, 4)) == "250m"
 

@@ -1,4 +1,4 @@
-"""What a pod asks of its node."""
+"""The resource requests of a pod."""
 
 from typing import Any
 
@@ -56,6 +56,6 @@ def test_requests(spec: dict[str, Any], expected: dict[str, str]) -> None:
     assert {name: str(amount) for name, amount in requests(spec).items()} == expected
 
 
-def test_an_amount_that_is_none_is_refused() -> None:
+def test_an_invalid_amount_is_an_error() -> None:
     with pytest.raises(ValueError, match="not a quantity"):
         requests({"containers": [container(cpu="many")]})
