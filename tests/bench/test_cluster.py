@@ -25,7 +25,7 @@ def test_a_job_has_the_requested_number_of_pods(
     ("first", "seconds"),
     [
         pytest.param("job-0-master-0", 3.0, id="the master decides"),
-        pytest.param("job-0-worker-0", 1.0, id="whoever is first decides"),
+        pytest.param("job-0-worker-0", 1.0, id="the first pod decides"),
     ],
 )
 def test_the_pod_that_makes_a_job_running(first: str, seconds: float) -> None:

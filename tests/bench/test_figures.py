@@ -10,7 +10,7 @@ from bench.figures import Spread, percentile, spread, text
     [
         pytest.param([12.345, 10.0, 20.06], "10 / 12.3 / 20.1", id="three runs"),
         pytest.param([1.0, 2.0], "1 / 1.5 / 2", id="the median of two is between them"),
-        pytest.param([38, 38, 38], "38", id="what never changes is said once"),
+        pytest.param([38, 38, 38], "38", id="equal values are written once"),
         pytest.param([0.5678], "0.568", id="one run"),
     ],
 )
@@ -36,7 +36,7 @@ def test_no_values_have_no_spread() -> None:
         pytest.param(0, 1, id="the first"),
     ],
 )
-def test_a_percentile_is_one_of_the_values(percent: int, value: int) -> None:
+def test_a_percentile_is_an_element_of_the_values(percent: int, value: int) -> None:
     assert percentile(range(200, 0, -1), percent) == value
 
 

@@ -84,7 +84,7 @@ async def test_idle_waits_until_the_log_stops_growing(tmp_path: Path) -> None:
     assert 1.5 * IDLE_SECONDS <= loop.time() - started < 1.5 * IDLE_SECONDS + 3 * POLL_SECONDS
 
 
-def test_the_policy_logs_one_user_and_no_leases() -> None:
+def test_the_policy_logs_the_named_user_and_no_leases() -> None:
     first, second, rest = yaml.safe_load(policy(["system:serviceaccount:a:b"], leases=False))["rules"]
 
     assert first == {"level": "None", "resources": [{"group": "coordination.k8s.io"}]}

@@ -39,7 +39,7 @@ def test_a_job_that_was_never_running_is_counted() -> None:
     assert (events.jobs_without_all_conditions, events.jobs_never_observed_running) == (1, 1)
 
 
-def test_a_job_that_is_gone_or_has_no_status_lacks_conditions() -> None:
+def test_a_missing_job_and_a_job_without_status_have_missing_conditions() -> None:
     assert audit(QUICK, [DONE], [], running_jobs=0).jobs_without_all_conditions == 1
     assert audit(QUICK, [DONE, job()], [], running_jobs=0).jobs_without_all_conditions == 1
 
@@ -57,7 +57,7 @@ def test_events_of_an_earlier_job_do_not_count() -> None:
     [
         pytest.param([PODS, *SERVICES, END, PODS, *SERVICES], 1, id="the end of a job"),
         pytest.param([PODS, *SERVICES, END, PODS, SERVICES[0], END], 1, id="a child"),
-        pytest.param([PODS, *SERVICES, END, *SERVICES, END], 2, id="children that one event tells of"),
+        pytest.param([PODS, *SERVICES, END, *SERVICES, END], 2, id="children of a summary event"),
         pytest.param([], 10, id="all"),
     ],
 )
@@ -76,5 +76,5 @@ def test_children_and_ends_without_an_event_are_missing(events: list[dict[str, A
         ("Error creating: forbidden", 0),
     ],
 )
-def test_an_event_names_one_child_or_several(message: str, children: int) -> None:
+def test_an_event_names_a_single_child_or_several(message: str, children: int) -> None:
     assert created_children(message) == children

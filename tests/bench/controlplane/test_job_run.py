@@ -44,7 +44,7 @@ def test_jobs_that_end_by_themselves_are_timed_from_their_submission() -> None:
     assert "exit_to_succeeded_ms" not in figures
 
 
-def test_one_job_needs_no_percentiles() -> None:
+def test_a_single_job_has_no_percentiles() -> None:
     assert not [
         name for name in times(RecordedObserver(), {"a": 10.0}, ended=12.0) if name.startswith("job_")
     ]

@@ -99,7 +99,7 @@ def test_a_profile_is_shown_by_package_and_function() -> None:
     assert row(text, "read") == ["", "", "5.0", "read", "", ""]
 
 
-def test_the_summary_has_one_row_per_case() -> None:
+def test_the_summary_has_a_row_per_case() -> None:
     job_run = run(create_to_running_ms=60.0)
     del job_run["exit_to_succeeded_ms"]
     cells = row(

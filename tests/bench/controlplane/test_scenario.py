@@ -116,7 +116,7 @@ def test_mixed_jobs_are_of_each_kind_in_turn(kind: ReplicaKind[Any], replicas: i
     assert pods >= set(deciding_pods) > set()
 
 
-def test_names_of_jobs_have_one_length() -> None:
+def test_all_job_names_have_the_same_length() -> None:
     names = Jobs(jobs=200, replicas=2).job_names("run")
 
     assert len(set(names)) == 200

@@ -35,7 +35,7 @@ def test_without_results_no_target_is_evaluated() -> None:
     assert evaluate_targets({}) == []
 
 
-def test_mixed_kinds_are_compared_with_one_kind() -> None:
+def test_mixed_kinds_are_compared_with_a_single_kind() -> None:
     results = {
         "100x8 full": runs(calls_per_job=40.0, controller_cpu_per_pod_ms=2.0),
         "100x8-mixed full": runs(calls_per_job=42.0, controller_cpu_per_pod_ms=2.5),
@@ -67,7 +67,7 @@ def test_a_value_equal_to_the_maximum_meets_the_target(calls: int, is_met: bool)
     }
 
 
-def test_one_occurrence_misses_a_target_of_none() -> None:
+def test_a_single_occurrence_misses_a_target_of_zero() -> None:
     result = runs(jobs_without_all_conditions=0, events_missing=0)
     result["runs"] = [*result["runs"], {"jobs_without_all_conditions": 1, "events_missing": 0}]
 

@@ -42,7 +42,7 @@ def script(folder: Path, name: str, *lines: str) -> Path:
     return path
 
 
-async def test_the_gate_as_a_job(tmp_path: Path) -> None:
+async def test_the_preflight_job_reports_the_verdict(tmp_path: Path) -> None:
     """The Job's pod submits the run with the rights of the file's Role; its exit status is the verdict. One rank on a CPU."""
     worker = script(tmp_path, "worker.sh", f"echo '{WORLD}'", f"echo '{POINT}'", f"echo '{END}'")
     account, role, binding, job = yaml.safe_load_all((MANIFESTS / "gate.yaml").read_text())

@@ -46,6 +46,6 @@ def test_a_run_that_never_starts_leaves_a_record(
     assert [path.suffix for path in sorted((tmp_path / "nccl-bench").iterdir())] == [".html", ".json"]
 
 
-def test_overhead_needs_one_node(capsys: pytest.CaptureFixture[str]) -> None:
+def test_overhead_rejects_several_nodes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["overhead", "--nodes=2"]) == 2
     assert "overhead needs one node" in capsys.readouterr().err

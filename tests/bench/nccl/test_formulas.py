@@ -25,7 +25,7 @@ def test_bus_bandwidth_of_eight_ranks(collective: str, busbw: float) -> None:
     assert busbw_gb_per_second(collective, 8, 8_000_000_000, 40_000) == pytest.approx(busbw)
 
 
-def test_one_rank_has_no_bus() -> None:
+def test_a_single_rank_has_no_bus_bandwidth() -> None:
     assert [busbw_gb_per_second(collective, 1, 1000, 1) for collective in COLLECTIVES[:4]] == [0, 0, 0, 0]
 
 

@@ -26,7 +26,7 @@ def test_nothing_measured(make_record: Callable[..., Record]) -> None:
     assert find_problems(make_record(points=[]), min_busbw=1) == ["no bandwidth was measured"]
 
 
-def test_wrong_elements_and_partial_runs_never_pass(make_record: Callable[..., Record]) -> None:
+def test_wrong_elements_and_partial_runs_are_problems(make_record: Callable[..., Record]) -> None:
     run = make_record(state="partial", why="interrupted")
     run = msgspec.structs.replace(run, points=[msgspec.structs.replace(run.points[0], wrong=3)])
 

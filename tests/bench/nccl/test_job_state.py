@@ -86,7 +86,7 @@ def test_a_failed_job_without_pods() -> None:
 @pytest.mark.parametrize(
     ("job", "pods", "why"),
     [
-        pytest.param({}, [], "does the operator run?", id="nobody has seen the job"),
+        pytest.param({}, [], "does the operator run?", id="no controller has handled the job"),
         pytest.param(
             {"status": {"conditions": [{"type": "Suspended", "status": "True", "message": "queued"}]}},
             [],
@@ -151,7 +151,7 @@ def test_a_failed_job_without_pods() -> None:
             },
             [],
             "delete the Secret",
-            id="somebody has to do something",
+            id="waiting for user action",
         ),
         pytest.param(
             {},

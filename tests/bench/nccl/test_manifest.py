@@ -36,7 +36,7 @@ def test_a_pytorchjob_of_two_nodes(make_config: Callable[..., RunConfig]) -> Non
     assert record["spec"]["runPolicy"]["activeDeadlineSeconds"] == 60
 
 
-def test_one_node_has_only_a_master(make_config: Callable[..., RunConfig]) -> None:
+def test_a_single_node_has_only_a_master(make_config: Callable[..., RunConfig]) -> None:
     assert list(containers(manifest.job(make_config(nodes=1), SHAPE, {}))) == ["Master"]
 
 
@@ -47,7 +47,7 @@ def test_runs_on_cpus_request_no_gpu(make_config: Callable[..., RunConfig]) -> N
     )
 
 
-def test_ranks_that_share_a_gpu_request_one(make_config: Callable[..., RunConfig]) -> None:
+def test_ranks_that_share_a_gpu_request_a_single_gpu(make_config: Callable[..., RunConfig]) -> None:
     (container,) = containers(manifest.job(make_config(nodes=1, gpus=4, share_gpu=True), SHAPE, {})).values()
 
     assert container["resources"]["limits"] == {"nvidia.com/gpu": 1}
@@ -75,7 +75,7 @@ def test_ranks_of_an_mpijob_get_the_address_of_the_first(make_config: Callable[.
     assert "command" not in found["Worker"], "the operator starts sshd"
 
 
-def test_programs_of_nccl_tests_one_by_one(make_config: Callable[..., RunConfig]) -> None:
+def test_programs_of_nccl_tests_run_in_sequence(make_config: Callable[..., RunConfig]) -> None:
     record = manifest.job(
         make_config(via="mpijob", nccl_tests="/opt/build/", collectives=["all_reduce", "sendrecv"]), SHAPE, {}
     )

@@ -49,7 +49,7 @@ def test_the_task_of_the_worker() -> None:
     assert task["pair_bytes"] == 256 << 20
 
 
-def test_one_rank_has_no_pairs() -> None:
+def test_a_single_rank_has_no_pairs() -> None:
     assert make_config("--pairs").pair_bytes == 0
 
 

@@ -15,7 +15,7 @@ def matrix(within: float, between: float, **others: float) -> Pairs:
     return Pairs(1024, [[speed.get((a, b), 0.0) for b in range(4)] for a in range(4)])
 
 
-def test_pairs_between_nodes_may_be_slower() -> None:
+def test_slower_pairs_between_nodes_are_not_reported() -> None:
     assert slow_pairs.find(matrix(400, 40), RANKS) == slow_pairs.SlowPairs((), ())
 
 
@@ -45,7 +45,7 @@ def test_of_three_ranks() -> None:
     assert slow_pairs.find(pairs, []).ranks == (2,)
 
 
-def test_one_direction_suffices() -> None:
+def test_a_single_slow_direction_is_enough() -> None:
     pairs = Pairs(1024, [[0, 10, 10], [10, 0, 10], [10, 2, 0]])
 
     assert [(pair.low, pair.high) for pair in slow_pairs.find(pairs, []).pairs] == [(1, 2)]

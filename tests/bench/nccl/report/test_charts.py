@@ -94,7 +94,7 @@ def test_without_points_there_are_no_charts(make_record: Callable[..., Record]) 
     assert charts.build(make_record(points=[], config={"backend": "gloo"})) == []
 
 
-def test_one_rank_has_no_bus(make_record: Callable[..., Record]) -> None:
+def test_a_single_rank_has_no_bus_bandwidth(make_record: Callable[..., Record]) -> None:
     (only,) = charts.build(make_record(world=World(ranks=1)))
 
     assert only.title == "Time of a call over size"

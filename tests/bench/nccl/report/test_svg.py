@@ -34,17 +34,17 @@ def test_dots_are_inside() -> None:
 
     drawn = ET.fromstring(svg(Chart("all sizes", "µs", (Line("one", dots),), logarithmic=True)))
 
-    places = [
+    coordinates = [
         (float(element.get("cx", "-1")), float(element.get("cy", "-1")))
         for element in drawn.iter(f"{SVG}circle")
     ]
-    assert len(places) == 31
-    assert all(0 < x < WIDTH and 0 < y < 420 for x, y in places)
-    assert [x for x, _ in places] == sorted(x for x, _ in places)
-    assert [y for _, y in places] == sorted((y for _, y in places), reverse=True)
+    assert len(coordinates) == 31
+    assert all(0 < x < WIDTH and 0 < y < 420 for x, y in coordinates)
+    assert [x for x, _ in coordinates] == sorted(x for x, _ in coordinates)
+    assert [y for _, y in coordinates] == sorted((y for _, y in coordinates), reverse=True)
 
 
-def test_one_dot_is_in_the_middle() -> None:
+def test_a_single_dot_is_in_the_middle() -> None:
     assert Axis(8, 8, 0, 100, logarithmic=True)(8) == 50
 
 

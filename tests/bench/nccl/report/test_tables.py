@@ -23,8 +23,8 @@ def test_points(make_record: Callable[..., Record]) -> None:
     (table,) = tables.build(record)
 
     assert "PARTIAL" in str(table.title)
-    ((collective, dtype, place, size, time, algbw, busbw, wrong),) = rows(table)
-    assert (collective, dtype, place, size, wrong) == ("all_reduce", "float32", "in", "1M", "?")
+    ((collective, dtype, placement, size, time, algbw, busbw, wrong),) = rows(table)
+    assert (collective, dtype, placement, size, wrong) == ("all_reduce", "float32", "in", "1M", "?")
     assert (time, algbw, busbw) == ("14.2 / 15.7 / 18.9", "66.7", "83.3 / 100 / 111")
 
 

@@ -7,7 +7,7 @@ import pytest
 from bench.nccl.worker.messages import PREFIX, emit
 
 
-def test_a_message_is_one_write_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_is_a_single_write_of_a_single_line(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[tuple[int, bytes]] = []
     monkeypatch.setattr(os, "write", lambda *call: written.append(call))
 
