@@ -1,4 +1,4 @@
-"""Two servers, one contract: the embedded API server and a real kube-apiserver, each with the same definitions."""
+"""The embedded API server and a real kube-apiserver, with the same definitions and under the same tests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -53,21 +53,21 @@ async def real(real_server: dict[str, Any]) -> AsyncIterator[RawClient]:
 
 @pytest.fixture(params=["embedded", "real"])
 def client(request: pytest.FixtureRequest, embedded: RawClient, real: RawClient) -> RawClient:
-    """One server after the other, for tests that say themselves what they expect."""
+    """Each server in turn, for tests that state the expected result themselves."""
     return embedded if request.param == "embedded" else real
 
 
 class Both:
-    """Runs an exchange on both servers and compares all that they say."""
+    """Sends the same requests to both servers and compares the responses."""
 
     def __init__(self, embedded: RawClient, real: RawClient, namespace: str) -> None:
-        self._wires = (embedded, real)
+        self._clients = (embedded, real)
         self._namespace = namespace
 
     async def agree(self, steps: Sequence[Step]) -> None:
-        here = [self._placed(step) for step in steps]
-        ours, theirs = await asyncio.gather(*(client.run(here) for client in self._wires))
-        for i, (step, our, their) in enumerate(zip(here, ours, theirs, strict=True), 1):
+        placed = [self._placed(step) for step in steps]
+        ours, theirs = await asyncio.gather(*(client.run(placed) for client in self._clients))
+        for i, (step, our, their) in enumerate(zip(placed, ours, theirs, strict=True), 1):
             about = f"step {i}: {step.method} {step.path}"
             assert (their.code, about) == (step.code, about), their.text
             assert (our.code, about) == (step.code, about), our.text

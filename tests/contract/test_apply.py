@@ -1,4 +1,4 @@
-"""Server-side apply: what a manager wants, no longer wants, and may not take from another."""
+"""Server-side apply: fields that a manager sets, removes, and cannot take from another manager."""
 
 from collections.abc import Sequence
 from dataclasses import replace

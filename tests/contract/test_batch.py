@@ -1,6 +1,6 @@
-"""batch/v1 Jobs on both servers: our controller of Jobs beside the embedded one, the real one beside the real one.
+"""batch/v1 Jobs on both servers: our job controller with the embedded server, kube-controller-manager with the real one.
 
-No pod really runs: each test says what becomes of them, and the jobs must tell the same of it.
+No pod really runs: each test sets the status of pods, and the status of the jobs must be the same on both servers.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ RUNNING = {"phase": "Running", "conditions": [READY]}
 
 @pytest.fixture(autouse=True)
 async def controller(embedded_server: ApiServer) -> AsyncIterator[None]:
-    """Ours, of the Jobs in the embedded server."""
+    """Our job controller, connected to the embedded server."""
     connection = Connection(server=embedded_server.url, token=lambda: embedded_server.token)
     async with Client(connection) as client:
         running = asyncio.create_task(Jobs(client).run())
@@ -34,8 +34,8 @@ async def controller(embedded_server: ApiServer) -> AsyncIterator[None]:
         await asyncio.gather(running, return_exceptions=True)
 
 
-class Hand:
-    """Does on one server what people and kubelets do."""
+class Actor:
+    """The actions of users and kubelets on one server."""
 
     def __init__(self, client: RawClient, namespace: str) -> None:
         self._client = client
@@ -70,16 +70,16 @@ class Hand:
         assert reply.code == 200, reply.text
 
     async def until_pods(self, count: int) -> list[Json]:
-        """The pods that are neither over nor going, once there are so many."""
+        """The pods that are neither finished nor terminating, once there are ``count`` of them."""
 
         async def found() -> list[Json] | None:
-            pods = [pod for pod in await self.pods() if _lives(pod)]
+            pods = [pod for pod in await self.pods() if _is_active(pod)]
             return pods if len(pods) == count else None
 
         return await _until(found)
 
     async def until(self, holds: Callable[[Json], bool]) -> Json:
-        """The job, once that holds of it."""
+        """The job, once its status satisfies the condition."""
 
         async def found() -> Json | None:
             reply = await self._client.send(Step("GET", f"{self._jobs}/j"))
@@ -88,7 +88,7 @@ class Hand:
         return await _until(found)
 
     async def until_gone(self) -> list[Json]:
-        """Once there is neither the job nor a pod of it."""
+        """Wait until neither the job nor any pod exists."""
 
         async def gone() -> list[Json] | None:
             reply = await self._client.send(Step("GET", f"{self._jobs}/j"))
@@ -98,21 +98,22 @@ class Hand:
         return await _until(gone)
 
 
-async def _until(look: Callable[[], Awaitable[T | None]]) -> T:
+async def _until(probe: Callable[[], Awaitable[T | None]]) -> T:
     async with asyncio.timeout(60):
-        while (found := await look()) is None:  # noqa: ASYNC110 - it happens in another process
+        while (found := await probe()) is None:  # noqa: ASYNC110 - it happens in another process
             await asyncio.sleep(0.05)
     return found
 
 
-def _lives(pod: Json) -> bool:
+def _is_active(pod: Json) -> bool:
     phase = (pod.get("status") or {}).get("phase")
     return phase not in ("Succeeded", "Failed") and "deletionTimestamp" not in pod["metadata"]
 
 
-def has(kind: str, value: str = "True") -> Callable[[Json], bool]:
+def has_condition(kind: str, value: str = "True") -> Callable[[Json], bool]:
     return lambda status: any(
-        one["type"] == kind and one["status"] == value for one in status.get("conditions") or ()
+        condition["type"] == kind and condition["status"] == value
+        for condition in status.get("conditions") or ()
     )
 
 
@@ -120,64 +121,64 @@ def counts(**wanted: int) -> Callable[[Json], bool]:
     return lambda status: all(status.get(name, 0) == value for name, value in wanted.items())
 
 
-async def succeeds(hand: Hand) -> Json:
-    await hand.submit()
-    (pod,) = await hand.until_pods(1)
-    await hand.until(counts(active=1))
-    await hand.report(pod, phase="Succeeded")
-    return await hand.until(has("Complete"))
+async def succeeds(actor: Actor) -> Json:
+    await actor.submit()
+    (pod,) = await actor.until_pods(1)
+    await actor.until(counts(active=1))
+    await actor.report(pod, phase="Succeeded")
+    return await actor.until(has_condition("Complete"))
 
 
-async def runs(hand: Hand) -> Json:
-    await hand.submit()
-    (pod,) = await hand.until_pods(1)
-    await hand.report(pod, **RUNNING)
-    return await hand.until(counts(active=1, ready=1))
+async def runs(actor: Actor) -> Json:
+    await actor.submit()
+    (pod,) = await actor.until_pods(1)
+    await actor.report(pod, **RUNNING)
+    return await actor.until(counts(active=1, ready=1))
 
 
-async def two_succeed_in_turn(hand: Hand) -> Json:
-    await hand.submit(completions=2)
+async def succeeds_after_two_pods_in_sequence(actor: Actor) -> Json:
+    await actor.submit(completions=2)
     for succeeded in range(2):
-        (pod,) = await hand.until_pods(1)
-        await hand.report(pod, phase="Succeeded")
-        await hand.until(counts(succeeded=succeeded + 1))
-    return await hand.until(has("Complete"))
+        (pod,) = await actor.until_pods(1)
+        await actor.report(pod, phase="Succeeded")
+        await actor.until(counts(succeeded=succeeded + 1))
+    return await actor.until(has_condition("Complete"))
 
 
-async def two_at_once(hand: Hand) -> Json:
-    await hand.submit(parallelism=2, completions=2)
-    for pod in await hand.until_pods(2):
-        await hand.report(pod, phase="Succeeded")
-    return await hand.until(has("Complete"))
+async def succeeds_after_two_pods_in_parallel(actor: Actor) -> Json:
+    await actor.submit(parallelism=2, completions=2)
+    for pod in await actor.until_pods(2):
+        await actor.report(pod, phase="Succeeded")
+    return await actor.until(has_condition("Complete"))
 
 
-async def one_of_several_succeeds(hand: Hand) -> Json:
-    await hand.submit(parallelism=2)
-    for pod in await hand.until_pods(2):
-        await hand.report(pod, phase="Succeeded")
-    return await hand.until(has("Complete"))
+async def succeeds_as_a_work_queue(actor: Actor) -> Json:
+    await actor.submit(parallelism=2)
+    for pod in await actor.until_pods(2):
+        await actor.report(pod, phase="Succeeded")
+    return await actor.until(has_condition("Complete"))
 
 
-async def fails_at_once(hand: Hand) -> Json:
-    await hand.submit(backoffLimit=0)
-    (pod,) = await hand.until_pods(1)
-    await hand.report(pod, phase="Failed")
-    return await hand.until(has("Failed"))
+async def fails_at_once(actor: Actor) -> Json:
+    await actor.submit(backoffLimit=0)
+    (pod,) = await actor.until_pods(1)
+    await actor.report(pod, phase="Failed")
+    return await actor.until(has_condition("Failed"))
 
 
-async def one_failure_ends_the_others(hand: Hand) -> Json:
-    await hand.submit(backoffLimit=0, parallelism=2, completions=2)
-    pod, _ = await hand.until_pods(2)
-    await hand.report(pod, phase="Failed")
-    return await hand.until(has("Failed"))
+async def fails_and_stops_other_pods(actor: Actor) -> Json:
+    await actor.submit(backoffLimit=0, parallelism=2, completions=2)
+    pod, _ = await actor.until_pods(2)
+    await actor.report(pod, phase="Failed")
+    return await actor.until(has_condition("Failed"))
 
 
-async def fails_and_waits(hand: Hand) -> Json:
+async def waits_in_backoff_after_a_failure(actor: Actor) -> Json:
     """The next pod is held back for 10 s."""
-    await hand.submit(backoffLimit=1)
-    (pod,) = await hand.until_pods(1)
-    await hand.report(pod, phase="Failed")
-    return await hand.until(counts(active=0, failed=1))
+    await actor.submit(backoffLimit=1)
+    (pod,) = await actor.until_pods(1)
+    await actor.report(pod, phase="Failed")
+    return await actor.until(counts(active=0, failed=1))
 
 
 def restarted(times: int) -> Json:
@@ -192,101 +193,103 @@ def restarted(times: int) -> Json:
     }
 
 
-async def restarts_too_often(hand: Hand) -> Json:
-    await hand.submit("OnFailure", backoffLimit=2)
-    (pod,) = await hand.until_pods(1)
-    await hand.report(pod, **RUNNING, containerStatuses=[restarted(2)])
-    return await hand.until(has("Failed"))
+async def restarts_beyond_the_limit(actor: Actor) -> Json:
+    await actor.submit("OnFailure", backoffLimit=2)
+    (pod,) = await actor.until_pods(1)
+    await actor.report(pod, **RUNNING, containerStatuses=[restarted(2)])
+    return await actor.until(has_condition("Failed"))
 
 
-async def restarts_now_and_then(hand: Hand) -> Json:
-    await hand.submit("OnFailure", backoffLimit=2)
-    (pod,) = await hand.until_pods(1)
-    await hand.report(pod, **RUNNING, containerStatuses=[restarted(1)])
-    return await hand.until(counts(active=1, ready=1))
+async def restarts_within_the_limit(actor: Actor) -> Json:
+    await actor.submit("OnFailure", backoffLimit=2)
+    (pod,) = await actor.until_pods(1)
+    await actor.report(pod, **RUNNING, containerStatuses=[restarted(1)])
+    return await actor.until(counts(active=1, ready=1))
 
 
-async def takes_too_long(hand: Hand) -> Json:
-    await hand.submit(activeDeadlineSeconds=1)
-    return await hand.until(has("Failed"))
+async def exceeds_its_deadline(actor: Actor) -> Json:
+    await actor.submit(activeDeadlineSeconds=1)
+    return await actor.until(has_condition("Failed"))
 
 
-async def waits_suspended(hand: Hand) -> Json:
-    await hand.submit(suspend=True)
-    return await hand.until(has("Suspended"))
+async def is_created_suspended(actor: Actor) -> Json:
+    await actor.submit(suspend=True)
+    return await actor.until(has_condition("Suspended"))
 
 
-async def is_resumed(hand: Hand) -> Json:
-    await hand.submit(suspend=True)
-    await hand.until(has("Suspended"))
-    await hand.change(suspend=False)
-    await hand.until_pods(1)
-    return await hand.until(counts(active=1))
+async def is_resumed(actor: Actor) -> Json:
+    await actor.submit(suspend=True)
+    await actor.until(has_condition("Suspended"))
+    await actor.change(suspend=False)
+    await actor.until_pods(1)
+    return await actor.until(counts(active=1))
 
 
-async def is_suspended_while_it_runs(hand: Hand) -> Json:
-    await hand.submit()
-    (pod,) = await hand.until_pods(1)
-    await hand.report(pod, **RUNNING)
-    await hand.until(counts(active=1, ready=1))
-    await hand.change(suspend=True)
-    await hand.until(has("Suspended"))
-    return await hand.until(counts(active=0, terminating=0, failed=0))
+async def is_suspended_while_running(actor: Actor) -> Json:
+    await actor.submit()
+    (pod,) = await actor.until_pods(1)
+    await actor.report(pod, **RUNNING)
+    await actor.until(counts(active=1, ready=1))
+    await actor.change(suspend=True)
+    await actor.until(has_condition("Suspended"))
+    return await actor.until(counts(active=0, terminating=0, failed=0))
 
 
-async def is_made_smaller(hand: Hand) -> Json:
-    await hand.submit(parallelism=2, completions=4)
-    await hand.until_pods(2)
-    await hand.change(parallelism=1)
-    await hand.until_pods(1)
-    return await hand.until(counts(active=1, failed=0, terminating=0))
+async def is_scaled_down(actor: Actor) -> Json:
+    await actor.submit(parallelism=2, completions=4)
+    await actor.until_pods(2)
+    await actor.change(parallelism=1)
+    await actor.until_pods(1)
+    return await actor.until(counts(active=1, failed=0, terminating=0))
 
 
-async def wants_no_pods(hand: Hand) -> Json:
-    await hand.submit(parallelism=0)
-    return await hand.until(lambda status: "startTime" in status)
+async def has_parallelism_zero(actor: Actor) -> Json:
+    await actor.submit(parallelism=0)
+    return await actor.until(lambda status: "startTime" in status)
 
 
-async def wants_no_completions(hand: Hand) -> Json:
-    await hand.submit(completions=0)
-    return await hand.until(has("Complete"))
+async def has_completions_zero(actor: Actor) -> Json:
+    await actor.submit(completions=0)
+    return await actor.until(has_condition("Complete"))
 
 
-async def replaces_the_failed_only(hand: Hand) -> Json:
-    await hand.submit(podReplacementPolicy="Failed")
-    (pod,) = await hand.until_pods(1)
-    await hand.report(pod, **RUNNING)
-    return await hand.until(counts(active=1, ready=1))
+async def replaces_only_failed_pods(actor: Actor) -> Json:
+    await actor.submit(podReplacementPolicy="Failed")
+    (pod,) = await actor.until_pods(1)
+    await actor.report(pod, **RUNNING)
+    return await actor.until(counts(active=1, ready=1))
 
 
 @pytest.mark.parametrize(
-    "story",
+    "scenario",
     [
-        succeeds, runs, two_succeed_in_turn, two_at_once, one_of_several_succeeds, fails_at_once,
-        one_failure_ends_the_others, fails_and_waits, restarts_too_often, restarts_now_and_then, takes_too_long,
-        waits_suspended, is_resumed, is_suspended_while_it_runs, is_made_smaller, wants_no_pods,
-        wants_no_completions, replaces_the_failed_only,
+        succeeds, runs, succeeds_after_two_pods_in_sequence, succeeds_after_two_pods_in_parallel, succeeds_as_a_work_queue, fails_at_once,
+        fails_and_stops_other_pods, waits_in_backoff_after_a_failure, restarts_beyond_the_limit, restarts_within_the_limit, exceeds_its_deadline,
+        is_created_suspended, is_resumed, is_suspended_while_running, is_scaled_down, has_parallelism_zero,
+        has_completions_zero, replaces_only_failed_pods,
     ],
 )  # fmt: skip
-async def test_a_job_that(
-    story: Callable[[Hand], Awaitable[Json]], embedded: RawClient, real: RawClient, namespace: str
+async def test_a_job_has_the_same_status_on_both_servers(
+    scenario: Callable[[Actor], Awaitable[Json]], embedded: RawClient, real: RawClient, namespace: str
 ) -> None:
-    ours, theirs = await asyncio.gather(*(story(Hand(client, namespace)) for client in (embedded, real)))
+    ours, theirs = await asyncio.gather(*(scenario(Actor(client, namespace)) for client in (embedded, real)))
 
     assert not list(differences(_sorted(comparable(theirs)), _sorted(comparable(ours))))
 
 
 def _sorted(job: Json) -> Json:
-    """Conditions are told in no order."""
-    conditions = sorted(job["status"].get("conditions") or (), key=lambda one: str(one["type"]))
+    """The order of conditions is undefined."""
+    conditions = sorted(job["status"].get("conditions") or (), key=lambda condition: str(condition["type"]))
     return {**job, "status": {**job["status"], "conditions": conditions}}
 
 
-async def test_what_its_pods_are(embedded: RawClient, real: RawClient, namespace: str) -> None:
+async def test_pods_are_the_same_on_both_servers(
+    embedded: RawClient, real: RawClient, namespace: str
+) -> None:
     async def pod(client: RawClient) -> Json:
-        hand = Hand(client, namespace)
-        await hand.submit()
-        (made,) = await hand.until_pods(1)
+        actor = Actor(client, namespace)
+        await actor.submit()
+        (made,) = await actor.until_pods(1)
         return made
 
     ours, theirs = await asyncio.gather(pod(embedded), pod(real))
@@ -295,20 +298,22 @@ async def test_what_its_pods_are(embedded: RawClient, real: RawClient, namespace
     assert not list(differences(comparable(theirs, ignore), comparable(ours, ignore)))
 
 
-@pytest.mark.parametrize("how", ["when it is deleted", "when it has been kept long enough"])
-async def test_a_job_that_goes(embedded: RawClient, real: RawClient, namespace: str, how: str) -> None:
+@pytest.mark.parametrize("how", ["deleted", "expired"])
+async def test_deleting_a_job_deletes_its_pods(
+    embedded: RawClient, real: RawClient, namespace: str, how: str
+) -> None:
     """Its pods go with it, on both."""
 
     async def goes(client: RawClient) -> list[Json]:
-        hand = Hand(client, namespace)
-        spec: Json = {"ttlSecondsAfterFinished": 0} if "kept" in how else {}
-        await hand.submit("Never", **spec)
-        (pod,) = await hand.until_pods(1)
-        if "kept" in how:
-            await hand.report(pod, phase="Succeeded")
+        actor = Actor(client, namespace)
+        spec: Json = {"ttlSecondsAfterFinished": 0} if how == "expired" else {}
+        await actor.submit("Never", **spec)
+        (pod,) = await actor.until_pods(1)
+        if how == "expired":
+            await actor.report(pod, phase="Succeeded")
         else:
-            await hand.delete()
-        return await hand.until_gone()
+            await actor.delete()
+        return await actor.until_gone()
 
     ours, theirs = await asyncio.gather(goes(embedded), goes(real))
 

@@ -1,4 +1,4 @@
-"""Changing objects: PUT, the three patches, what each refuses, and what a change does to version and generation."""
+"""Changing objects: PUT, the three patch types, what each rejects, and the effect on resourceVersion and generation."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -179,12 +179,12 @@ async def test_change(both: Both, steps: list[Step]) -> None:
     await both.agree(steps)
 
 
-def here(path: str, namespace: str) -> str:
+def resolve(path: str, namespace: str) -> str:
     return path.replace("{ns}", namespace)
 
 
-async def replies(client: RawClient, namespace: str, *steps: Step) -> list[Reply]:
-    placed = [Step(s.method, here(s.path, namespace), s.body, s.code, s.type) for s in steps]
+async def send_all(client: RawClient, namespace: str, *steps: Step) -> list[Reply]:
+    placed = [Step(s.method, resolve(s.path, namespace), s.body, s.code, s.type) for s in steps]
     made = await client.run(placed)
     assert [reply.code for reply in made] == [step.code for step in steps]
     return made
@@ -202,17 +202,17 @@ async def replies(client: RawClient, namespace: str, *steps: Step) -> list[Reply
         pytest.param(merge(C, {"data": {"a": "2"}}), True, id="another value"),
     ],
 )
-async def test_only_a_change_makes_a_version(
+async def test_only_a_change_increments_the_resource_version(
     client: RawClient, namespace: str, step: Step, writes: bool
 ) -> None:
-    before, after = await replies(client, namespace, CONFIGMAP, step)
+    before, after = await send_all(client, namespace, CONFIGMAP, step)
 
     changed = int(after.body["metadata"]["resourceVersion"]) > int(before.body["metadata"]["resourceVersion"])
     assert changed == writes
 
 
-async def test_versions_count_up_across_resources(client: RawClient, namespace: str) -> None:
-    made = await replies(client, namespace, CONFIGMAP, SERVICE, POD, merge(C, {"data": {"a": "5"}}))
+async def test_resource_versions_increase_across_resources(client: RawClient, namespace: str) -> None:
+    made = await send_all(client, namespace, CONFIGMAP, SERVICE, POD, merge(C, {"data": {"a": "5"}}))
 
     versions = [int(reply.body["metadata"]["resourceVersion"]) for reply in made]
     assert versions == sorted(set(versions))

@@ -1,4 +1,4 @@
-"""Creating built-in objects: what both servers fill in, refuse and warn of."""
+"""Creating built-in objects: the defaults, errors and warnings of both servers."""
 
 from typing import Any, Protocol
 
@@ -448,20 +448,20 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("step", TAKEN.values(), ids=TAKEN.keys())
-async def test_taken(both: Both, step: Step) -> None:
+async def test_accepted(both: Both, step: Step) -> None:
     await both.agree([step])
 
 
 @pytest.mark.parametrize("step", REFUSED.values(), ids=REFUSED.keys())
-async def test_refused(both: Both, step: Step) -> None:
+async def test_rejected(both: Both, step: Step) -> None:
     await both.agree([step])
 
 
-async def test_only_one_of_a_name(both: Both) -> None:
+async def test_a_duplicate_name_is_a_conflict(both: Both) -> None:
     await both.agree([post(PODS, pod()), post(PODS, pod(), 409)])
 
 
-async def test_a_dry_run_leaves_nothing(both: Both) -> None:
+async def test_a_dry_run_creates_nothing(both: Both) -> None:
     await both.agree([post(PODS, pod(), query={"dryRun": "All"}), Step("GET", f"{PODS}/p", code=404)])
 
 
@@ -486,16 +486,16 @@ async def test_generated_names(both: Both) -> None:
         ),
     ],
 )
-async def test_what_is_no_quantity(both: Both, body: dict[str, Any]) -> None:
+async def test_an_invalid_quantity_is_rejected(both: Both, body: dict[str, Any]) -> None:
     await both.agree([post(PODS, body, 400)])
 
 
-async def test_a_claim_of_no_quantity(both: Both) -> None:
+async def test_a_claim_with_an_invalid_quantity_is_rejected(both: Both) -> None:
     resources = {"requests": {"storage": "lots"}}
     claim = {"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": resources}}
     await both.agree([post(CLAIMS, claim, 400)])
 
 
-async def test_a_job_whose_pods_ask_for_no_quantity(both: Both) -> None:
+async def test_a_job_with_an_invalid_quantity_is_rejected(both: Both) -> None:
     template = {"spec": {**container(resources={"limits": {"cpu": "abc"}})["spec"], "restartPolicy": "Never"}}
     await both.agree([post(JOBS, {**named("j"), "spec": {"template": template}}, 400)])

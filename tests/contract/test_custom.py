@@ -163,7 +163,7 @@ async def answers(client: RawClient, path: str, code: int) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_definition_comes_and_goes(client: RawClient, namespace: str) -> None:
+async def test_a_definition_is_created_and_deleted(client: RawClient, namespace: str) -> None:
     """Served in both of its versions once created, and gone with its objects when deleted."""
     plural = f"t{namespace.replace('-', '')}s"
     made = await client.send(Step("POST", DEFINITIONS, definition(plural, plural.title())))

@@ -1,4 +1,4 @@
-"""Deleting: preconditions, grace, finalizers, and what goes with an owner or a namespace."""
+"""Deletion: preconditions, grace periods, finalizers, and garbage collection of dependents and namespaces."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ TRAINS = "/apis/contract.example.com/v1/namespaces/{ns}/trains"
 P, C, S, T = f"{PODS}/p", f"{CONFIGMAPS}/c", f"{SERVICES}/s", f"{TRAINS}/t"
 NODE = "a-node-that-nobody-runs"
 OWNER = f"{CONFIGMAPS}/owner"
-PATIENCE = 60.0
+TIMEOUT_SECONDS = 60.0
 """In seconds, for what a cluster does in the background."""
 
 
@@ -133,9 +133,9 @@ async def sent(client: RawClient, namespace: str, step: Step) -> Reply:
 
 
 async def until(client: RawClient, namespace: str, path: str, holds: Callable[[Reply], bool]) -> Reply:
-    """The first answer that holds; asked for at once and then often, as the collector works in its own time."""
+    """The first response that satisfies the condition; polled, because the garbage collector works asynchronously."""
     step = Step("GET", path.replace("{ns}", namespace))
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while not holds(reply := await client.send(step)):  # noqa: ASYNC110 - it happens in another process
             await asyncio.sleep(0.05)
     return reply
@@ -160,7 +160,9 @@ def owned_by(reply: Reply, *, blocking: bool = True) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
-async def test_dependents_go_with_their_owner(client: RawClient, namespace: str, policy: str) -> None:
+async def test_dependents_are_deleted_with_their_owner(
+    client: RawClient, namespace: str, policy: str
+) -> None:
     owner = await sent(client, namespace, configmap("owner"))
     await sent(client, namespace, configmap(ownerReferences=owned_by(owner)))
 
@@ -170,7 +172,7 @@ async def test_dependents_go_with_their_owner(client: RawClient, namespace: str,
     await until_gone(client, namespace, OWNER)
 
 
-async def test_dependents_of_dependents_go(client: RawClient, namespace: str) -> None:
+async def test_dependents_of_dependents_are_deleted(client: RawClient, namespace: str) -> None:
     owner = await sent(client, namespace, configmap("owner"))
     child = await sent(client, namespace, configmap("child", ownerReferences=owned_by(owner)))
     await sent(client, namespace, configmap(ownerReferences=owned_by(child)))
@@ -180,7 +182,7 @@ async def test_dependents_of_dependents_go(client: RawClient, namespace: str) ->
     await until_gone(client, namespace, C)
 
 
-async def test_foreground_waits_for_a_blocking_dependent(client: RawClient, namespace: str) -> None:
+async def test_foreground_deletion_waits_for_a_blocking_dependent(client: RawClient, namespace: str) -> None:
     owner = await sent(client, namespace, configmap("owner"))
     await sent(client, namespace, configmap(ownerReferences=owned_by(owner), finalizers=["a.b/c"]))
 
@@ -195,7 +197,7 @@ async def test_foreground_waits_for_a_blocking_dependent(client: RawClient, name
     await until_gone(client, namespace, OWNER)
 
 
-async def test_orphans_stay(client: RawClient, namespace: str) -> None:
+async def test_orphans_are_not_deleted(client: RawClient, namespace: str) -> None:
     owner = await sent(client, namespace, configmap("owner"))
     await sent(client, namespace, configmap(ownerReferences=owned_by(owner)))
 
@@ -206,7 +208,7 @@ async def test_orphans_stay(client: RawClient, namespace: str) -> None:
     assert "ownerReferences" not in kept.body["metadata"]
 
 
-async def test_an_owner_that_was_never_there(client: RawClient, namespace: str) -> None:
+async def test_a_dependent_of_a_missing_owner_is_deleted(client: RawClient, namespace: str) -> None:
     """A late child of a deleted owner goes as if it had been there in time."""
     owner = await sent(client, namespace, configmap("owner"))
     await sent(client, namespace, delete(OWNER))
@@ -216,7 +218,7 @@ async def test_an_owner_that_was_never_there(client: RawClient, namespace: str) 
     await until_gone(client, namespace, C)
 
 
-async def test_one_owner_left(client: RawClient, namespace: str) -> None:
+async def test_a_dependent_with_another_owner_stays(client: RawClient, namespace: str) -> None:
     first = await sent(client, namespace, configmap("owner"))
     second = await sent(client, namespace, configmap("second"))
     two = [{**owned_by(owner)[0], "controller": False} for owner in (first, second)]
@@ -230,7 +232,7 @@ async def test_one_owner_left(client: RawClient, namespace: str) -> None:
     assert kept.body["metadata"]["ownerReferences"][0]["name"] == "second"
 
 
-async def test_jobs_keep_their_pods_unless_asked(client: RawClient, namespace: str) -> None:
+async def test_deleting_a_job_orphans_its_dependents_by_default(client: RawClient, namespace: str) -> None:
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
     body = {"metadata": {"name": "j"}, "spec": {"suspend": True, "template": template}}
     owner = await sent(client, namespace, Step("POST", JOBS, body, 201))
@@ -242,7 +244,7 @@ async def test_jobs_keep_their_pods_unless_asked(client: RawClient, namespace: s
     assert (await sent(client, namespace, Step("GET", C))).code == 200
 
 
-async def test_a_namespace_goes_with_all_in_it(client: RawClient, namespace: str) -> None:
+async def test_deleting_a_namespace_deletes_its_objects(client: RawClient, namespace: str) -> None:
     name = f"{namespace}-inner"
     inside = f"/api/v1/namespaces/{name}/configmaps"
     await sent(client, namespace, Step("POST", "/api/v1/namespaces", {"metadata": {"name": name}}, 201))

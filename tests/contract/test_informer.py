@@ -1,4 +1,4 @@
-"""An informer in front of both servers: one request for what is there and for what comes, and no list."""
+"""An informer on both servers: a single watch request serves existing objects and changes, without a list."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from controller.runtime.informer import Fill, Informer
 from rallypoint.local.apiserver import ApiServer
 
 CONFIGMAPS = Resource(group="", version="v1", kind="ConfigMap", plural="configmaps")
-PATIENCE = 30.0
+TIMEOUT_SECONDS = 30.0
 
 
 @pytest.fixture(params=["embedded", "real"])
@@ -39,7 +39,7 @@ async def make(client: Client, namespace: str, name: str) -> None:
     )
 
 
-async def test_what_is_there_and_what_comes(client: Client, namespace: str) -> None:
+async def test_a_single_watch_reports_existing_objects_and_changes(client: Client, namespace: str) -> None:
     for name in ("a", "b"):
         await make(client, namespace, name)
     changes = asyncio.Queue[tuple[str | None, str | None]]()
@@ -58,7 +58,7 @@ async def test_what_is_there_and_what_comes(client: Client, namespace: str) -> N
     )
     task = asyncio.create_task(informer.run())
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             await informer.synced.wait()
             assert {await changes.get(), await changes.get()} == {(None, "a"), (None, "b")}
             await make(client, namespace, "c")

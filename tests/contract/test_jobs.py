@@ -1,4 +1,4 @@
-"""Our own definitions on both servers: every recorded job is taken alike, and bad ones are refused alike."""
+"""Our own definitions on both servers: both accept every recorded job and reject the same invalid jobs."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,7 +39,7 @@ def recorded(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", CASES, ids=[path.parent.name for path in CASES])
-async def test_recorded_jobs(both: Both, path: Path) -> None:
+async def test_recorded_jobs_are_stored_alike(both: Both, path: Path) -> None:
     job = recorded(path)
     name = job["metadata"]["name"]
 
@@ -64,10 +64,10 @@ def job(changes: Mapping[tuple[Any, ...], Any]) -> dict[str, Any]:
         "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1, "template": template}}},
     }
     for path, value in changes.items():
-        place: Any = made
+        target: Any = made
         for step in path[:-1]:
-            place = place[step] if isinstance(place, list) else place.setdefault(step, {})
-        place[path[-1]] = value
+            target = target[step] if isinstance(target, list) else target.setdefault(step, {})
+        target[path[-1]] = value
     return made
 
 
@@ -102,11 +102,13 @@ UNUSUAL: dict[str, tuple[int, dict[tuple[Any, ...], Any]]] = {
 
 
 @pytest.mark.parametrize(("code", "changes"), UNUSUAL.values(), ids=UNUSUAL.keys())
-async def test_unusual_jobs(both: Both, code: int, changes: Mapping[tuple[Any, ...], Any]) -> None:
+async def test_unusual_jobs_get_the_same_response(
+    both: Both, code: int, changes: Mapping[tuple[Any, ...], Any]
+) -> None:
     await both.agree([Step("POST", JOBS, job(changes), code)])
 
 
-async def test_what_stays_as_it_was(both: Both) -> None:
+async def test_immutable_fields(both: Both) -> None:
     await both.agree(
         [
             Step(
@@ -121,7 +123,7 @@ async def test_what_stays_as_it_was(both: Both) -> None:
     )
 
 
-async def test_scale_of_a_job(both: Both) -> None:
+async def test_the_scale_subresource(both: Both) -> None:
     await both.agree(
         [
             Step("POST", JOBS, job({}), 201),

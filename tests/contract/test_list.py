@@ -1,4 +1,4 @@
-"""Reading: lists by selector, version and page, the forms in which they come, and what is said of the server."""
+"""Reading: lists by selector, resource version and page, their output formats, and discovery."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -105,7 +105,7 @@ def event(name: str, involved: str) -> Step:
 @pytest.mark.parametrize(
     "selector", ["involvedObject.name=p", "involvedObject.uid=u-q,involvedObject.kind=Pod", "reason=E"]
 )
-async def test_events_by_what_they_are_about(both: Both, selector: str) -> None:
+async def test_events_by_their_involved_object(both: Both, selector: str) -> None:
     await both.agree([event("e", "p"), event("f", "q"), get(EVENTS, query={"fieldSelector": selector})])
 
 
@@ -303,7 +303,7 @@ async def test_pod_states_in_a_table(
         ("/apis/contract.example.com/v1", ["trains", "trains/status", "trains/scale"]),
     ],
 )  # fmt: skip
-async def test_resources_are_described_alike(
+async def test_both_servers_describe_resources_alike(
     embedded: RawClient, real: RawClient, path: str, names: list[str]
 ) -> None:
     described = []
@@ -318,8 +318,8 @@ async def test_resources_are_described_alike(
 
 
 @pytest.mark.parametrize("path", ["/api", "/apis"])
-async def test_everything_in_one_document(embedded: RawClient, real: RawClient, path: str) -> None:
-    """What the embedded server says of its resources in aggregated discovery is what a real one says of them."""
+async def test_aggregated_discovery(embedded: RawClient, real: RawClient, path: str) -> None:
+    """The embedded server's aggregated discovery describes its resources as a real server does."""
     accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     described = []
     for client in (embedded, real):

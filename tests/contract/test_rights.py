@@ -1,4 +1,4 @@
-"""What a pod may do with the token of its ServiceAccount: the same, in the same words, on both servers."""
+"""The permissions of a pod with its ServiceAccount token: both servers give the same responses."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -24,27 +24,27 @@ def rule(verbs: str, resources: str, group: str = "", **more: Any) -> dict[str, 
     return {"apiGroups": [group], "resources": resources.split(), "verbs": verbs.split(), **more}
 
 
-class AsPod:
-    """Both servers as a pod of the test's namespace meets them, and as whoever rules them does."""
+class PodClients:
+    """Clients of both servers: with the token of a pod in the test's namespace, and as administrator."""
 
-    def __init__(self, rulers: Sequence[RawClient], pods: Sequence[RawClient], namespace: str) -> None:
-        self._rulers = rulers
+    def __init__(self, admins: Sequence[RawClient], pods: Sequence[RawClient], namespace: str) -> None:
+        self._admins = admins
         self._pods = pods
         self._namespace = namespace
 
     async def grant(self, *rules: dict[str, Any]) -> None:
-        """By a Role and a RoleBinding for the ServiceAccount."""
+        """Grant the rules to the ServiceAccount with a Role and a RoleBinding."""
         binding = {
             "metadata": {"name": "b"},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
             "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": self._namespace}],
         }
-        await self.rule(Step("POST", ROLES, {"metadata": {"name": "r"}, "rules": list(rules)}, 201))
-        await self.rule(Step("POST", BINDINGS, binding, 201))
+        await self.as_admin(Step("POST", ROLES, {"metadata": {"name": "r"}, "rules": list(rules)}, 201))
+        await self.as_admin(Step("POST", BINDINGS, binding, 201))
 
-    async def rule(self, *steps: Step) -> None:
-        """Have something done by who may do everything."""
-        for client in self._rulers:
+    async def as_admin(self, *steps: Step) -> None:
+        """Send requests as administrator."""
+        for client in self._admins:
             for step in steps:
                 reply = await client.send(self._placed(step))
                 assert reply.code == step.code, reply.text
@@ -61,19 +61,19 @@ class AsPod:
 
 
 @pytest.fixture
-async def as_pod(
+async def pod_clients(
     embedded: RawClient, real: RawClient, embedded_server: ApiServer, namespace: str
-) -> AsyncIterator[AsPod]:
+) -> AsyncIterator[PodClients]:
     path = PODS.replace("{ns}", namespace)
     ours, _ = [await client.send(Step("POST", path, POD)) for client in (embedded, real)]
-    asked = Step(
+    token_request = Step(
         "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token",
         {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}},
     )  # fmt: skip
-    issued = (await real.send(asked)).body["status"]["token"]
+    issued = (await real.send(token_request)).body["status"]["token"]
     real_pod = RawClient(real.url, issued, real.tls)
     async with RawClient(embedded.url, embedded_server.pod_token(ours.body)) as our_pod, real_pod:
-        yield AsPod((embedded, real), (our_pod, real_pod), namespace)
+        yield PodClients((embedded, real), (our_pod, real_pod), namespace)
 
 
 UNGRANTED = {
@@ -96,15 +96,15 @@ UNGRANTED = {
 
 
 @pytest.mark.parametrize("step", UNGRANTED.values(), ids=UNGRANTED)
-async def test_a_pod_without_a_grant_may_not(as_pod: AsPod, step: Step) -> None:
-    await as_pod.agree(step)
+async def test_a_pod_without_a_role_is_forbidden_to(pod_clients: PodClients, step: Step) -> None:
+    await pod_clients.agree(step)
 
 
 @pytest.mark.parametrize(
     "path", ["/api", "/apis", "/api/v1", "/apis/batch/v1", "/version", "/healthz", "/openapi/v3"]
 )
-async def test_discovery_is_for_every_pod(as_pod: AsPod, path: str) -> None:
-    await as_pod.agree(Step("GET", path))
+async def test_every_pod_is_allowed_to_read_discovery(pod_clients: PodClients, path: str) -> None:
+    await pod_clients.agree(Step("GET", path))
 
 
 GRANTED: dict[str, tuple[dict[str, Any], Step, Step]] = {
@@ -144,31 +144,33 @@ GRANTED: dict[str, tuple[dict[str, Any], Step, Step]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("granted", "may", "may_not"), GRANTED.values(), ids=GRANTED)
-async def test_a_role_grants(as_pod: AsPod, granted: dict[str, Any], may: Step, may_not: Step) -> None:
-    await as_pod.rule(Step("POST", CONFIGMAPS, {"metadata": {"name": "c"}}, 201))
-    await as_pod.grant(granted)
-    await as_pod.agree(may)
-    await as_pod.agree(may_not)
+@pytest.mark.parametrize(("granted", "allowed", "forbidden"), GRANTED.values(), ids=GRANTED)
+async def test_a_role_grants(
+    pod_clients: PodClients, granted: dict[str, Any], allowed: Step, forbidden: Step
+) -> None:
+    await pod_clients.as_admin(Step("POST", CONFIGMAPS, {"metadata": {"name": "c"}}, 201))
+    await pod_clients.grant(granted)
+    await pod_clients.agree(allowed)
+    await pod_clients.agree(forbidden)
 
 
-async def test_a_role_of_more_is_not_bound(as_pod: AsPod) -> None:
-    await as_pod.grant(rule("*", "rolebindings", "rbac.authorization.k8s.io"))
+async def test_binding_a_role_with_more_permissions_is_forbidden(pod_clients: PodClients) -> None:
+    await pod_clients.grant(rule("*", "rolebindings", "rbac.authorization.k8s.io"))
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
-    await as_pod.agree(
+    await pod_clients.agree(
         Step("POST", BINDINGS, {"metadata": {"name": "all"}, "roleRef": role, "subjects": []}, 403)
     )
 
 
-async def test_a_cluster_role_is_bound_in_a_namespace(as_pod: AsPod) -> None:
+async def test_a_role_binding_grants_a_cluster_role_in_its_namespace(pod_clients: PodClients) -> None:
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
     group = {
         "kind": "Group",
         "apiGroup": "rbac.authorization.k8s.io",
         "name": "system:serviceaccounts",
     }
-    await as_pod.rule(
+    await pod_clients.as_admin(
         Step("POST", BINDINGS, {"metadata": {"name": "b"}, "roleRef": role, "subjects": [group]}, 201)
     )
-    await as_pod.agree(Step("GET", SECRETS))
-    await as_pod.agree(Step("GET", "/api/v1/nodes", code=403))
+    await pod_clients.agree(Step("GET", SECRETS))
+    await pod_clients.agree(Step("GET", "/api/v1/nodes", code=403))

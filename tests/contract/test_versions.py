@@ -1,4 +1,4 @@
-"""Custom resources in several versions without a webhook: whose defaults apply, what a change of the definition does."""
+"""Custom resources in several versions without a webhook: which defaults apply, and the effect of a changed definition."""
 
 import asyncio
 import copy
@@ -115,20 +115,22 @@ def stamped(version: str) -> dict[str, Any]:
     return {"made": {"type": "string", "default": version}, "seats": {"type": "integer"}}
 
 
-async def read_as(client: RawClient, url: str, seen: dict[str, Any]) -> dict[str, Any]:
-    """The object at ``url``, once its spec is this; a cluster takes its time to serve what is defined."""
+async def read_as(client: RawClient, url: str, expected_spec: dict[str, Any]) -> dict[str, Any]:
+    """The object at ``url``, once it has this spec; a cluster serves a changed definition after a while."""
     async with asyncio.timeout(60):
         while True:
             reply = await client.send(Step("GET", url))
-            if reply.code == 200 and reply.body["spec"] == seen:
+            if reply.code == 200 and reply.body["spec"] == expected_spec:
                 return dict(reply.body)
             await asyncio.sleep(0.05)
 
 
-async def test_a_definition_takes_over_what_another_has_stored(client: RawClient, namespace: str) -> None:
-    """Objects are read by the version that they are stored in, as the new definition has it, before anyone writes them."""
+async def test_a_new_definition_reads_objects_stored_by_the_previous(
+    client: RawClient, namespace: str
+) -> None:
+    """Until an object is rewritten, it is read by the new definition's schema of the version in which it is stored."""
     plural = f"w{namespace.replace('-', '')}s"
-    place, here = f"{DEFINITIONS}/{plural}.{GROUP}", f"/apis/{GROUP}/{{}}/{plural}"
+    definition_url, objects_url = f"{DEFINITIONS}/{plural}.{GROUP}", f"/apis/{GROUP}/{{}}/{plural}"
     old = definition(plural, {"v2beta1": {"seats": {"type": "integer"}}}, "v2beta1")
     assert (await client.send(Step("POST", DEFINITIONS, old))).code == 201
     body = {
@@ -138,54 +140,54 @@ async def test_a_definition_takes_over_what_another_has_stored(client: RawClient
         "spec": {"seats": 4},
     }
     async with asyncio.timeout(60):
-        while (made := await client.send(Step("POST", here.format("v2beta1"), body))).code != 201:  # noqa: ASYNC110 - it happens in another process
+        while (made := await client.send(Step("POST", objects_url.format("v2beta1"), body))).code != 201:  # noqa: ASYNC110 - it happens in another process
             await asyncio.sleep(0.05)
 
     new = definition(plural, {"v1": stamped("v1"), "v2beta1": stamped("v2beta1")}, "v1")
-    changed = await client.send(Step("PATCH", place, {"spec": new["spec"]}, type=MERGE))
+    changed = await client.send(Step("PATCH", definition_url, {"spec": new["spec"]}, type=MERGE))
     assert changed.body["status"]["storedVersions"] == ["v2beta1", "v1"], changed.text
-    seen = await read_as(client, f"{here.format('v1')}/x", {"made": "v2beta1", "seats": 4})
-    assert seen["metadata"]["resourceVersion"] == made.body["metadata"]["resourceVersion"]
+    stored = await read_as(client, f"{objects_url.format('v1')}/x", {"made": "v2beta1", "seats": 4})
+    assert stored["metadata"]["resourceVersion"] == made.body["metadata"]["resourceVersion"]
 
     dropped = copy.deepcopy(new["spec"])
     dropped["versions"] = dropped["versions"][:1]
-    refused = await client.send(Step("PATCH", place, {"spec": dropped}, type=MERGE))
+    refused = await client.send(Step("PATCH", definition_url, {"spec": dropped}, type=MERGE))
     assert refused.code == 422
     assert (
         'status.storedVersions[0]: Invalid value: "v2beta1": missing from spec.versions'
         in refused.body["message"]
     )
 
-    first = await client.send(Step("PATCH", f"{here.format('v1')}/x", {}, type=MERGE))
-    again = await client.send(Step("PATCH", f"{here.format('v1')}/x", {}, type=MERGE))
-    assert first.body["metadata"]["resourceVersion"] != seen["metadata"]["resourceVersion"]
+    first = await client.send(Step("PATCH", f"{objects_url.format('v1')}/x", {}, type=MERGE))
+    again = await client.send(Step("PATCH", f"{objects_url.format('v1')}/x", {}, type=MERGE))
+    assert first.body["metadata"]["resourceVersion"] != stored["metadata"]["resourceVersion"]
     assert again.body["metadata"]["resourceVersion"] == first.body["metadata"]["resourceVersion"]
     assert first.body["metadata"]["generation"] == 1
 
     trimmed = await client.send(
-        Step("PATCH", f"{place}/status", {"status": {"storedVersions": ["v1"]}}, type=MERGE)
+        Step("PATCH", f"{definition_url}/status", {"status": {"storedVersions": ["v1"]}}, type=MERGE)
     )
     assert trimmed.body["status"]["storedVersions"] == ["v1"], trimmed.text
-    assert (await client.send(Step("PATCH", place, {"spec": dropped}, type=MERGE))).code == 200
-    await read_as(client, f"{here.format('v1')}/x", {"made": "v2beta1", "seats": 4})
-    await client.send(Step("DELETE", place))
+    assert (await client.send(Step("PATCH", definition_url, {"spec": dropped}, type=MERGE))).code == 200
+    await read_as(client, f"{objects_url.format('v1')}/x", {"made": "v2beta1", "seats": 4})
+    await client.send(Step("DELETE", definition_url))
 
 
 async def test_a_changed_definition_ends_watches(client: RawClient, namespace: str) -> None:
-    """Whoever watches has seen objects as they are no longer read."""
+    """The watch has reported objects in a form that the new definition does not return."""
     plural = f"c{namespace.replace('-', '')}s"
-    place, here = f"{DEFINITIONS}/{plural}.{GROUP}", f"/apis/{GROUP}/v1/{plural}"
+    definition_url, objects_url = f"{DEFINITIONS}/{plural}.{GROUP}", f"/apis/{GROUP}/v1/{plural}"
     await client.send(Step("POST", DEFINITIONS, definition(plural, {"v1": {}}, "v1")))
     async with asyncio.timeout(60):
-        while (await client.send(Step("GET", here))).code != 200:  # noqa: ASYNC110 - it happens in another process
+        while (await client.send(Step("GET", objects_url))).code != 200:  # noqa: ASYNC110 - it happens in another process
             await asyncio.sleep(0.05)
 
     query = {"watch": "true", "timeoutSeconds": "60"}
-    async with asyncio.timeout(30), client.stream(here, query, "application/json") as lines:
+    async with asyncio.timeout(30), client.stream(objects_url, query, "application/json") as lines:
         new = definition(plural, {"v1": stamped("v1")}, "v1")
-        changed = await client.send(Step("PATCH", place, {"spec": new["spec"]}, type=MERGE))
+        changed = await client.send(Step("PATCH", definition_url, {"spec": new["spec"]}, type=MERGE))
         ended = [line async for line in lines]
 
     assert changed.code == 200
     assert ended == []
-    await client.send(Step("DELETE", place))
+    await client.send(Step("DELETE", definition_url))

@@ -1,4 +1,4 @@
-"""Watching: which events come, in which order, with which bookmarks, and how a watch ends."""
+"""Watches: events, their order, bookmarks, and the end of a watch."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -13,7 +13,7 @@ from rallypoint.testing.http_trace import JSON, MERGE, PARTIAL, TABLE, RawClient
 PODS = "/api/v1/namespaces/{ns}/pods"
 CONFIGMAPS = "/api/v1/namespaces/{ns}/configmaps"
 TRAINS = "/apis/contract.example.com/v1/namespaces/{ns}/trains"
-PATIENCE = 30.0
+TIMEOUT_SECONDS = 30.0
 ENDS = "k8s.io/initial-events-end"
 STREAMED = {
     "sendInitialEvents": "true",
@@ -24,7 +24,7 @@ FUTURE = "999999999"
 Event = dict[str, Any]
 
 
-class Site:
+class Server:
     """One server and the namespace of the test."""
 
     def __init__(self, client: RawClient, namespace: str) -> None:
@@ -58,7 +58,7 @@ class Stream:
         self._lines = lines
 
     async def next(self) -> Event:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             event: Event = orjson.loads(await anext(self._lines))
             return event
 
@@ -66,7 +66,7 @@ class Stream:
         return [await self.next() for _ in range(count)]
 
     async def rest(self) -> list[Event]:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             return [orjson.loads(line) async for line in self._lines]
 
 
@@ -79,16 +79,16 @@ def version(event: Event) -> int:
 
 
 @pytest.fixture
-def site(client: RawClient, namespace: str) -> Site:
-    return Site(client, namespace)
+def server(client: RawClient, namespace: str) -> Server:
+    return Server(client, namespace)
 
 
-async def test_changes_in_order(site: Site) -> None:
-    since = await site.configmap("a")
-    async with site.watch(CONFIGMAPS, resourceVersion=since) as stream:
-        await site.configmap("b")
-        await site.relabel("b", x="y")
-        await site.do("DELETE", f"{CONFIGMAPS}/a")
+async def test_changes_are_reported_in_order(server: Server) -> None:
+    since = await server.configmap("a")
+    async with server.watch(CONFIGMAPS, resourceVersion=since) as stream:
+        await server.configmap("b")
+        await server.relabel("b", x="y")
+        await server.do("DELETE", f"{CONFIGMAPS}/a")
         events = await stream.take(3)
 
     assert [said(event) for event in events] == [("ADDED", "b"), ("MODIFIED", "b"), ("DELETED", "a")]
@@ -97,70 +97,70 @@ async def test_changes_in_order(site: Site) -> None:
     assert versions[0] > int(since)
 
 
-async def test_changes_before_the_watch_are_told(site: Site) -> None:
-    since = await site.configmap("a")
-    await site.relabel("a", x="y")
-    await site.do("DELETE", f"{CONFIGMAPS}/a")
+async def test_changes_after_the_given_version_are_reported(server: Server) -> None:
+    since = await server.configmap("a")
+    await server.relabel("a", x="y")
+    await server.do("DELETE", f"{CONFIGMAPS}/a")
 
-    async with site.watch(CONFIGMAPS, resourceVersion=since) as stream:
+    async with server.watch(CONFIGMAPS, resourceVersion=since) as stream:
         events = await stream.take(2)
 
     assert [said(event) for event in events] == [("MODIFIED", "a"), ("DELETED", "a")]
 
 
 @pytest.mark.parametrize("query", [{}, {"resourceVersion": "0"}], ids=["no version", "any version"])
-async def test_what_is_there_comes_first(site: Site, query: Mapping[str, str]) -> None:
-    await site.configmap("a", mine="")
-    await site.configmap("b", mine="")
+async def test_existing_objects_are_reported_first(server: Server, query: Mapping[str, str]) -> None:
+    await server.configmap("a", mine="")
+    await server.configmap("b", mine="")
 
-    async with site.watch(CONFIGMAPS, labelSelector="mine", **query) as stream:
+    async with server.watch(CONFIGMAPS, labelSelector="mine", **query) as stream:
         first = await stream.take(2)
-        await site.configmap("c", mine="")
+        await server.configmap("c", mine="")
         then = await stream.next()
 
     assert {said(event) for event in first} == {("ADDED", "a"), ("ADDED", "b")}
     assert said(then) == ("ADDED", "c")
 
 
-async def test_a_deleted_object_carries_a_new_version(site: Site) -> None:
-    since = await site.configmap("a")
-    async with site.watch(CONFIGMAPS, resourceVersion=since) as stream:
-        await site.do("DELETE", f"{CONFIGMAPS}/a")
+async def test_a_deleted_object_has_a_new_resource_version(server: Server) -> None:
+    since = await server.configmap("a")
+    async with server.watch(CONFIGMAPS, resourceVersion=since) as stream:
+        await server.do("DELETE", f"{CONFIGMAPS}/a")
         deleted = await stream.next()
 
     assert version(deleted) > int(since)
     assert "deletionTimestamp" not in deleted["object"]["metadata"]
 
 
-async def test_a_pod_is_seen_to_end(site: Site) -> None:
+async def test_the_deletion_of_a_bound_pod_is_reported_in_steps(server: Server) -> None:
     spec = {"nodeName": "nowhere", "containers": [{"name": "c", "image": "i"}]}
-    made = await site.do("POST", PODS, {"metadata": {"name": "p"}, "spec": spec})
-    async with site.watch(PODS, resourceVersion=made["metadata"]["resourceVersion"]) as stream:
-        await site.do("DELETE", f"{PODS}/p")
-        await site.do("DELETE", f"{PODS}/p", gracePeriodSeconds="0")
+    made = await server.do("POST", PODS, {"metadata": {"name": "p"}, "spec": spec})
+    async with server.watch(PODS, resourceVersion=made["metadata"]["resourceVersion"]) as stream:
+        await server.do("DELETE", f"{PODS}/p")
+        await server.do("DELETE", f"{PODS}/p", gracePeriodSeconds="0")
         events = await stream.take(3)
 
-    seen = [(event["type"], event["object"]["metadata"]["deletionGracePeriodSeconds"]) for event in events]
-    assert seen == [("MODIFIED", 30), ("MODIFIED", 0), ("DELETED", 0)]
+    changes = [(event["type"], event["object"]["metadata"]["deletionGracePeriodSeconds"]) for event in events]
+    assert changes == [("MODIFIED", 30), ("MODIFIED", 0), ("DELETED", 0)]
 
 
-async def test_an_unbound_pod_is_seen_to_end(site: Site) -> None:
+async def test_the_deletion_of_an_unbound_pod_is_reported(server: Server) -> None:
     spec = {"containers": [{"name": "c", "image": "i"}]}
-    made = await site.do("POST", PODS, {"metadata": {"name": "p"}, "spec": spec})
-    async with site.watch(PODS, resourceVersion=made["metadata"]["resourceVersion"]) as stream:
-        await site.do("DELETE", f"{PODS}/p")
+    made = await server.do("POST", PODS, {"metadata": {"name": "p"}, "spec": spec})
+    async with server.watch(PODS, resourceVersion=made["metadata"]["resourceVersion"]) as stream:
+        await server.do("DELETE", f"{PODS}/p")
         events = await stream.take(2)
 
     assert [said(event) for event in events] == [("MODIFIED", "p"), ("DELETED", "p")]
 
 
-async def test_leaving_a_selector_is_a_deletion(site: Site) -> None:
-    since = await site.configmap("a", app="x")
-    async with site.watch(CONFIGMAPS, resourceVersion=since, labelSelector="app=x") as stream:
-        await site.relabel("a", app="y")
-        await site.relabel("a", app="z")
-        await site.relabel("a", app="x")
-        await site.relabel("a", more="labels")
+async def test_leaving_a_label_selector_is_a_deletion(server: Server) -> None:
+    since = await server.configmap("a", app="x")
+    async with server.watch(CONFIGMAPS, resourceVersion=since, labelSelector="app=x") as stream:
+        await server.relabel("a", app="y")
+        await server.relabel("a", app="z")
+        await server.relabel("a", app="x")
+        await server.relabel("a", more="labels")
         events = await stream.take(3)
 
     assert [said(event) for event in events] == [("DELETED", "a"), ("ADDED", "a"), ("MODIFIED", "a")]
@@ -168,36 +168,36 @@ async def test_leaving_a_selector_is_a_deletion(site: Site) -> None:
     assert version(events[0]) > int(since)
 
 
-async def test_leaving_a_field_selector(site: Site) -> None:
-    made = await site.do(
+async def test_leaving_a_field_selector_is_a_deletion(server: Server) -> None:
+    made = await server.do(
         "POST", PODS, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     )
     since = made["metadata"]["resourceVersion"]
-    async with site.watch(PODS, resourceVersion=since, fieldSelector="status.phase=Pending") as stream:
-        await site.do("PATCH", f"{PODS}/p/status", {"status": {"phase": "Running"}}, MERGE)
+    async with server.watch(PODS, resourceVersion=since, fieldSelector="status.phase=Pending") as stream:
+        await server.do("PATCH", f"{PODS}/p/status", {"status": {"phase": "Running"}}, MERGE)
         event = await stream.next()
 
     assert said(event) == ("DELETED", "p")
     assert event["object"]["status"]["phase"] == "Pending"
 
 
-async def test_one_object_by_its_name(site: Site) -> None:
-    since = await site.configmap("a")
-    async with site.watch(CONFIGMAPS, resourceVersion=since, fieldSelector="metadata.name=b") as stream:
-        await site.configmap("c")
-        await site.configmap("b")
+async def test_a_field_selector_selects_an_object_by_name(server: Server) -> None:
+    since = await server.configmap("a")
+    async with server.watch(CONFIGMAPS, resourceVersion=since, fieldSelector="metadata.name=b") as stream:
+        await server.configmap("c")
+        await server.configmap("b")
         event = await stream.next()
 
     assert said(event) == ("ADDED", "b")
 
 
-async def test_initial_events_end_with_a_bookmark(site: Site) -> None:
-    await site.configmap("a", mine="")
-    latest = await site.configmap("b", mine="")
-    async with site.watch(CONFIGMAPS, labelSelector="mine", **STREAMED) as stream:
+async def test_initial_events_end_with_a_bookmark(server: Server) -> None:
+    await server.configmap("a", mine="")
+    latest = await server.configmap("b", mine="")
+    async with server.watch(CONFIGMAPS, labelSelector="mine", **STREAMED) as stream:
         first = await stream.take(2)
         bookmark = await stream.next()
-        await site.configmap("c", mine="")
+        await server.configmap("c", mine="")
         after = await stream.next()
 
     assert {said(event) for event in first} == {("ADDED", "a"), ("ADDED", "b")}
@@ -208,8 +208,8 @@ async def test_initial_events_end_with_a_bookmark(site: Site) -> None:
     assert said(after) == ("ADDED", "c")
 
 
-async def test_initial_events_of_nothing(site: Site) -> None:
-    async with site.watch(TRAINS, **STREAMED) as stream:
+async def test_initial_events_of_an_empty_collection_are_a_bookmark(server: Server) -> None:
+    async with server.watch(TRAINS, **STREAMED) as stream:
         bookmark = await stream.next()
 
     assert bookmark["type"] == "BOOKMARK"
@@ -217,22 +217,22 @@ async def test_initial_events_of_nothing(site: Site) -> None:
     assert bookmark["object"]["kind"] == "Train"
 
 
-async def test_initial_events_without_bookmarks(site: Site) -> None:
-    await site.configmap("a", mine="")
+async def test_initial_events_without_bookmarks_end_silently(server: Server) -> None:
+    await server.configmap("a", mine="")
     query = {**STREAMED, "allowWatchBookmarks": "false"}
-    async with site.watch(CONFIGMAPS, labelSelector="mine", **query) as stream:
+    async with server.watch(CONFIGMAPS, labelSelector="mine", **query) as stream:
         first = await stream.next()
-        await site.configmap("b", mine="")
+        await server.configmap("b", mine="")
         second = await stream.next()
 
     assert [said(first), said(second)] == [("ADDED", "a"), ("ADDED", "b")]
 
 
-async def test_initial_events_in_part_and_in_short(site: Site) -> None:
-    await site.configmap("a", mine="")
-    await site.configmap("b")
+async def test_initial_events_by_selector_as_partial_metadata(server: Server) -> None:
+    await server.configmap("a", mine="")
+    await server.configmap("b")
     query = {**STREAMED, "labelSelector": "mine"}
-    async with site.watch(CONFIGMAPS, PARTIAL, **query) as stream:
+    async with server.watch(CONFIGMAPS, PARTIAL, **query) as stream:
         first, bookmark = await stream.take(2)
 
     assert said(first) == ("ADDED", "a")
@@ -240,65 +240,65 @@ async def test_initial_events_in_part_and_in_short(site: Site) -> None:
     assert bookmark["object"]["metadata"]["annotations"] == {ENDS: "true"}
 
 
-async def test_after_initial_events_changes_go_on_from_the_bookmark(site: Site) -> None:
-    """Its version is a place to resume from, unlike those of the objects before it, which come in any order."""
-    await site.configmap("a", mine="")
+async def test_a_watch_resumes_at_the_bookmark_of_initial_events(server: Server) -> None:
+    """A watch can resume at the bookmark's version, but not at those of the objects before it, which come in any order."""
+    await server.configmap("a", mine="")
     query = {**STREAMED, "labelSelector": "mine"}
-    async with site.watch(CONFIGMAPS, **query) as stream:
+    async with server.watch(CONFIGMAPS, **query) as stream:
         _, bookmark = await stream.take(2)
-    await site.do("DELETE", f"{CONFIGMAPS}/a")
-    await site.configmap("b", mine="")
-    place = str(version(bookmark))
-    async with site.watch(CONFIGMAPS, labelSelector="mine", resourceVersion=place) as stream:
+    await server.do("DELETE", f"{CONFIGMAPS}/a")
+    await server.configmap("b", mine="")
+    bookmark_version = str(version(bookmark))
+    async with server.watch(CONFIGMAPS, labelSelector="mine", resourceVersion=bookmark_version) as stream:
         events = await stream.take(2)
 
     assert [said(event) for event in events] == [("DELETED", "a"), ("ADDED", "b")]
     assert version(bookmark) < version(events[0]) < version(events[1])
 
 
-async def test_initial_events_of_a_version_that_is_not_there_yet(site: Site) -> None:
-    """As when the server was set back to an earlier state."""
-    await site.configmap("a")
-    async with site.watch(CONFIGMAPS, resourceVersion=FUTURE, **STREAMED) as stream:
+async def test_initial_events_of_a_future_version_are_an_error(server: Server) -> None:
+    """As after the server was restored from a backup."""
+    await server.configmap("a")
+    async with server.watch(CONFIGMAPS, resourceVersion=FUTURE, **STREAMED) as stream:
         (event,) = await stream.rest()
 
     assert event["type"] == "ERROR"
     status = event["object"]
     assert (status["code"], status["reason"]) == (504, "Timeout")
     assert status["message"].startswith(f"Timeout: Too large resource version: {FUTURE}, current: ")
-    assert [one["reason"] for one in status["details"]["causes"]] == ["ResourceVersionTooLarge"]
+    assert [cause["reason"] for cause in status["details"]["causes"]] == ["ResourceVersionTooLarge"]
 
 
-async def test_a_version_that_is_not_there_yet_is_waited_for_in_silence(site: Site) -> None:
-    """Nothing is said, not even a bookmark: from outside it is like a dead connection."""
+async def test_a_watch_from_a_future_version_is_silent(server: Server) -> None:
+    """The server sends nothing, not even a bookmark; a client cannot tell it from a dead connection."""
     query = {"resourceVersion": FUTURE, "allowWatchBookmarks": "true", "timeoutSeconds": "4"}
-    async with site.watch(CONFIGMAPS, **query) as stream:
-        await site.configmap("a")
+    async with server.watch(CONFIGMAPS, **query) as stream:
+        await server.configmap("a")
         events = await stream.rest()
 
     assert events == []
 
 
-async def test_a_watch_ends_when_its_time_is_up(site: Site) -> None:
-    since = await site.configmap("a")
-    async with site.watch(CONFIGMAPS, resourceVersion=since, timeoutSeconds="1") as stream:
+async def test_a_watch_ends_after_its_timeout(server: Server) -> None:
+    since = await server.configmap("a")
+    async with server.watch(CONFIGMAPS, resourceVersion=since, timeoutSeconds="1") as stream:
         events = await stream.rest()
 
     assert events == []
 
 
-async def test_a_bookmark_before_the_end(site: Site) -> None:
-    since = await site.configmap("a")
+async def test_a_bookmark_precedes_the_end_of_a_watch(server: Server) -> None:
+    since = await server.configmap("a")
     query = {"resourceVersion": since, "timeoutSeconds": "4", "allowWatchBookmarks": "true"}
-    async with site.watch(CONFIGMAPS, **query) as stream:
+    async with server.watch(CONFIGMAPS, **query) as stream:
         events = await stream.rest()
 
     assert [event["type"] for event in events[-1:]] == ["BOOKMARK"]
     assert version(events[-1]) >= int(since)
 
 
-async def test_a_forgotten_version(site: Site) -> None:
-    async with site.watch(TRAINS, resourceVersion="1") as stream:
+async def test_a_compacted_version_is_an_error(server: Server) -> None:
+    async with server.watch(TRAINS, resourceVersion="1") as stream:
         (event,) = await stream.rest()
 
     assert event["type"] == "ERROR"
@@ -306,10 +306,10 @@ async def test_a_forgotten_version(site: Site) -> None:
     assert event["object"]["message"].startswith("too old resource version: 1 (")
 
 
-async def test_metadata_only(site: Site) -> None:
-    since = await site.configmap("a")
-    async with site.watch(CONFIGMAPS, PARTIAL, resourceVersion=since) as stream:
-        await site.configmap("b", x="y")
+async def test_a_watch_of_partial_metadata(server: Server) -> None:
+    since = await server.configmap("a")
+    async with server.watch(CONFIGMAPS, PARTIAL, resourceVersion=since) as stream:
+        await server.configmap("b", x="y")
         event = await stream.next()
 
     assert event["object"]["kind"] == "PartialObjectMetadata"
@@ -317,11 +317,11 @@ async def test_metadata_only(site: Site) -> None:
     assert "data" not in event["object"]
 
 
-async def test_a_table_grows(site: Site) -> None:
-    since = await site.configmap("a")
-    async with site.watch(CONFIGMAPS, TABLE, resourceVersion=since) as stream:
-        await site.configmap("b")
-        await site.configmap("c")
+async def test_a_watch_of_a_table_sends_rows(server: Server) -> None:
+    since = await server.configmap("a")
+    async with server.watch(CONFIGMAPS, TABLE, resourceVersion=since) as stream:
+        await server.configmap("b")
+        await server.configmap("c")
         first, second = await stream.take(2)
 
     assert [event["object"]["kind"] for event in (first, second)] == ["Table", "Table"]
@@ -330,13 +330,13 @@ async def test_a_table_grows(site: Site) -> None:
     assert second["object"]["rows"][0]["cells"][0] == "c"
 
 
-async def test_all_namespaces(site: Site) -> None:
-    since = await site.configmap("a")
-    async with site.watch("/api/v1/configmaps", resourceVersion=since, labelSelector="mine") as stream:
-        await site.configmap("b", mine="")
+async def test_a_watch_of_all_namespaces(server: Server) -> None:
+    since = await server.configmap("a")
+    async with server.watch("/api/v1/configmaps", resourceVersion=since, labelSelector="mine") as stream:
+        await server.configmap("b", mine="")
         event = await stream.next()
 
-    assert event["object"]["metadata"]["namespace"] == site.at("{ns}")
+    assert event["object"]["metadata"]["namespace"] == server.at("{ns}")
 
 
 @pytest.mark.parametrize(
@@ -346,10 +346,10 @@ async def test_all_namespaces(site: Site) -> None:
         pytest.param({"sendInitialEvents": "true"}, 422, id="initial events without a match"),
         pytest.param({"labelSelector": "a in"}, 400, id="a bad selector"),
         pytest.param({"fieldSelector": "a=b"}, 400, id="a bad field"),
-        pytest.param({"timeoutSeconds": "x"}, 400, id="no time"),
+        pytest.param({"timeoutSeconds": "x"}, 400, id="an invalid timeout"),
     ],
 )
-async def test_refused(
+async def test_an_invalid_watch_is_rejected(
     embedded: RawClient, real: RawClient, namespace: str, query: dict[str, str], code: int
 ) -> None:
     step = Step("GET", CONFIGMAPS.replace("{ns}", namespace), query={"watch": "true", **query})
