@@ -135,7 +135,7 @@ async def test_a_kind_starts_when_its_definition_is_installed() -> None:
         assert (await served(answer))[TF_JOBS.plural] == 1
 
 
-async def test_the_controller_is_not_ready_until_one_of_its_kinds_is_defined() -> None:
+async def test_the_controller_is_not_ready_until_a_kind_is_defined() -> None:
     async with start_harness(crds=()) as harness, starting(harness) as answer:
         await harness.settle(30)
         assert await answer("/readyz") == (500, "not served: pytorchjobs\n")
@@ -148,12 +148,12 @@ async def test_the_controller_is_not_ready_until_one_of_its_kinds_is_defined() -
 @pytest.mark.parametrize(
     "rule",
     [
-        pytest.param(Rule(Refuse(403, "Forbidden"), plural=TF_JOBS.plural), id="it may not be read"),
-        pytest.param(Rule(Refuse(500, "InternalError"), plural=TF_JOBS.plural), id="reading it fails"),
+        pytest.param(Rule(Refuse(403, "Forbidden"), plural=TF_JOBS.plural), id="forbidden"),
+        pytest.param(Rule(Refuse(500, "InternalError"), plural=TF_JOBS.plural), id="internal error"),
         pytest.param(
-            Rule(Refuse(503, "ServiceUnavailable"), plural=TF_JOBS.plural), id="nobody answers for it"
+            Rule(Refuse(503, "ServiceUnavailable"), plural=TF_JOBS.plural), id="service unavailable"
         ),
-        pytest.param(Rule(Delay(1e9), plural=TF_JOBS.plural), id="the answer never comes"),
+        pytest.param(Rule(Delay(1e9), plural=TF_JOBS.plural), id="no response"),
     ],
 )
 async def test_a_kind_that_cannot_be_read_does_not_stop_the_others(rule: Rule) -> None:
@@ -479,7 +479,7 @@ async def test_calls_in_flight_are_limited() -> None:
         assert len(await harness.names(PODS)) == 6
 
 
-async def test_a_single_worker_reconciles_jobs_one_after_the_other() -> None:
+async def test_a_single_worker_reconciles_jobs_in_sequence() -> None:
     settings = replace(TEST_SETTINGS, controller_threads=1)
     async with (
         start_harness(Rule(Delay(5), verb="create", plural="pods")) as harness,
@@ -565,7 +565,7 @@ async def test_a_stop_waits_for_events_only_until_its_timeout() -> None:
         assert await stopped(task, stop) == pytest.approx(FLUSH_SECONDS, abs=0.2)
 
 
-async def test_a_controller_may_be_stopped_before_it_works() -> None:
+async def test_a_controller_can_be_stopped_before_it_works() -> None:
     async with start_harness(Rule(Delay(20), verb="watch", plural="pods")) as harness:
         task = asyncio.create_task(app.run(TEST_SETTINGS, harness.connection, stop=(stop := asyncio.Event())))
         await harness.settle(1)

@@ -465,7 +465,7 @@ async def test_the_controller_imports_no_unneeded_module(module: str) -> None:
     ] == []
 
 
-def test_flags_may_have_a_single_dash(capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_can_have_a_single_dash(capsys: pytest.CaptureFixture[str]) -> None:
     """As with Go's flag package, the value is invalid, not the flag unknown."""
     assert main(["controller", "-controller-threads=0"]) == 2
     assert "--controller-threads must be at least 1" in capsys.readouterr().err

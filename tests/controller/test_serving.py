@@ -105,7 +105,7 @@ async def test_an_idle_connection_is_closed(running: Served) -> None:
     assert answer.endswith(b"ok")
 
 
-async def test_a_new_connection_replaces_the_oldest_idle_one(
+async def test_a_new_connection_replaces_the_oldest_idle_connection(
     running: Served, connections: list[asyncio.StreamWriter]
 ) -> None:
     readers = [await half_open(running.port, connections) for _ in range(LIMIT)]

@@ -1,7 +1,7 @@
 """Crashes of the controller at chosen API calls, as by ``kill -9``: after one, no call of it reaches the server.
 
 injector = CrashInjector(CrashPoint(12, Moment.BEFORE))
-async with start_harness(faults=injector) as on, restarting_controller(on, injector): ...
+async with start_harness(faults=injector) as harness, restarting_controller(harness, injector): ...
 """
 
 import asyncio

@@ -57,7 +57,7 @@ def test_keys_of_lists_are_required_or_defaulted(definition: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("definition", DEFINITIONS)
-def test_exactly_one_version_is_stored(definition: dict[str, Any]) -> None:
+def test_a_single_version_is_stored(definition: dict[str, Any]) -> None:
     assert [version["storage"] for version in definition["spec"]["versions"]].count(True) == 1
 
 

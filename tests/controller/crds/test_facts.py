@@ -95,7 +95,7 @@ def test_every_field_of_the_originals_exists(schemas: dict[str, Schema], version
 
 @pytest.mark.parametrize("version", DIFFERENCES)
 def test_versions_have_no_other_differences(schemas: dict[str, Schema], version: str) -> None:
-    """Told by their own words, the three schemas are one."""
+    """Without their descriptions the three schemas are equal."""
     found = {
         path: node
         for path, node in fields(schemas[version])

@@ -86,7 +86,7 @@ def test_required_fields_of_the_contract(schema: Schema, path: str, required: li
     assert at(schema, path).get("required") == required
 
 
-def test_a_spec_may_be_missing(schema: Schema) -> None:
+def test_the_spec_is_optional(schema: Schema) -> None:
     assert "required" not in schema
 
 
@@ -160,7 +160,7 @@ def paths(schema: Schema, prefix: str = "") -> Iterator[str]:
 
 
 def fields_of(model: type[Wire]) -> Iterator[str]:
-    """Every field of a model on the wire, read off the JSON schema that pydantic makes: another way than ours."""
+    """Every JSON field of a model, read from the schema that pydantic generates, independently of our code."""
     document = model.model_json_schema(by_alias=True)
     yield from _walk(document, document["$defs"], "")
 

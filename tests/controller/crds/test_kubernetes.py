@@ -36,7 +36,7 @@ def test_the_shipped_template_keeps_five_fields_of_metadata() -> None:
     assert sorted(metadata["properties"]) == ["annotations", "finalizers", "labels", "name", "namespace"]
 
 
-def test_the_shipped_template_knows_recent_pod_fields() -> None:
+def test_the_shipped_template_has_pod_fields_of_new_releases() -> None:
     """Fields that typed operators built against an older release drop; see docs of Kubernetes 1.34 and later."""
     pod = shipped().template["properties"]["spec"]["properties"]
 

@@ -28,7 +28,7 @@ META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
         pytest.param(
             {"type": "array", "items": {"type": "string", "default": ""}, "x-kubernetes-list-type": "atomic"},
             {"type": "array", "items": {"type": "string"}},
-            id="atomic is what lists are anyway",
+            id="lists are atomic by default",
         ),
         pytest.param(
             {
@@ -148,7 +148,7 @@ def test_inline_rejects_recursive_definitions() -> None:
         inline(definitions, "Tree")
 
 
-def test_a_definition_may_be_referenced_twice() -> None:
+def test_inline_accepts_a_definition_that_is_referenced_twice() -> None:
     definitions: dict[str, Schema] = {
         "Pair": {"type": "object", "properties": {"a": {"$ref": "Leaf"}, "b": {"$ref": "Leaf"}}},
         "Leaf": {"type": "string"},

@@ -96,22 +96,24 @@ def test_other_names_are_invalid(name: str) -> None:
         ),
         pytest.param({"masters": 2}, [f"{MAP}[Master].replicas: Forbidden: must be 1"], id="two masters"),
         pytest.param({"masters": 0}, [f"{MAP}[Master].replicas: Forbidden: must be 1"], id="no master"),
-        pytest.param({"master": {"replicas": None}}, [], id="a master that is not counted is one"),
+        pytest.param({"master": {"replicas": None}}, [], id="a master without replicas counts as one"),
         pytest.param(
-            {"workers": -1}, [f"{MAP}[Worker].replicas: Forbidden: must be at least 1"], id="less than none"
+            {"workers": -1},
+            [f"{MAP}[Worker].replicas: Forbidden: must be at least 1"],
+            id="a negative number of replicas",
         ),
         pytest.param({"workers": 0}, [], id="no workers beside a master"),
         pytest.param(
             {"masters": None, "workers": 0},
             [f"{MAP}[Worker].replicas: Forbidden: must be at least 1"],
-            id="a job of nothing",
+            id="a job without replicas",
         ),
         pytest.param(
             {"worker": {"restartPolicy": "Sometimes"}},
             [
                 f'{MAP}[Worker].restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "OnFailure", "Never", "ExitCode"'
             ],
-            id="a restart policy that does not exist",
+            id="an unknown restart policy",
         ),
     ],
 )
@@ -137,8 +139,8 @@ def test_all_problems_are_reported_at_once() -> None:
         pytest.param(54, 10, True, id="one digit fits"),
         pytest.param(54, 11, False, id="two digits do not"),
         pytest.param(53, 100, True, id="two digits fit a shorter name"),
-        pytest.param(53, 101, False, id="three do not"),
-        pytest.param(63, 1, False, id="a name of full length leaves no place"),
+        pytest.param(53, 101, False, id="three digits do not"),
+        pytest.param(63, 1, False, id="a name of maximum length leaves no room"),
     ],
 )
 def test_the_longest_derived_name_counts(length: int, workers: int, fits: bool) -> None:
@@ -152,7 +154,8 @@ def test_the_longest_derived_name_counts(length: int, workers: int, fits: bool) 
 
 
 @pytest.mark.parametrize(
-    ("workers", "fits"), [pytest.param(9, True, id="the most"), pytest.param(10, False, id="one more")]
+    ("workers", "fits"),
+    [pytest.param(9, True, id="the maximum"), pytest.param(10, False, id="one above the maximum")],
 )
 def test_the_limit_of_replicas_is_a_setting(workers: int, fits: bool) -> None:
     found = problems(options=Options(max_replicas=10), workers=workers)
@@ -229,7 +232,7 @@ def test_dynamic_workers_are_not_listed() -> None:
 
 
 @pytest.mark.skipif(os.sysconf("SC_PAGE_SIZE") != 4096, reason="the limit is 32 pages")
-def test_linux_accepts_a_variable_of_that_length_and_no_longer_one() -> None:
+def test_linux_accepts_a_variable_of_that_length_but_none_longer() -> None:
     def start(size: int) -> None:
         subprocess.run(["/bin/true"], env={"A": "x" * (size - len("A="))}, check=True)
 

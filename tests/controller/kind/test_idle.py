@@ -1,4 +1,4 @@
-"""What the reason of a condition Running (False) says of a job's past."""
+"""The history of a job, read from the reason of its condition Running (False)."""
 
 import pytest
 
@@ -20,28 +20,26 @@ CREATED = "Created True PyTorchJobCreated"
 @pytest.mark.parametrize(
     ("given", "ran"),
     [
-        pytest.param(CREATED, False, id="nothing is said"),
-        pytest.param("Running True PyTorchJobRunning", True, id="it runs"),
-        pytest.param("Running True PyTorchJobBlocked", True, id="it runs and cannot be read"),
-        pytest.param("Restarting True PyTorchJobRestarting", True, id="it restarts"),
-        pytest.param("Running False PyTorchJobSuspended", True, id="it was suspended while it ran"),
-        pytest.param("Running False PyTorchJobBlocked", False, id="it was blocked from the start"),
-        pytest.param("Running False PyTorchJobWaitingForPods", False, id="its pods have not started"),
+        pytest.param(CREATED, False, id="no condition"),
+        pytest.param("Running True PyTorchJobRunning", True, id="running"),
+        pytest.param("Running True PyTorchJobBlocked", True, id="running and unreadable"),
+        pytest.param("Restarting True PyTorchJobRestarting", True, id="restarting"),
+        pytest.param("Running False PyTorchJobSuspended", True, id="suspended while running"),
+        pytest.param("Running False PyTorchJobBlocked", False, id="blocked from the start"),
+        pytest.param("Running False PyTorchJobWaitingForPods", False, id="pods not started"),
         pytest.param(
             "Running False PyTorchJobBlocked, Suspended False PyTorchJobResumed",
             False,
-            id="it was suspended before it ran",
+            id="suspended before it ran",
         ),
-        pytest.param("Running False PyTorchJobBlockedAfterResume", True, id="it is blocked again"),
-        pytest.param("Running False PyTorchJobWaitingForPodsAfterResume", True, id="it waits for pods again"),
-        pytest.param("Running False PyTorchJobHeldUp", False, id="an older version: it was blocked"),
-        pytest.param(
-            "Running False PyTorchJobWaitsForPods", False, id="an older version: it waited for pods"
-        ),
+        pytest.param("Running False PyTorchJobBlockedAfterResume", True, id="blocked again"),
+        pytest.param("Running False PyTorchJobWaitingForPodsAfterResume", True, id="waiting for pods again"),
+        pytest.param("Running False PyTorchJobHeldUp", False, id="an older version: blocked"),
+        pytest.param("Running False PyTorchJobWaitsForPods", False, id="an older version: waiting for pods"),
         pytest.param(
             "Running False PyTorchJobHeldUp, Suspended False PyTorchJobResumed",
             True,
-            id="an older version: it was suspended",
+            id="an older version: suspended",
         ),
     ],
 )

@@ -62,11 +62,11 @@ def test_variables_follow_those_of_the_user() -> None:
     ("name", "env", "unchanged"),
     [
         pytest.param("pytorch", [{"name": "B"}], False, id="the kind's container gets the variables"),
-        pytest.param("sidecar", [{"name": "B"}], True, id="another stays as it is"),
-        pytest.param("pytorch", [], True, id="no variables change nothing"),
+        pytest.param("sidecar", [{"name": "B"}], True, id="another container is unchanged"),
+        pytest.param("pytorch", [], True, id="without variables nothing changes"),
     ],
 )
-def test_a_kind_may_set_variables_in_its_own_container_only(
+def test_a_kind_can_set_variables_in_its_own_container_only(
     name: str, env: list[dict[str, Any]], unchanged: bool
 ) -> None:
     given = {"name": name, "image": "img"}
@@ -204,7 +204,7 @@ def test_the_job_s_template_is_never_changed() -> None:
         pytest.param(
             [container("pytorch", {"name": "pytorchjob-port", "containerPort": 1})],
             [[{"name": "pytorchjob-port", "containerPort": 1}]],
-            id="a port of that name is the user's",
+            id="a port of that name is used",
         ),
         pytest.param(
             [container("pytorch", {"name": "other", "containerPort": 23456})],
@@ -215,7 +215,9 @@ def test_the_job_s_template_is_never_changed() -> None:
             [container("sidecar"), container()], [[], [OWN_PORT]], id="the container of the kind's name"
         ),
         pytest.param(
-            [container("a"), container("b")], [[OWN_PORT], []], id="the first where none has the name"
+            [container("a"), container("b")],
+            [[OWN_PORT], []],
+            id="the first container where none has the name",
         ),
     ],
 )
@@ -278,12 +280,12 @@ def test_a_service_is_headless_and_selects_by_its_own_labels() -> None:
         pytest.param(
             [{"containerPort": 8080}],
             [{"name": "pytorchjob-port", "port": 23456}],
-            id="a port without a name stays out",
+            id="a port without a name is left out",
         ),
         pytest.param(
             [{"name": "other", "containerPort": 23456}],
             [{"name": "pytorchjob-port", "port": 23456}],
-            id="one number once, under the kind's name",
+            id="a number occurs once, under the kind's name",
         ),
         pytest.param(
             [{"name": "quic", "containerPort": 23456, "protocol": "UDP"}],
@@ -291,7 +293,7 @@ def test_a_service_is_headless_and_selects_by_its_own_labels() -> None:
                 {"name": "pytorchjob-port", "port": 23456},
                 {"name": "quic", "port": 23456, "protocol": "UDP"},
             ],
-            id="another protocol is another port",
+            id="ports with different protocols are different",
         ),
     ],
 )

@@ -20,9 +20,9 @@ def test_the_master_comes_first_whatever_the_order_of_the_map() -> None:
 @pytest.mark.parametrize(
     ("given", "replicas"),
     [
-        pytest.param({}, 1, id="one where none are named"),
+        pytest.param({}, 1, id="one by default"),
         pytest.param({"replicas": 0}, 0, id="zero is a number"),
-        pytest.param({"replicas": 3}, 3, id="as many as are named"),
+        pytest.param({"replicas": 3}, 3, id="the number in the spec"),
     ],
 )
 def test_replicas(given: dict[str, Any], replicas: int) -> None:
@@ -32,9 +32,9 @@ def test_replicas(given: dict[str, Any], replicas: int) -> None:
 @pytest.mark.parametrize(
     ("given", "policy"),
     [
-        pytest.param({}, "OnFailure", id="the kind's own where none is named"),
-        pytest.param({"restartPolicy": ""}, "OnFailure", id="empty is none"),
-        pytest.param({"restartPolicy": "Never"}, "Never", id="the one that is named"),
+        pytest.param({}, "OnFailure", id="the kind's default"),
+        pytest.param({"restartPolicy": ""}, "OnFailure", id="an empty policy counts as unset"),
+        pytest.param({"restartPolicy": "Never"}, "Never", id="the policy in the spec"),
     ],
 )
 def test_restart_policy(given: dict[str, Any], policy: str) -> None:
@@ -57,7 +57,7 @@ def test_no_map_means_no_roles(given: Any) -> None:
     assert PYTORCH.roles(pytorch_job(pytorchReplicaSpecs=given)) == {}
 
 
-def test_a_role_without_template_has_an_empty_one() -> None:
+def test_the_template_of_a_role_is_empty_by_default() -> None:
     assert specs(Worker={})["Worker"].template == {}
 
 

@@ -107,7 +107,7 @@ def test_the_job_s_own_status_is_never_touched() -> None:
     assert job.to_wire() == before
 
 
-def test_a_job_without_status_gets_one() -> None:
+def test_a_job_without_status_gets_a_status() -> None:
     status_builder = StatusBuilder(PYTORCH, pytorch_job(), LATER)
     status_builder.created()
     status_builder.started()
@@ -299,8 +299,8 @@ def test_the_condition_that_holds_stays_last() -> None:
     assert shown(status_builder) == "Suspended F, Running F, Created T"
 
 
-def test_the_newest_reason_to_wait_is_kept() -> None:
-    """And other words change nothing under the reason that they had."""
+def test_the_message_names_the_current_reason_to_wait() -> None:
+    """Another message under the same reason changes nothing for other conditions."""
     status_builder = builder()
     for text in ("worker 1", "worker 2"):
         status_builder.waits_for(text)

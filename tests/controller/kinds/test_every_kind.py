@@ -100,7 +100,7 @@ def test_names_of_children_are_dns_labels_and_unique(kind: Kind, data: st.DataOb
 
 @every_replica_kind
 @given(data=st.data())
-def test_the_wanted_children_depend_on_the_job_alone(kind: Kind, data: st.DataObject) -> None:
+def test_the_desired_children_depend_on_the_job_alone(kind: Kind, data: st.DataObject) -> None:
     job = data.draw(jobs(kind))
     before = copy.deepcopy(job.to_wire())
     again = kind.model.model_validate_json(orjson.dumps(before))
@@ -158,9 +158,9 @@ def test_every_combination_of_counts_has_a_verdict(kind: Kind, data: st.DataObje
 @every_replica_kind
 def test_unknown_fields_survive_a_round_trip(kind: Kind) -> None:
     job = job_of(kind, dict.fromkeys(kind.role_names, 1), fromTheFuture={"a": [None]})
-    wire = {**job.to_wire(), "odd": 1, "status": {"byAnother": True, "conditions": []}}
+    serialized = {**job.to_wire(), "odd": 1, "status": {"byAnother": True, "conditions": []}}
 
-    assert kind.model.model_validate(wire).to_wire() == wire
+    assert kind.model.model_validate(serialized).to_wire() == serialized
 
 
 @every_replica_kind

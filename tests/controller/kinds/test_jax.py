@@ -119,7 +119,7 @@ def test_pods_are_not_restarted_unless_the_job_says_so() -> None:
                 running="JAXJob ml/train is running.",
                 failed="JAXJob train is failed because 1 Worker replica(s) failed.",
             ),
-            id="one failed for good",
+            id="one failed permanently",
         ),
         pytest.param(
             "ExitCode",

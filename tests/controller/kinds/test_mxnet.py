@@ -1,4 +1,4 @@
-"""MXJobs: variables, who decides, and what is refused. Recordings of the original are in ``tests/parity``."""
+"""MXJobs: variables, completion and validation. Recordings of the original are in ``tests/parity``."""
 
 import json
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ def test_variables_of_a_worker() -> None:
     assert list(found.values())[1:] == ["9091", "train-scheduler-0", "2", "2", "worker", "1", "1"]
 
 
-def test_the_configuration_names_all_pods_and_this_one() -> None:
+def test_the_configuration_names_all_pods_and_its_own_task() -> None:
     config = json.loads(variables(mx_job(**TRAIN), "Server")["MX_CONFIG"])
 
     assert list(config["cluster"]) == ["scheduler", "server", "worker"]
@@ -97,7 +97,7 @@ def test_servers_carry_the_role_master(role: str) -> None:
         pytest.param(
             {"TunerServer": {}},
             ["spec.mxReplicaSpecs[Tuner]: Required value: must be present, unless TunerTracker is"],
-            id="nothing that ends",
+            id="no role that ends the job",
         ),
         pytest.param(
             {**TRAIN, "Scheduler": {"replicas": 2}},
@@ -132,7 +132,7 @@ TUNE: dict[str, Any] = {"TunerTracker": {}, "TunerServer": {}, "Tuner": {"replic
             TUNE,
             {"Tuner": Counts(succeeded=1), "TunerTracker": Counts(succeeded=1)},
             "",
-            id="a tuner is left",
+            id="a tuner still runs",
         ),
         pytest.param(TUNE, {"Tuner": Counts(succeeded=2)}, "succeeded", id="the tuners are done"),
         pytest.param(

@@ -42,7 +42,7 @@ def env(job: PaddleJob, role: str, index: int = 0) -> list[tuple[str, str | Mapp
             [("POD_IP_DUMMY", OWN_IP), ("PADDLE_MASTER", "$(POD_IP_DUMMY):37777")],
             id="the first trainer serves at its own IP",
         ),
-        pytest.param(1, [("PADDLE_MASTER", "coll-worker-0:37777")], id="another knows its name"),
+        pytest.param(1, [("PADDLE_MASTER", "coll-worker-0:37777")], id="another trainer has its DNS name"),
     ],
 )
 def test_example_12_1_environment(index: int, meeting: list[Any]) -> None:
@@ -168,7 +168,7 @@ def test_a_container_that_is_missing_is_named_in_quotes() -> None:
         pytest.param(
             {"Master": Counts(active=2), "Worker": Counts(succeeded=1)},
             Verdict(running="PaddleJob train is running."),
-            id="trainers end nothing beside servers",
+            id="trainers do not end a job with servers",
         ),
         pytest.param(
             {"Master": Counts(active=1, succeeded=1), "Worker": Counts(active=1)},

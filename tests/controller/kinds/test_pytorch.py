@@ -208,12 +208,12 @@ def test_example_13_3(job: PyTorchJob, role: str, index: int, expected: list[str
 @pytest.mark.parametrize(
     ("nproc", "text", "processes"),
     [
-        pytest.param(None, "auto", 1, id="none is auto"),
-        pytest.param("auto", "auto", 1, id="auto counts as one"),
-        pytest.param("cpu", "cpu", 1, id="cpu counts as one"),
-        pytest.param("gpu", "gpu", 1, id="gpu counts as one"),
-        pytest.param("junk", "junk", 1, id="any word counts as one"),
-        pytest.param("", "", 1, id="the empty word too"),
+        pytest.param(None, "auto", 1, id="unset counts as auto"),
+        pytest.param("auto", "auto", 1, id="auto counts as 1"),
+        pytest.param("cpu", "cpu", 1, id="cpu counts as 1"),
+        pytest.param("gpu", "gpu", 1, id="gpu counts as 1"),
+        pytest.param("junk", "junk", 1, id="any word counts as 1"),
+        pytest.param("", "", 1, id="the empty string counts as 1"),
         pytest.param("4", "4", 4, id="a number"),
         pytest.param("+4", "+4", 4, id="a number with a plus"),
         pytest.param("-4", "-4", -4, id="a negative number"),
@@ -240,7 +240,7 @@ def test_matrix_6_1_the_deprecated_field_does_not_count_in_the_world_size() -> N
     assert value("WORLD_SIZE", variables) == "3"
 
 
-def test_ports_of_master_and_worker_may_differ() -> None:
+def test_master_and_worker_can_have_different_ports() -> None:
     def with_port(number: int) -> dict[str, Any]:
         ports = [{"name": "pytorchjob-port", "containerPort": number}]
         return {"template": template(ports=ports)}

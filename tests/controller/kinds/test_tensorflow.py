@@ -81,14 +81,16 @@ DYN = sized("dyn", Chief=1, PS=2, Worker=3, Evaluator=1, spec=DYNAMIC)
             id="V3: the evaluator, in a cluster with a domain",
         ),
         pytest.param(sized("solo", Worker=1), "Worker", 0, "", None, id="V4: a single pod"),
-        pytest.param(sized("solo", PS=0, Worker=1), "Worker", 0, "", None, id="V5: a role of none beside it"),
+        pytest.param(
+            sized("solo", PS=0, Worker=1), "Worker", 0, "", None, id="V5: beside a role without replicas"
+        ),
         pytest.param(
             sized("z", PS=0, Worker=2),
             "Worker",
             0,
             "",
             '{"cluster":{"ps":[],"worker":["z-worker-0.ml.svc:2222","z-worker-1.ml.svc:2222"]},"task":{"type":"worker","index":0},"environment":"cloud"}',
-            id="V6: a role of none",
+            id="V6: a role without replicas",
         ),
         pytest.param(
             DYN,
@@ -128,7 +130,7 @@ DYN = sized("dyn", Chief=1, PS=2, Worker=3, Evaluator=1, spec=DYNAMIC)
             3,
             "cluster.local",
             '{"cluster":{"worker":{"3":"dyn-worker-3.ml.svc.cluster.local:2222"},"ps":[]},"task":{"type":"worker","index":3}}',
-            id="a dynamic worker beside parameter servers of which there are none",
+            id="a dynamic worker beside zero parameter servers",
         ),
         pytest.param(
             sized("solo", Worker=1, spec=DYNAMIC), "Worker", 0, "", None, id="a single dynamic worker"
@@ -204,7 +206,7 @@ def test_only_the_main_container_gets_the_variable_and_only_with_other_replicas(
         pytest.param({"Chief": 2, "Worker": 1}, ["chief-0", "chief-1"], id="every chief"),
         pytest.param({"Master": 1, "Worker": 1}, ["master-0"], id="by its older name"),
         pytest.param({"PS": 1, "Worker": 2}, ["worker-0"], id="the first worker without one"),
-        pytest.param({"PS": 1, "Evaluator": 1}, [], id="nobody without workers"),
+        pytest.param({"PS": 1, "Evaluator": 1}, [], id="no pod without workers"),
     ],
 )
 def test_the_chief_or_master_has_the_master_label(sizes: dict[str, Any], leaders: list[str]) -> None:
@@ -323,13 +325,13 @@ FIRST = Counts(active=3, succeeded=1, first_completed=True)
             sized(PS=1, Evaluator=1, Worker=0),
             {"PS": Counts(succeeded=1), "Evaluator": Counts(succeeded=1)},
             Verdict(),
-            id="workers of which there are none decide nothing",
+            id="a worker role without replicas decides nothing",
         ),
         pytest.param(
             sized(Chief=0, Worker=1),
             {"Worker": Counts(active=1)},
             RUNNING,
-            id="a chief of which there is none",
+            id="a chief role without replicas",
         ),
     ],
 )
@@ -410,10 +412,10 @@ def test_dynamic_workers_are_scaled_while_the_rest_runs_on() -> None:
 @pytest.mark.parametrize(
     ("phases", "code", "succeeded"),
     [
-        pytest.param(["worker-0"], 0, True, id="worker 0 will do"),
-        pytest.param(["worker-1"], 0, False, id="another will not"),
-        pytest.param(["worker-0"], 1, False, id="nor will worker 0 with another exit code"),
-        pytest.param(["worker-0"], None, False, id="or with none"),
+        pytest.param(["worker-0"], 0, True, id="worker 0 succeeds"),
+        pytest.param(["worker-1"], 0, False, id="another worker succeeds"),
+        pytest.param(["worker-0"], 1, False, id="worker 0 with another exit code"),
+        pytest.param(["worker-0"], None, False, id="worker 0 without an exit code"),
     ],
 )
 def test_worker_0_ends_the_job(phases: list[str], code: int | None, succeeded: bool) -> None:

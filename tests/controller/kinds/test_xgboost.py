@@ -84,8 +84,10 @@ ALONE = [
 @pytest.mark.parametrize(
     ("roles", "expected"),
     [
-        pytest.param({"Master": {}}, ALONE, id="a master alone is told of no workers"),
-        pytest.param({"Master": {}, "Worker": {"replicas": 0}}, ALONE, id="nor is one of zero workers"),
+        pytest.param({"Master": {}}, ALONE, id="a master alone has no worker variables"),
+        pytest.param(
+            {"Master": {}, "Worker": {"replicas": 0}}, ALONE, id="zero workers have no worker variables"
+        ),
         pytest.param(
             {"Master": {"template": PORT}, "Worker": {}},
             [
@@ -128,7 +130,7 @@ def test_pods_are_not_restarted_unless_the_job_says_so() -> None:
         pytest.param({"Master": {}, "Worker": {"replicas": 0}}, [], id="no workers"),
     ],
 )
-def test_a_job_needs_exactly_one_master(roles: dict[str, Any], expected: list[str]) -> None:
+def test_a_job_needs_a_single_master(roles: dict[str, Any], expected: list[str]) -> None:
     assert [str(problem) for problem in XGBOOST.problems(job_of(XGBOOST, **roles), Options())] == expected
 
 

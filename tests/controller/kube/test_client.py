@@ -132,7 +132,7 @@ async def test_headers() -> None:
 
 
 @pytest.mark.parametrize("code", [404, 409, 422, 500, 503])
-async def test_an_error_without_retry_after_is_raised_after_one_try(code: int) -> None:
+async def test_an_error_without_retry_after_is_raised_after_the_first_try(code: int) -> None:
     async with calling(saying(answer_json(status_object(code, "Reason", "because"), code))) as (
         client,
         server,
@@ -357,7 +357,7 @@ async def test_warm_connections_cover_the_limit_of_calls_in_flight() -> None:
         await ended(warming)
 
 
-@pytest.mark.parametrize("code", [403, 500, 0], ids=["not allowed", "not able", "not there"])
+@pytest.mark.parametrize("code", [403, 500, 0], ids=["403", "not able", "not there"])
 async def test_connections_stay_warm_whatever_the_response_is(code: int) -> None:
     async def handle(request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
         assert request.transport is not None

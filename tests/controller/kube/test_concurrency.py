@@ -51,7 +51,7 @@ async def answered(limiter: ConcurrencyLimiter, *outcomes: Exception | None) -> 
         await Calls(limiter)(error=outcome)
 
 
-async def test_a_single_namespace_may_use_the_whole_width() -> None:
+async def test_a_single_namespace_can_use_the_whole_width() -> None:
     calls, started = Calls(ConcurrencyLimiter(4)), now()
     await asyncio.gather(*(calls() for _ in range(8)))
 
@@ -73,7 +73,7 @@ async def test_calls_start_by_priority_and_namespaces_alternate() -> None:
     assert calls.passed[3:] == ["flood 0", "small", "flood 1", "flood 2", "event 0", "event 1"]
 
 
-async def test_an_event_waits_like_a_child_in_the_end() -> None:
+async def test_an_old_event_waits_like_a_child() -> None:
     """While children keep coming, an event goes after those that came within its first seconds."""
     calls = Calls(ConcurrencyLimiter(1))
 
@@ -111,10 +111,10 @@ async def test_waiting_calls_are_counted_by_priority_level() -> None:
     [
         pytest.param(TOO_MANY, 4, id="too many requests"),
         pytest.param(errors.from_status(503, "", "not ready"), 4, id="not ready"),
-        pytest.param(errors.from_status(504, "Timeout", "late"), 4, id="a server that waits in vain"),
+        pytest.param(errors.from_status(504, "Timeout", "late"), 4, id="a gateway timeout"),
         pytest.param(TimeoutError(), 4, id="no answer in time"),
-        pytest.param(errors.from_status(500, "InternalError", "a webhook"), 8, id="an error of its own"),
-        pytest.param(FORBIDDEN, 8, id="a refusal"),
+        pytest.param(errors.from_status(500, "InternalError", "a webhook"), 8, id="an internal error"),
+        pytest.param(FORBIDDEN, 8, id="forbidden"),
         pytest.param(ConnectionResetError(), 8, id="a connection that breaks"),
     ],
 )
@@ -208,7 +208,7 @@ async def test_a_canceled_wait_leaves_no_gap() -> None:
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before its turn", "in its turn"])
-async def test_a_wait_may_be_canceled_at_the_moment_of_its_turn(before: bool) -> None:
+async def test_a_wait_can_be_canceled_at_the_moment_of_its_turn(before: bool) -> None:
     limiter = ConcurrencyLimiter(1)
     order: list[str] = []
 

@@ -85,10 +85,13 @@ def test_outside_of_a_cluster(service_account: Path, monkeypatch: pytest.MonkeyP
     [
         pytest.param("token", " \n", "the token is empty", id="an empty token"),
         pytest.param(
-            "ca.crt", "", "CA certificates is empty", id="no authorities, which is not the system's own"
+            "ca.crt",
+            "",
+            "CA certificates is empty",
+            id="an empty CA file does not select the system's authorities",
         ),
-        pytest.param("ca.crt", "garbage", "does not contain a certificate", id="authorities that are none"),
-        pytest.param("ca.crt", None, "ca.crt", id="authorities that are missing"),
+        pytest.param("ca.crt", "garbage", "does not contain a certificate", id="an invalid CA file"),
+        pytest.param("ca.crt", None, "ca.crt", id="a missing CA file"),
     ],
 )
 def test_an_invalid_service_account_is_an_error(
@@ -101,7 +104,7 @@ def test_an_invalid_service_account_is_an_error(
         in_cluster(service_account)
 
 
-def test_a_ca_file_may_contain_comments(service_account: Path, authority: Authority) -> None:
+def test_a_ca_file_can_contain_comments(service_account: Path, authority: Authority) -> None:
     (service_account / "ca.crt").write_text("# Főtanúsítvány\n" + authority.pem.decode())
 
     assert (tls := in_cluster(service_account).tls())
@@ -146,7 +149,7 @@ def test_the_same_content_makes_the_same_object(mounted: Mounted) -> None:
     assert mounted.read() is first
 
 
-@pytest.mark.parametrize("content", [None, ""], ids=["missing", "without sense"])
+@pytest.mark.parametrize("content", [None, ""], ids=["missing", "invalid"])
 def test_the_last_valid_content_counts_until_it_changes(mounted: Mounted, content: str | None) -> None:
     mounted.path.unlink() if content is None else mounted.path.write_text(content)
     mounted.read.expire()
@@ -268,40 +271,40 @@ async def test_an_exec_plugin_logs_in_and_logs_in_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        pytest.param(None, "no such file", id="it is not there"),
-        pytest.param("", "it is not a kubeconfig", id="it is empty"),
-        pytest.param("a: [", "it is not a kubeconfig: while parsing", id="it is not YAML"),
-        pytest.param("\x00", "it is not a kubeconfig: unacceptable character", id="it is no text"),
-        pytest.param("garbage", "it is not a kubeconfig", id="it is a word"),
-        pytest.param("- a\n- b\n", "it is not a kubeconfig", id="it is a list"),
-        pytest.param("kind: Pod\n", "Expected key current-context", id="it is something else"),
+        pytest.param(None, "no such file", id="missing"),
+        pytest.param("", "it is not a kubeconfig", id="empty"),
+        pytest.param("a: [", "it is not a kubeconfig: while parsing", id="invalid YAML"),
+        pytest.param("\x00", "it is not a kubeconfig: unacceptable character", id="binary data"),
+        pytest.param("garbage", "it is not a kubeconfig", id="a string"),
+        pytest.param("- a\n- b\n", "it is not a kubeconfig", id="a list"),
+        pytest.param("kind: Pod\n", "Expected key current-context", id="another kind"),
         pytest.param(
             "contexts: [{name: a, context: b}]\nclusters: [{name: b}]\ncurrent-context: a",
             "a part of it is malformed",
-            id="its context is a word",
+            id="the context is a string",
         ),
-        pytest.param("apiVersion: v1\nkind: Config\n", "kubeconfig", id="it has no clusters"),
+        pytest.param("apiVersion: v1\nkind: Config\n", "kubeconfig", id="no clusters"),
         pytest.param(
             "contexts: [{name: a, context: {cluster: c}}]\nclusters: [{name: c, cluster: {proxy-url: p}}]\ncurrent-context: a",
             "no server",
-            id="its cluster has no server",
+            id="a cluster without a server",
         ),
         pytest.param(
             "contexts: [{name: a, context: {cluster: c}}]\nclusters: []\ncurrent-context: a",
             "kubeconfig",
-            id="its cluster is missing",
+            id="a missing cluster",
         ),
         pytest.param(
             "contexts: [{name: a, context: {cluster: c}}]\ncurrent-context: a\n"
             "clusters: [{name: c, cluster: {server: 'https://a', certificate-authority: /nowhere}}]",
             "kubeconfig",
-            id="its certificate is missing",
+            id="a missing certificate",
         ),
         pytest.param(
             "contexts: [{name: a, context: {cluster: c, user: u}}]\ncurrent-context: a\nusers: [{name: u, user: {token: t}}]\n"
             "clusters: [{name: c, cluster: {server: 'https://a', certificate-authority-data: bm8=}}]",
             "certificates",
-            id="its certificate is none",
+            id="an invalid certificate",
         ),
     ],
 )
@@ -371,8 +374,10 @@ async def test_certificates_of_server_and_client(tmp_path: Path, authority: Auth
     ("cluster", "accepted"),
     [
         pytest.param({}, True, id="the name in the address"),
-        pytest.param({"tls-server-name": "localhost"}, True, id="another name that it is for"),
-        pytest.param({"tls-server-name": "elsewhere.example"}, False, id="a name that it is not for"),
+        pytest.param({"tls-server-name": "localhost"}, True, id="another name of the certificate"),
+        pytest.param(
+            {"tls-server-name": "elsewhere.example"}, False, id="a name that the certificate does not have"
+        ),
     ],
 )
 async def test_the_name_in_the_servers_certificate(

@@ -15,23 +15,23 @@ def status(reason: str = "", message: str = "", **details: Any) -> bytes:
 @pytest.mark.parametrize(
     ("code", "reason", "expected"),
     [
-        pytest.param(400, "BadRequest", errors.Invalid, id="a request that is not understood"),
-        pytest.param(401, "Unauthorized", errors.Unauthorized, id="credentials that are not accepted"),
+        pytest.param(400, "BadRequest", errors.Invalid, id="a bad request"),
+        pytest.param(401, "Unauthorized", errors.Unauthorized, id="rejected credentials"),
         pytest.param(403, "Forbidden", errors.Forbidden, id="no permission, or no quota"),
-        pytest.param(404, "NotFound", errors.NotFound, id="nothing of that name"),
-        pytest.param(409, "Conflict", errors.Conflict, id="changed meanwhile"),
-        pytest.param(409, "AlreadyExists", errors.AlreadyExists, id="the name is taken"),
-        pytest.param(410, "Expired", errors.Gone, id="a version that is too old"),
+        pytest.param(404, "NotFound", errors.NotFound, id="not found"),
+        pytest.param(409, "Conflict", errors.Conflict, id="conflict"),
+        pytest.param(409, "AlreadyExists", errors.AlreadyExists, id="already exists"),
+        pytest.param(410, "Expired", errors.Gone, id="an expired resource version"),
         pytest.param(413, "RequestEntityTooLarge", errors.Invalid, id="an object that is too large"),
-        pytest.param(422, "Invalid", errors.Invalid, id="an object that is refused"),
-        pytest.param(429, "TooManyRequests", errors.TooManyRequests, id="too much at once"),
-        pytest.param(500, "InternalError", errors.ServerError, id="a failure of the server"),
-        pytest.param(503, "ServiceUnavailable", errors.ServerError, id="a server that is not ready"),
-        pytest.param(504, "Timeout", errors.ServerError, id="a server that takes too long"),
-        pytest.param(418, "", errors.ApiError, id="a code that nobody knows"),
+        pytest.param(422, "Invalid", errors.Invalid, id="an invalid object"),
+        pytest.param(429, "TooManyRequests", errors.TooManyRequests, id="too many requests"),
+        pytest.param(500, "InternalError", errors.ServerError, id="an internal error"),
+        pytest.param(503, "ServiceUnavailable", errors.ServerError, id="service unavailable"),
+        pytest.param(504, "Timeout", errors.ServerError, id="a timeout"),
+        pytest.param(418, "", errors.ApiError, id="an unknown code"),
     ],
 )
-def test_what_a_code_means(code: int, reason: str, expected: type[errors.ApiError]) -> None:
+def test_the_error_class_of_a_code(code: int, reason: str, expected: type[errors.ApiError]) -> None:
     error = errors.from_response(code, status(reason, "because"))
 
     assert type(error) is expected
@@ -59,7 +59,7 @@ WEBHOOK = 'admission webhook "w.example.com" denied the request'
                 "Invalid", 'Job.batch "a" is invalid: x', name="a", group="batch", kind="Job", causes=[FIELD]
             ),
             errors.InvalidFields,
-            id="the same of an object of a group",
+            id="the same for an object of a named group",
         ),
         pytest.param(
             422,
@@ -89,13 +89,13 @@ WEBHOOK = 'admission webhook "w.example.com" denied the request'
             400,
             status(message=f"{WEBHOOK} without explanation"),
             errors.Invalid,
-            id="a webhook that says nothing",
+            id="a webhook without a message",
         ),
         pytest.param(
             422,
             status("Invalid", f"{WEBHOOK}: {INVALID}", name="a", kind="Pod", causes=[FIELD]),
             errors.Invalid,
-            id="a webhook that answers as the API server's validation does",
+            id="a webhook with the response of the API server's validation",
         ),
         pytest.param(
             400,
@@ -107,12 +107,14 @@ WEBHOOK = 'admission webhook "w.example.com" denied the request'
         ),
     ],
 )
-def test_who_refuses_an_object(code: int, body: bytes, expected: type[errors.ApiError]) -> None:
+def test_admission_errors_differ_from_validation_errors(
+    code: int, body: bytes, expected: type[errors.ApiError]
+) -> None:
     """As kube-apiserver 1.36 answers; a refusal is final only if its own validation names a field."""
     assert type(errors.from_response(code, body)) is expected
 
 
-def test_the_fields_that_are_refused() -> None:
+def test_the_fields_of_a_validation_error() -> None:
     causes = [{"reason": "FieldValueInvalid", "field": "spec.a", "message": "no"}, {"message": "of no field"}]
 
     error = errors.from_response(422, status("Invalid", "refused", causes=causes))
@@ -139,12 +141,12 @@ def test_a_namespace_that_is_being_terminated() -> None:
     [
         pytest.param("7", {}, 7, id="in the header"),
         pytest.param("", {"retryAfterSeconds": 3}, 3, id="in the Status"),
-        pytest.param("7", {"retryAfterSeconds": 3}, 7, id="in both, the header counts"),
+        pytest.param("7", {"retryAfterSeconds": 3}, 7, id="in both, the header wins"),
         pytest.param("", {}, 0, id="nowhere"),
         pytest.param("Wed, 21 Oct 2026 07:28:00 GMT", {}, 0, id="as a date, which no API server sends"),
     ],
 )
-def test_when_to_come_back(header: str, details: dict[str, Any], seconds: float) -> None:
+def test_the_retry_delay_of_an_error(header: str, details: dict[str, Any], seconds: float) -> None:
     assert errors.from_response(429, status(**details), header).retry_after_seconds == seconds
 
 
@@ -152,14 +154,14 @@ def test_when_to_come_back(header: str, details: dict[str, Any], seconds: float)
     ("body", "message"),
     [
         pytest.param(b"", "HTTP 502", id="empty"),
-        pytest.param(b"<html>bad gateway</html>", "<html>bad gateway</html>", id="of a proxy"),
-        pytest.param(b"\xff", "�", id="of bytes that are no text"),
-        pytest.param(b'["a"]', '["a"]', id="of JSON that is no Status"),
+        pytest.param(b"<html>bad gateway</html>", "<html>bad gateway</html>", id="HTML of a proxy"),
+        pytest.param(b"\xff", "�", id="invalid UTF-8"),
+        pytest.param(b'["a"]', '["a"]', id="JSON of another type"),
         pytest.param(b"x" * 5000, "x" * 1024, id="without end"),
         pytest.param(b'{"message":null,"reason":null,"details":null}', "HTTP 502", id="full of nulls"),
     ],
 )
-def test_a_body_that_is_no_status(body: bytes, message: str) -> None:
+def test_a_body_that_is_not_a_status(body: bytes, message: str) -> None:
     error = errors.from_response(502, body)
 
     assert isinstance(error, errors.ServerError)

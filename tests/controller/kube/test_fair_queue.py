@@ -1,4 +1,4 @@
-"""The queue of calls for the API server and of keys for a worker: which item is next."""
+"""The queue of API calls and of worker keys: which item is next."""
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ def drained(waiting: FairQueue[int]) -> list[int]:
     return [waiting.pop() for _ in range(len(waiting))]
 
 
-def test_a_flood_from_one_group_delays_only_itself() -> None:
+def test_a_flood_from_a_group_delays_only_that_group() -> None:
     waiting = lines([(0, "flood")] * 4 + [(0, "small"), (0, "other"), (0, "small")])
 
     assert drained(waiting) == [0, 4, 5, 1, 6, 2, 3]
@@ -80,7 +80,7 @@ def test_missing_items_raise_an_error() -> None:
         waiting.raise_to(0, 1)
 
 
-def test_nothing_waits_twice() -> None:
+def test_an_item_cannot_be_pushed_twice() -> None:
     with pytest.raises(ValueError, match="waits already"):
         lines([(0, "a")]).push(0, level=3, group="b")
 

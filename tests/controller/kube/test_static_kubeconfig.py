@@ -1,4 +1,4 @@
-"""Kubeconfig files that need no loader, and files that do."""
+"""Kubeconfig files that are read directly, and files that need the full loader."""
 
 import ssl
 from datetime import UTC, datetime
@@ -60,11 +60,11 @@ def test_another_context(tmp_path: Path) -> None:
     [
         pytest.param("no kubeconfig", id="something else"),
         pytest.param(config({"server": "http://a"}, {"exec": {"command": "login"}}), id="a plugin"),
-        pytest.param(config({"server": "http://a"}, {"token": "t", "as": "b"}), id="in another's name"),
+        pytest.param(config({"server": "http://a"}, {"token": "t", "as": "b"}), id="impersonation"),
         pytest.param(
             config({"server": "https://a", "certificate-authority": "f"}, {"token": "t"}), id="another file"
         ),
-        pytest.param(config({"server": "https://a"}, {"token": "t"}), id="the system's authorities"),
+        pytest.param(config({"server": "https://a"}, {"token": "t"}), id="no CA file"),
         pytest.param(
             config({"server": "https://a", "certificate-authority-data": "?"}, {"token": "t"}),
             id="a bad authority",

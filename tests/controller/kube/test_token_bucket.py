@@ -35,7 +35,7 @@ def test_a_failed_take_consumes_nothing() -> None:
     assert bucket.take(1) == 0
 
 
-def test_without_a_burst_tokens_are_taken_one_at_a_time() -> None:
+def test_without_a_burst_there_is_a_single_token() -> None:
     assert times_of(TokenBucket(1, burst=0), 3) == [0, 1, 2]
 
 

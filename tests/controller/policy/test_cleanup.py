@@ -60,11 +60,11 @@ def test_children_that_are_being_deleted_are_not_deleted_again() -> None:
 @pytest.mark.parametrize(
     ("ttl", "after", "left"),
     [
-        pytest.param(60, 20, 40, id="some time is left"),
-        pytest.param(60, 60, 0, id="the time has come"),
-        pytest.param(60, 90, -30, id="the time has passed"),
-        pytest.param(0, 0, 0, id="at once"),
-        pytest.param(None, 10**6, None, id="kept for ever"),
+        pytest.param(60, 20, 40, id="before its TTL"),
+        pytest.param(60, 60, 0, id="at its TTL"),
+        pytest.param(60, 90, -30, id="after its TTL"),
+        pytest.param(0, 0, 0, id="a TTL of zero"),
+        pytest.param(None, 10**6, None, id="no TTL"),
         pytest.param(60, -10, 70, id="a completion in the future waits longer"),
     ],
 )

@@ -25,17 +25,15 @@ def counted(*pods: Pod, replicas: int = 1, **before: int) -> Counts:
 @pytest.mark.parametrize(
     ("phase", "deleting", "expected"),
     [
-        pytest.param("Pending", False, Counts(), id="a pending pod is nothing yet"),
-        pytest.param("Unknown", False, Counts(), id="a pod of unknown phase is nothing"),
+        pytest.param("Pending", False, Counts(), id="a pending pod is not counted"),
+        pytest.param("Unknown", False, Counts(), id="a pod of unknown phase is not counted"),
         pytest.param("Running", False, Counts(active=1), id="a running pod is active"),
-        pytest.param(
-            "Running", True, Counts(failed=1, leaving=1), id="a running pod that somebody removes has failed"
-        ),
-        pytest.param("Pending", True, Counts(), id="a pending pod that somebody removes is nothing"),
+        pytest.param("Running", True, Counts(failed=1, leaving=1), id="a terminating running pod has failed"),
+        pytest.param("Pending", True, Counts(), id="a terminating pending pod is not counted"),
         pytest.param("Succeeded", False, Counts(succeeded=1), id="a succeeded pod"),
-        pytest.param("Succeeded", True, Counts(succeeded=1), id="also on its way out"),
+        pytest.param("Succeeded", True, Counts(succeeded=1), id="a terminating succeeded pod"),
         pytest.param("Failed", False, Counts(failed=1), id="a failed pod"),
-        pytest.param("Failed", True, Counts(failed=1), id="also on its way out, once"),
+        pytest.param("Failed", True, Counts(failed=1), id="a terminating failed pod is counted once"),
     ],
 )
 def test_a_pod_is_counted_by_phase_and_deletion(phase: str, deleting: bool, expected: Counts) -> None:
@@ -57,10 +55,10 @@ def test_a_pod_without_a_slot_is_not_counted(stranger: Pod) -> None:
 @pytest.mark.parametrize(
     ("pods", "before", "vanished"),
     [
-        pytest.param([], {"active": 1}, 1, id="it was active and is gone"),
+        pytest.param([], {"active": 1}, 1, id="it was active and is missing"),
         pytest.param([], {}, 0, id="it was never there"),
         pytest.param([], {"active": 0, "failed": 1}, 0, id="it had failed before it went"),
-        pytest.param([pod(phase="Pending")], {"active": 1}, 0, id="its place is filled again"),
+        pytest.param([pod(phase="Pending")], {"active": 1}, 0, id="its slot has another pod"),
         pytest.param([pod(phase="Succeeded")], {"active": 1}, 0, id="it has succeeded"),
         pytest.param([pod(phase="Failed")], {"active": 1}, 0, id="it has failed"),
     ],
@@ -100,7 +98,7 @@ def test_a_slot_without_a_pod_has_vanished_if_its_pod_was_active(
         pytest.param(
             [pod(phase="Succeeded", code=0, container="sidecar")], False, id="another container ended"
         ),
-        pytest.param([], False, id="there is none"),
+        pytest.param([], False, id="there is no container"),
     ],
 )
 def test_the_first_replica_completes_when_its_main_container_exits_with_zero(

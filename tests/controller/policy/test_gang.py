@@ -96,17 +96,19 @@ def test_a_new_group_of_coscheduling() -> None:
     ("fields", "expected"),
     [
         pytest.param({"minAvailable": 2}, {"minMember": 2}, id="members"),
-        pytest.param({"minAvailable": 10}, {"minMember": 10}, id="more members than there are pods"),
+        pytest.param({"minAvailable": 10}, {"minMember": 10}, id="minAvailable above the number of pods"),
         pytest.param({"queue": "research"}, {"queue": "research"}, id="queue"),
         pytest.param({"priorityClass": "high"}, {"priorityClassName": "high"}, id="priority"),
-        pytest.param({"scheduleTimeoutSeconds": 60}, {}, id="no timeout: Volcano has none"),
+        pytest.param({"scheduleTimeoutSeconds": 60}, {}, id="no timeout, which Volcano does not have"),
         pytest.param(
             {"minResources": {"cpu": 3, "memory": "2048Mi"}},
             {"minResources": {"cpu": "3", "memory": "2Gi"}},
             id="resources",
         ),
         pytest.param(
-            {"minResources": {"cpu": "much"}}, {"minResources": {"cpu": "much"}}, id="the server's to refuse"
+            {"minResources": {"cpu": "much"}},
+            {"minResources": {"cpu": "much"}},
+            id="invalid values are left to the server",
         ),
     ],
 )
@@ -120,14 +122,18 @@ def test_the_scheduling_policy_overrides_the_defaults(
 @pytest.mark.parametrize(
     ("members", "expected"),
     [
-        pytest.param(0, {}, id="of none"),
+        pytest.param(0, {}, id="no members"),
         pytest.param(1, {"cpu": "2", "memory": "1Gi"}, id="the master alone"),
-        pytest.param(2, {"cpu": "2500m", "memory": "1Gi", "nvidia.com/gpu": "1"}, id="and a worker"),
+        pytest.param(
+            2, {"cpu": "2500m", "memory": "1Gi", "nvidia.com/gpu": "1"}, id="the master and a worker"
+        ),
         pytest.param(3, {"cpu": "3", "memory": "1Gi", "nvidia.com/gpu": "2"}, id="all"),
         pytest.param(9, {"cpu": "3", "memory": "1Gi", "nvidia.com/gpu": "2"}, id="no more than there are"),
     ],
 )
-def test_the_first_members_in_the_order_of_roles_decide(members: int, expected: dict[str, str]) -> None:
+def test_min_resources_are_those_of_the_first_members_in_role_order(
+    members: int, expected: dict[str, str]
+) -> None:
     """Limits without a request, as GPUs are written, count."""
     job = pytorch_job(master=TWO_CORES, worker=ONE_GPU, run_policy=policy(minAvailable=members))
 
@@ -138,9 +144,9 @@ def test_the_first_members_in_the_order_of_roles_decide(members: int, expected: 
     ("fields", "expected"),
     [
         pytest.param({}, 2, id="by default"),
-        pytest.param({"minAvailable": 3}, 2, id="all of them asked for"),
-        pytest.param({"minAvailable": 1}, 1, id="fewer than there are"),
-        pytest.param({"minAvailable": 10}, 9, id="more than there ever are, who stay too many"),
+        pytest.param({"minAvailable": 3}, 2, id="minAvailable counts all pods"),
+        pytest.param({"minAvailable": 1}, 1, id="minAvailable below the number of pods"),
+        pytest.param({"minAvailable": 10}, 9, id="minAvailable above the number of pods"),
     ],
 )
 def test_a_role_that_starts_later_is_not_counted_as_a_member(fields: dict[str, Any], expected: int) -> None:
@@ -171,11 +177,13 @@ def test_pods_without_requests_give_volcano_empty_min_resources() -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        pytest.param({}, id="in our words"),
-        pytest.param({"minResources": {"cpu": "6000m", "memory": "3072Mi"}}, id="other words for the same"),
-        pytest.param({"minTaskMember": {"worker": 2}}, id="what others say besides"),
-        pytest.param({"queue": "chosen-by-a-webhook"}, id="the queue that it was given"),
-        pytest.param({"priorityClassName": ""}, id="nothing, spelled out"),
+        pytest.param({}, id="as we write it"),
+        pytest.param(
+            {"minResources": {"cpu": "6000m", "memory": "3072Mi"}}, id="equal quantities in another form"
+        ),
+        pytest.param({"minTaskMember": {"worker": 2}}, id="additional fields of others"),
+        pytest.param({"queue": "chosen-by-a-webhook"}, id="the queue that another client set"),
+        pytest.param({"priorityClassName": ""}, id="explicit defaults"),
     ],
 )
 def test_an_up_to_date_pod_group_is_not_written(said: dict[str, Any]) -> None:
@@ -188,8 +196,8 @@ def test_an_up_to_date_pod_group_is_not_written(said: dict[str, Any]) -> None:
     ("said", "patch"),
     [
         pytest.param({"minMember": 2}, {"minMember": 3}, id="members"),
-        pytest.param({"queue": ""}, {"queue": "default"}, id="no queue yet"),
-        pytest.param({"priorityClassName": "low"}, {"priorityClassName": None}, id="a priority of before"),
+        pytest.param({"queue": ""}, {"queue": "default"}, id="a missing queue"),
+        pytest.param({"priorityClassName": "low"}, {"priorityClassName": None}, id="an outdated priority"),
         pytest.param({"minResources": None}, {"minResources": {"cpu": "6", "memory": "3Gi"}}, id="no resources"),
         pytest.param(
             {"minResources": {"cpu": "6", "example.com/x": "1"}},
@@ -227,14 +235,14 @@ def test_a_pod_group_that_is_being_deleted_is_not_written() -> None:
     ("scheduler", "snapshot", "waiting"),
     [
         pytest.param("volcano", Snapshot(), True, id="no group yet"),
-        pytest.param("volcano", there({}, ""), True, id="not looked at"),
+        pytest.param("volcano", there({}, ""), True, id="not yet handled"),
         pytest.param("volcano", there({}, "Pending"), True, id="pending"),
         pytest.param("volcano", there({}, "Inqueue"), False, id="in the queue"),
         pytest.param("volcano", there({}, "Running"), False, id="running"),
-        pytest.param("volcano", there({}, "Unknown"), False, id="some of it runs"),
-        pytest.param("volcano", there({}, deleting=True), True, id="it goes"),
-        pytest.param(OTHER, Snapshot(), False, id="the other scheduler does that itself"),
-        pytest.param("", Snapshot(), False, id="no gangs"),
+        pytest.param("volcano", there({}, "Unknown"), False, id="partly running"),
+        pytest.param("volcano", there({}, deleting=True), True, id="terminating"),
+        pytest.param(OTHER, Snapshot(), False, id="coscheduling delays pods itself"),
+        pytest.param("", Snapshot(), False, id="no gang scheduling"),
     ],
 )
 def test_pods_wait_for_volcano(scheduler: str, snapshot: Snapshot, waiting: bool) -> None:

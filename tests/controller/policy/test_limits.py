@@ -28,18 +28,18 @@ def restarts(*pods: Pod, policy: str = "OnFailure", used: dict[str, int] | None 
 @pytest.mark.parametrize(
     ("limit", "count", "reached"),
     [
-        pytest.param(None, 10**6, False, id="no limit is never reached"),
-        pytest.param(-1, 0, True, id="a negative one at once"),
-        pytest.param(0, 0, False, id="0 tolerates none, and none has happened"),
-        pytest.param(0, 1, True, id="0 tolerates none"),
-        pytest.param(1, 0, False, id="1 has not happened"),
-        pytest.param(1, 1, True, id="1 tolerates none"),
-        pytest.param(3, 2, False, id="3 tolerates two"),
-        pytest.param(3, 3, True, id="3 is reached by the third"),
-        pytest.param(3, 9, True, id="and by any more"),
+        pytest.param(None, 10**6, False, id="no limit"),
+        pytest.param(-1, 0, True, id="a negative limit is reached at once"),
+        pytest.param(0, 0, False, id="limit 0 without restarts"),
+        pytest.param(0, 1, True, id="limit 0 after a restart"),
+        pytest.param(1, 0, False, id="limit 1 without restarts"),
+        pytest.param(1, 1, True, id="limit 1 after a restart"),
+        pytest.param(3, 2, False, id="limit 3 after two restarts"),
+        pytest.param(3, 3, True, id="limit 3 after three restarts"),
+        pytest.param(3, 9, True, id="limit 3 after nine restarts"),
     ],
 )
-def test_out_of_tries(limit: int | None, count: int, reached: bool) -> None:
+def test_the_backoff_limit_is_reached(limit: int | None, count: int, reached: bool) -> None:
     assert limits.out_of_tries(RunPolicy(backoff_limit=limit), count) is reached
 
 
@@ -48,18 +48,18 @@ def test_out_of_tries(limit: int | None, count: int, reached: bool) -> None:
     [
         pytest.param([], 0, id="no pods"),
         pytest.param([pod(restarts=2), pod(index=1, restarts=1)], 3, id="restarts in place are summed"),
-        pytest.param([pod("master", restarts=1), pod(restarts=1)], 2, id="of all roles"),
-        pytest.param([pod(phase="Pending", restarts=2)], 2, id="also of pods that do not run now"),
-        pytest.param([pod(phase="Failed")], 1, id="a failed pod is one, since it is to be replaced"),
-        pytest.param([pod(phase="Failed", restarts=2)], 3, id="and so is each restart before"),
+        pytest.param([pod("master", restarts=1), pod(restarts=1)], 2, id="restarts of all roles are summed"),
+        pytest.param([pod(phase="Pending", restarts=2)], 2, id="a pending pod counts"),
+        pytest.param([pod(phase="Failed")], 1, id="a failed pod counts, as it will be replaced"),
         pytest.param(
-            [pod(phase="Failed", deleting=True)], 1, id="a failed pod on its way out is one as well"
+            [pod(phase="Failed", restarts=2)], 3, id="a failed pod counts with its earlier restarts"
         ),
-        pytest.param([pod(restarts=1, deleting=True)], 1, id="a running pod on its way out was not"),
-        pytest.param([pod("chief", phase="Failed")], 0, id="a pod of no role is not counted"),
+        pytest.param([pod(phase="Failed", deleting=True)], 1, id="a terminating failed pod counts"),
+        pytest.param([pod(restarts=1, deleting=True)], 1, id="a terminating running pod adds no restart"),
+        pytest.param([pod("chief", phase="Failed")], 0, id="a pod of another role does not count"),
     ],
 )
-def test_restarts(pods: list[Pod], count: int) -> None:
+def test_the_restart_count(pods: list[Pod], count: int) -> None:
     assert restarts(*pods) == count
 
 

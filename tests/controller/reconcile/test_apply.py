@@ -202,7 +202,7 @@ CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps")
     [
         pytest.param((RESOURCE, "other"), "belongs to PyTorchJob other", id="another job of this kind"),
         pytest.param((CONFIG_MAPS, "train"), "belongs to ConfigMap train", id="something of another kind"),
-        pytest.param(None, "belongs to nobody", id="nobody"),
+        pytest.param(None, "belongs to nobody", id="no owner"),
     ],
 )
 async def test_a_name_conflict_is_reported(holder: tuple[Resource, str] | None, message: str) -> None:
@@ -346,7 +346,11 @@ async def test_a_patched_child_is_stored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "due"), [pytest.param("Running", 0, id="somebody's"), pytest.param("", None, id="nobody's")]
+    ("phase", "due"),
+    [
+        pytest.param("Running", 0, id="a pod with an owner"),
+        pytest.param("", None, id="a pod without an owner"),
+    ],
 )
 async def test_a_change_in_the_response_to_a_patch_requeues_the_job(phase: str, due: float | None) -> None:
     """The watch reports no change once the store has it, so the job asks for another reconcile."""

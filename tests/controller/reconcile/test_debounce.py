@@ -24,17 +24,17 @@ def status_dict(active: int | None = 1, **fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("wanted", "waits"),
     [
-        pytest.param(status_dict(2), True, id="one more is active"),
-        pytest.param(status_dict(3, succeeded=1), True, id="one has succeeded"),
-        pytest.param(status_dict(1), True, id="one less is active"),
-        pytest.param(status_dict(None), False, id="none is active any more"),
-        pytest.param(status_dict(2, failed=1), False, id="one has failed"),
+        pytest.param(status_dict(2), True, id="one more active pod"),
+        pytest.param(status_dict(3, succeeded=1), True, id="one more succeeded pod"),
+        pytest.param(status_dict(1), True, id="one less active pod"),
+        pytest.param(status_dict(None), False, id="no active pod"),
+        pytest.param(status_dict(2, failed=1), False, id="one more failed pod"),
         pytest.param(status_dict(2, restarts=1), False, id="a restart is counted"),
         pytest.param(status_dict(2, replacing=["uid"]), False, id="a pod is being replaced"),
         pytest.param(status_dict(2, conditions=[{"type": "Running"}]), False, id="a condition"),
         pytest.param(status_dict(2, startTime="2026-01-01T12:00:00Z"), False, id="a time"),
         pytest.param(status_dict(2, selector="a=c"), False, id="a selector"),
-        pytest.param({"replicaStatuses": {}}, False, id="a role less"),
+        pytest.param({"replicaStatuses": {}}, False, id="a missing role"),
         pytest.param({}, False, id="nothing"),
     ],
 )

@@ -21,7 +21,7 @@ class Listener(Recorder):
 
     def __init__(self) -> None:
         super().__init__(Client.__new__(Client))
-        self.heard: list[tuple[str, str]] = []
+        self.recorded: list[tuple[str, str]] = []
         self.similar: list[str] = []
         """What the reports that were heard are combined by."""
 
@@ -39,7 +39,7 @@ class Listener(Recorder):
         is_child = priority is EventPriority.CHILD
         assert is_child == reason.startswith("Successful"), "only what happens as it should can wait"
         assert (priority is EventPriority.REPORT) == bool(similar)
-        self.heard.append((reason, message))
+        self.recorded.append((reason, message))
         if similar:
             self.similar.append(similar)
 
@@ -69,7 +69,7 @@ def test_full_events_report_each_of_the_first_children_at_once(listener: Listene
     events.record_deleted(job, PODS, "a")
     events.record_deleted(job, VOLCANO_POD_GROUPS, "train")
 
-    assert listener.heard == [
+    assert listener.recorded == [
         ("SuccessfulCreatePod", "Created pod: a"),
         ("SuccessfulCreateService", "Created service: a"),
         ("SuccessfulDeletePod", "Deleted pod: a"),
@@ -82,17 +82,15 @@ def test_full_events_of_a_large_job_are_twenty_four(listener: Listener, job: Par
     for number in range(100):
         events.record_created(job, PODS, f"pod-{number}")
         events.record_created(job, SERVICES, f"pod-{number}")
-    assert len(listener.heard) == MOST_CHILD_EVENTS
+    assert len(listener.recorded) == MOST_CHILD_EVENTS
     events.record_summaries(job.memory.events)
 
-    ((reason, message),) = listener.heard[MOST_CHILD_EVENTS:]
+    ((reason, message),) = listener.recorded[MOST_CHILD_EVENTS:]
     assert reason == "SuccessfulCreateService"
     assert message.startswith("Created 89 services and 88 pods: pod-11, pod-12, ")
 
 
-def test_the_event_budget_belongs_to_the_job_and_not_to_the_reconcile(
-    listener: Listener, job: Parent
-) -> None:
+def test_the_event_budget_is_per_job_and_not_per_reconcile(listener: Listener, job: Parent) -> None:
     events = EventRecorder(listener)
     for number in range(MOST_CHILD_EVENTS + 1):
         events.record_created(job, PODS, f"pod-{number}")
@@ -100,23 +98,23 @@ def test_the_event_budget_belongs_to_the_job_and_not_to_the_reconcile(
     events.record_created(job, PODS, "late")
     events.record_summaries(job.memory.events)
 
-    assert listener.heard[-1] == ("SuccessfulCreatePod", "Created pod: late")
+    assert listener.recorded[-1] == ("SuccessfulCreatePod", "Created pod: late")
     events.record_created(job, PODS, "a")
     events.record_created(job, PODS, "b")
     events.record_summaries(job.memory.events)
-    assert listener.heard[-1] == ("SuccessfulCreatePod", "Created 2 pods: a, b")
+    assert listener.recorded[-1] == ("SuccessfulCreatePod", "Created 2 pods: a, b")
 
 
 def test_compact_events_are_summarized_from_the_start(listener: Listener, job: Parent) -> None:
     events = EventRecorder(listener, compact=True)
     for name in ("a", "b"):
         events.record_created(job, PODS, name)
-    assert listener.heard == []
+    assert listener.recorded == []
     events.record_summaries(job.memory.events)
 
-    assert listener.heard == [("SuccessfulCreatePod", "Created 2 pods: a, b")]
+    assert listener.recorded == [("SuccessfulCreatePod", "Created 2 pods: a, b")]
     events.record_summaries(job.memory.events)
-    assert len(listener.heard) == 1, "and tells it once"
+    assert len(listener.recorded) == 1, "and tells it once"
 
 
 def test_summaries_are_recorded_once_for_each_job(listener: Listener, job: Parent) -> None:
@@ -128,21 +126,21 @@ def test_summaries_are_recorded_once_for_each_job(listener: Listener, job: Paren
     for memory_ in (job.memory, other.memory):
         events.record_summaries(memory_.events)
 
-    assert [message for _, message in listener.heard] == [
+    assert [message for _, message in listener.recorded] == [
         "Created pod: a",
         "Deleted pod: b",
         "Created pod: c",
     ]
     for memory_ in (job.memory, other.memory):
         events.record_summaries(memory_.events)
-    assert len(listener.heard) == 3
+    assert len(listener.recorded) == 3
 
 
 def test_compact_events_report_each_reason_once_with_a_count(listener: Listener, job: Parent) -> None:
     events = [exited("a"), exited("b"), Event(Severity.NORMAL, "PyTorchJobSucceeded", "done")]
     EventRecorder(listener, compact=True).record(job, events)
 
-    assert listener.heard == [("ExitedWithCode", "a exited (and 1 more)"), ("PyTorchJobSucceeded", "done")]
+    assert listener.recorded == [("ExitedWithCode", "a exited (and 1 more)"), ("PyTorchJobSucceeded", "done")]
 
 
 @pytest.mark.parametrize("compact", [False, True])
@@ -150,11 +148,11 @@ def test_an_event_with_a_once_key_is_recorded_once(listener: Listener, job: Pare
     events = EventRecorder(listener, compact=compact)
     for once in ("a", "a", "b"):
         events.record(job, [exited("pod", once)])
-    assert len(listener.heard) == 2
+    assert len(listener.recorded) == 2
 
     other = parent(subject(uid="uid-2"))
     events.record(other, [exited("pod", "a")])
-    assert len(listener.heard) == 3, "another job of that name is another job"
+    assert len(listener.recorded) == 3, "another job of that name is another job"
 
 
 def test_many_failing_jobs_do_not_evict_each_other(
@@ -166,7 +164,7 @@ def test_many_failing_jobs_do_not_evict_each_other(
     for job in jobs + jobs:
         events.record(job, [exited("a", "a"), exited("b", "b")])
 
-    assert len(listener.heard) == 10
+    assert len(listener.recorded) == 10
 
 
 def test_what_is_remembered_is_bounded(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +173,7 @@ def test_what_is_remembered_is_bounded(listener: Listener, monkeypatch: pytest.M
     for once in ("a", "b", "c", "a", "c"):
         events.record(job, [exited("pod", once)])
 
-    assert len(listener.heard) == 4
+    assert len(listener.recorded) == 4
 
 
 def test_a_failure_event_has_the_message_of_the_original(listener: Listener, job: Parent) -> None:
@@ -183,7 +181,7 @@ def test_a_failure_event_has_the_message_of_the_original(listener: Listener, job
     events.record_failure(job, "Create", PODS, "no")
     events.record_failure(job, "Delete", SERVICES, "no")
 
-    assert listener.heard == [
+    assert listener.recorded == [
         ("FailedCreatePod", "Error creating: no"),
         ("FailedDeleteService", "Error deleting: no"),
     ]
@@ -195,7 +193,7 @@ def test_pod_events_are_combined_and_job_events_are_not(listener: Listener, job:
     events.record(job, [image, Event(Severity.NORMAL, "PyTorchJobSucceeded", "done")])
 
     assert listener.similar == ["pytorch no image"]
-    assert len(listener.heard) == 2
+    assert len(listener.recorded) == 2
 
 
 def test_failures_that_differ_in_numbers_are_combined(listener: Listener, job: Parent) -> None:
@@ -206,7 +204,7 @@ def test_failures_that_differ_in_numbers_are_combined(listener: Listener, job: P
         )
         events.record_failure(job, "Create", PODS, text)
 
-    assert len(set(listener.heard)) == 2
+    assert len(set(listener.recorded)) == 2
     assert len(set(listener.similar)) == 1
 
 
@@ -216,11 +214,11 @@ def test_compact_events_of_the_same_reason_are_combined(listener: Listener, job:
     for text in texts:
         events.record(job, [Event(Severity.WARNING, "ErrImagePull", text, similar=text)])
 
-    assert [message for _, message in listener.heard] == list(texts)
+    assert [message for _, message in listener.recorded] == list(texts)
     assert len(set(listener.similar)) == 1
 
 
-def test_a_kind_may_have_its_own_messages(listener: Listener) -> None:
+def test_a_kind_can_have_its_own_messages(listener: Listener) -> None:
     """Suppressed events do not use up the budget."""
     event_messages = EventMessages(
         done=lambda verb, kind, name: (
@@ -235,7 +233,7 @@ def test_a_kind_may_have_its_own_messages(listener: Listener) -> None:
     events.record_failure(job, "Create", PODS, "no")
     events.record_failure(job, "Create", SERVICES, "no")
 
-    assert listener.heard == [
+    assert listener.recorded == [
         ("SuccessfulOwn", "a"),
         ("Own", "no"),
         ("FailedCreateService", "Error creating: no"),

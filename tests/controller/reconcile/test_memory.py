@@ -19,7 +19,7 @@ def row(uid: str = "uid", *, suspend: bool = False, **metadata: Any) -> JobRow:
     return msgspec.structs.replace(loaded, namespace=KEY.namespace, name=KEY.name, uid=uid)
 
 
-def test_a_job_has_one_memory_by_its_uid() -> None:
+def test_a_job_has_a_single_memory_per_uid() -> None:
     memories = JobMemories()
     memory = memories.begin(KEY, "a")
 

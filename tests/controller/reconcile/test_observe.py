@@ -40,7 +40,7 @@ def test_a_child_that_is_being_deleted_is_observed() -> None:
     "forged",
     [
         pytest.param({"owner_uid": "another"}, id="of an earlier job of that name"),
-        pytest.param({"owner_uid": ""}, id="of nobody, with the right labels"),
+        pytest.param({"owner_uid": ""}, id="without an owner, with the right labels"),
         pytest.param({"name": "mine"}, id="under a name that the job does not give"),
         pytest.param({"name": "train-worker-00"}, id="under a name that is only almost right"),
         pytest.param({"index": 1}, id="whose index is not that of its name"),

@@ -58,7 +58,10 @@ FAIL_A_WORKER = phase("Failed", "worker-0", code=1)
             {"graceful": True}, [RUN, FAIL_A_WORKER], "Created T, Restarting T", id="restart in progress"
         ),
         pytest.param(
-            {}, [RUN, phase("Failed", "master-0")], "Created T, Restarting T", id="the master is made again"
+            {},
+            [RUN, phase("Failed", "master-0")],
+            "Created T, Restarting T",
+            id="the master is created again",
         ),
         pytest.param(
             {}, [RUN, FAIL_A_WORKER, RUN], "Created T, Running T", id="the restarted pod runs again"
@@ -350,7 +353,7 @@ def test_a_restart_policy_in_the_template_is_reported_before_the_pod_is_created(
         pytest.param(
             lambda cluster: cluster.wait(60),
             [(Severity.NORMAL, "PyTorchJobFailed")],
-            id="a limit, Normal as it was",
+            id="a limit, as a Normal event",
         ),
     ],
 )

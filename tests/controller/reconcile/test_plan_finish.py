@@ -16,9 +16,9 @@ FAIL_A_WORKER = phase("Failed", "worker-0", code=1)
     [
         pytest.param(None, ALL_CHILDREN, id="unset keeps all"),
         pytest.param("None", ALL_CHILDREN, id="None keeps all"),
-        pytest.param("Running", ["train-master-0"], id="Running keeps what has ended"),
+        pytest.param("Running", ["train-master-0"], id="Running keeps finished pods"),
         pytest.param("All", [], id="All keeps nothing"),
-        pytest.param("all", [], id="an unknown word keeps nothing"),
+        pytest.param("all", [], id="an unknown policy keeps nothing"),
     ],
 )
 def test_the_clean_policy_decides_which_children_of_a_finished_job_stay(
@@ -49,7 +49,7 @@ def test_a_finished_job_creates_no_child_again() -> None:
         pytest.param(0, 0, True, None, id="at once"),
         pytest.param(60, 0, False, 60, id="not yet"),
         pytest.param(60, 59, False, 1, id="almost"),
-        pytest.param(60, 60, True, None, id="when its time has come"),
+        pytest.param(60, 60, True, None, id="at its TTL"),
         pytest.param(None, 10**6, False, None, id="never"),
     ],
 )

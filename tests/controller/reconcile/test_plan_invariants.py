@@ -123,7 +123,7 @@ class AnyJob(RuleBasedStateMachine):
 
     @rule(is_group_name_taken=st.booleans())
     @precondition(lambda self: self.cluster.group is None or self.cluster.group.deleting)
-    def the_group_is_gone_and_its_name_may_be_taken(self, is_group_name_taken: bool) -> None:
+    def the_group_is_gone_and_its_name_is_possibly_taken(self, is_group_name_taken: bool) -> None:
         self.cluster.group, self.cluster.is_group_name_taken = None, is_group_name_taken
 
     @rule(count=st.integers(0, 4))
@@ -163,7 +163,7 @@ class AnyJob(RuleBasedStateMachine):
 
     @rule()
     @precondition(lambda self: not self.cluster.is_deleted)
-    def passes_come_to_an_end(self) -> None:
+    def reconciles_settle(self) -> None:
         self.cluster.settle()
 
         assert self.cluster.is_idle(self.cluster.decide())

@@ -66,7 +66,7 @@ def test_a_running_job_that_becomes_invalid_is_reported_once() -> None:
     [
         pytest.param(phase("Succeeded"), "Created T, Running F, Succeeded T", id="it succeeds"),
         pytest.param(
-            phase("Failed", "worker-0", code=1), "Created T, Running F, Failed T", id="it fails for good"
+            phase("Failed", "worker-0", code=1), "Created T, Running F, Failed T", id="it fails permanently"
         ),
         pytest.param(lambda cluster: cluster.wait(60), "Created T, Running F, Failed T", id="its time is up"),
     ],

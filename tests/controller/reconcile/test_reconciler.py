@@ -139,7 +139,7 @@ async def test_an_unchanged_job_causes_no_calls() -> None:
         pytest.param(Delay(40, committed=True), id="the answer comes too late"),
         pytest.param(Refuse(500, "InternalError"), id="500"),
         pytest.param(Refuse(504, "Timeout"), id="504"),
-        pytest.param(Refuse(429, "TooManyRequests", retry_after_seconds=2), id="429, come back"),
+        pytest.param(Refuse(429, "TooManyRequests", retry_after_seconds=2), id="429 with Retry-After"),
     ],
 )
 @pytest.mark.parametrize("plural", ["pods", "services"])

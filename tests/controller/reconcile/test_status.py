@@ -135,7 +135,7 @@ async def create_anew(harness: Harness) -> None:
     "change",
     [
         pytest.param(change_spec, id="the spec has changed"),
-        pytest.param(change_status, id="somebody else has written the status"),
+        pytest.param(change_status, id="another client has written the status"),
         pytest.param(create_anew, id="another job of that name is there"),
     ],
 )
@@ -162,7 +162,7 @@ async def test_the_status_of_a_deleted_job_is_not_written() -> None:
             await it.write()
 
 
-async def test_a_job_may_be_deleted_during_the_write() -> None:
+async def test_a_job_that_is_deleted_during_the_write_is_not_found() -> None:
     async with writing(Rule(Refuse(409, "Conflict"), verb="patch", plural=RESOURCE.plural, times=1)) as it:
         await it.harness.delete(RESOURCE, "train")
 
@@ -214,7 +214,9 @@ OBJECTS = st.dictionaries(st.sampled_from("abc"), JSON_VALUES, max_size=3)
 
 
 @given(before=OBJECTS, after=OBJECTS)
-def test_a_merge_patch_turns_one_object_into_the_other(before: dict[str, Any], after: dict[str, Any]) -> None:
+def test_a_merge_patch_turns_the_first_object_into_the_second(
+    before: dict[str, Any], after: dict[str, Any]
+) -> None:
     change = merge_patch(before, after)
 
     assert jsonpatch.merge(before, change) == after

@@ -46,10 +46,10 @@ async def taken(queue: Queue[Key]) -> list[Key]:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        pytest.param(None, job(), id="it came"),
-        pytest.param(job(), job(version=2), id="its status changed"),
-        pytest.param(job(), job(generation=2, version=2), id="its spec changed"),
-        pytest.param(job(), None, id="it went"),
+        pytest.param(None, job(), id="created"),
+        pytest.param(job(), job(version=2), id="status changed"),
+        pytest.param(job(), job(generation=2, version=2), id="spec changed"),
+        pytest.param(job(), None, id="deleted"),
     ],
 )
 async def test_every_change_of_a_job_requests_a_reconcile(
@@ -67,11 +67,11 @@ async def test_every_change_of_a_job_requests_a_reconcile(
         pytest.param(None, job(), True, id="a new job ends it"),
         pytest.param(job(), job(generation=2), True, id="a new spec ends it"),
         pytest.param(job(), None, True, id="the end of the job ends it"),
-        pytest.param(job(version=2), job(), True, id="a job that a restored server has put back ends it"),
+        pytest.param(job(version=2), job(), True, id="a job that a restored server has reset ends it"),
         pytest.param(job(), job(version=2), False, id="a new status does not"),
     ],
 )
-async def test_a_change_of_the_job_may_end_its_backoff(
+async def test_only_urgent_changes_of_the_job_end_its_backoff(
     before: JobRow | None, after: JobRow | None, urgent: bool
 ) -> None:
     queue = Queue[Key]()
@@ -157,10 +157,10 @@ async def test_a_change_of_a_child_requests_a_reconcile_of_its_job(child: Any, c
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        pytest.param(pod(), pod(resource_version=2), id="nothing but its version changed"),
-        pytest.param(None, pod(owner_kind=""), id="nobody owns it"),
-        pytest.param(None, pod(owner_kind="TFJob"), id="a kind owns it that is not served"),
-        pytest.param(None, None, id="there was nothing"),
+        pytest.param(pod(), pod(resource_version=2), id="only its resource version changed"),
+        pytest.param(None, pod(owner_kind=""), id="it has no owner"),
+        pytest.param(None, pod(owner_kind="TFJob"), id="its owner's kind is not served"),
+        pytest.param(None, None, id="it never existed"),
     ],
 )
 async def test_an_irrelevant_change_of_a_child_requests_nothing(
@@ -188,8 +188,8 @@ async def test_a_changed_message_of_the_same_trouble_requests_nothing() -> None:
     "after",
     [
         pytest.param(troubled(2, "m", reason="SchedulingGated"), id="another reason"),
-        pytest.param(troubled(2, "m", similar="pytorch no image"), id="another sort"),
-        pytest.param(pod(resource_version=2), id="the end of it"),
+        pytest.param(troubled(2, "m", similar="pytorch no image"), id="another type"),
+        pytest.param(pod(resource_version=2), id="no trouble any more"),
         pytest.param(
             msgspec.structs.replace(troubled(2, "other"), phase="Failed"), id="another change beside it"
         ),
@@ -226,7 +226,7 @@ async def test_a_child_that_changes_owners_requests_reconciles_of_both(
     assert await taken(queue) == [Key("ml", name) for name in owners]
 
 
-async def test_a_change_of_the_phase_of_a_pod_requests_one_reconcile() -> None:
+async def test_a_change_of_the_phase_of_a_pod_requests_a_single_reconcile() -> None:
     queue = Queue[Key]()
     on_child({"PyTorchJob": queue}, pod(phase="Pending"), pod(phase="Running", resource_version=2))
 

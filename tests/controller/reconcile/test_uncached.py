@@ -172,7 +172,7 @@ async def test_create_if_absent_accepts_a_child_of_any_owner() -> None:
 
 @pytest.mark.parametrize(
     ("owned", "text"),
-    [pytest.param(True, "a", id="the job's own"), pytest.param(False, "theirs", id="another's")],
+    [pytest.param(True, "a", id="the job's own"), pytest.param(False, "theirs", id="another job's")],
 )
 async def test_update_if_present_updates_only_an_existing_child_of_the_job(owned: bool, text: str) -> None:
     async with child_fixture() as it:

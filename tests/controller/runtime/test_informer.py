@@ -166,7 +166,7 @@ async def test_synced_is_set_once_the_store_is_complete() -> None:
         assert running.changes == [(None, "a"), (None, "b")]
 
 
-async def test_the_items_of_an_empty_list_may_be_null() -> None:
+async def test_the_items_of_an_empty_list_can_be_null() -> None:
     async with informing(Script([{"metadata": {"resourceVersion": "10"}, "items": None}])) as running:
         await running.informer.synced.wait()
 
@@ -286,7 +286,7 @@ async def test_the_store_never_shows_a_partial_list() -> None:
         pytest.param(refusing(404, "NotFound"), id="404"),
         pytest.param(refusing(422, "Invalid"), id="422, as servers that have it switched off"),
         pytest.param(refusing(500, "InternalError"), id="500"),
-        pytest.param(saying(event("ADDED", "x", 3), bookmark(10)), id="a bookmark as if nothing were asked"),
+        pytest.param(saying(event("ADDED", "x", 3), bookmark(10)), id="a bookmark without the request"),
         pytest.param(saying(event("ADDED", "x", 3)), id="an end without that bookmark"),
         pytest.param(saying(event("ADDED", "x", 3), silence_seconds=1e9), id="no end and no bookmark"),
         pytest.param(saying(b"<html>"), id="garbage"),
@@ -470,7 +470,7 @@ async def test_a_broken_watch_is_resumed_without_a_new_list(watch: Any) -> None:
     "failing",
     [
         pytest.param(refusing(500, "InternalError"), id="refused with 500"),
-        pytest.param(refusing(504, "Timeout"), id="the server is behind that place"),
+        pytest.param(refusing(504, "Timeout"), id="the server is behind that version"),
         pytest.param(saying(expired(500)), id="fails inside"),
         pytest.param(saying(b'{"type":7}\n'), id="garbage"),
     ],
@@ -596,12 +596,12 @@ async def test_a_silent_watch_is_broken() -> None:
         pytest.param(b"\n", id="an empty line"),
         pytest.param(b'{"type":"ADDED"}\n', id="an event without an object"),
         pytest.param(b'{"type":7,"object":{}}\n', id="an event of no type"),
-        pytest.param(b"\xff\xfe\x00\n", id="bytes that are no text"),
+        pytest.param(b"\xff\xfe\x00\n", id="invalid UTF-8"),
         pytest.param(b'{"type":"ADDED","object":{"metadata"', id="half a line"),
-        pytest.param(b'{"type":"BOOKMARK","object":{}}\n', id="a bookmark without a place"),
+        pytest.param(b'{"type":"BOOKMARK","object":{}}\n', id="a bookmark without a version"),
         pytest.param(
             b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"x"}}}\n',
-            id="a bookmark whose place is no number",
+            id="a bookmark whose version is no number",
         ),
         pytest.param(b'{"type":"ERROR","object":"no"}\n', id="an error that is no Status"),
         pytest.param(b"x" * (17 * 1024 * 1024), id="a line without an end"),
@@ -819,7 +819,7 @@ async def test_a_store_that_cannot_be_filled_counts_as_unserved(code: int, secon
 
 
 @pytest.mark.parametrize("code", [403, 500, 503])
-async def test_a_filled_store_is_kept_when_the_server_returns_errors(code: int) -> None:
+async def test_a_filled_store_is_preserved_when_the_server_returns_errors(code: int) -> None:
     whole = saying(event("ADDED", "a", 5), end_of_all(10))
     script = Script([refusing(code, "Refused")], wholes=[whole])
     script.watches = [refusing(code, "Refused") for _ in range(100)]
@@ -877,9 +877,11 @@ POD = b'{"metadata":{"name":"%s"},"spec":{"containers":[{"name":"c","image":"i"}
     "rule",
     [
         pytest.param(Rule(Cut(), verb="watch", times=3), id="the watch is cut"),
-        pytest.param(Rule(Reset(), verb="watch", times=3), id="no watch comes about"),
+        pytest.param(Rule(Reset(), verb="watch", times=3), id="no watch starts"),
         pytest.param(Rule(Refuse(503), verb="watch", times=3), id="watches are refused"),
-        pytest.param(Rule(Refuse(410, "Expired"), verb="watch", times=2), id="its place is forgotten"),
+        pytest.param(
+            Rule(Refuse(410, "Expired"), verb="watch", times=2), id="its resource version is compacted"
+        ),
         pytest.param(Rule(Say(b""), verb="watch", times=3), id="watches end at once"),
     ],
 )

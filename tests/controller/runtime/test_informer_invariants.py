@@ -1,7 +1,7 @@
 """Informer and store under arbitrary faults: in the end the store equals the server.
 
-Next to it somebody makes objects as the controller does: what is not in the store is made, and each answer goes into the store, sooner
-or later than the watch tells of the same.
+Beside the informer, the test creates objects as the controller does: it creates what the store misses, and it stores each response,
+before or after the watch reports the same change.
 """
 
 import asyncio

@@ -269,12 +269,14 @@ async def test_a_paused_process_notices_its_missed_deadline_before_it_sends_anyt
 @pytest.mark.parametrize(
     ("fault", "slow"),
     [
-        pytest.param(Reset(committed=True), 0, id="the answer is lost, and the watch tells"),
-        pytest.param(Delay(20, committed=True), 0, id="the answer comes late, and the watch tells"),
-        pytest.param(Reset(), 1, id="the call is lost"),
-        pytest.param(Refuse(500), 1, id="the server stumbles"),
-        pytest.param(Refuse(409, "Conflict"), 1, id="the server is not sure"),
-        pytest.param(Refuse(429, retry_after_seconds=1), 0, id="the server is busy"),
+        pytest.param(Reset(committed=True), 0, id="the response is lost, and the watch reports the renewal"),
+        pytest.param(
+            Delay(20, committed=True), 0, id="the response is late, and the watch reports the renewal"
+        ),
+        pytest.param(Reset(), 1, id="the request is lost"),
+        pytest.param(Refuse(500), 1, id="the server returns an internal error"),
+        pytest.param(Refuse(409, "Conflict"), 1, id="the server returns a conflict"),
+        pytest.param(Refuse(429, retry_after_seconds=1), 0, id="the server is overloaded"),
     ],
 )
 async def test_a_single_failed_renewal_changes_nothing(fault: Any, slow: int) -> None:
@@ -418,7 +420,7 @@ async def test_calls_to_an_unreachable_server_are_limited() -> None:
         assert await seconds_until(lambda: a.leads) <= 3 * RETRY_SECONDS
 
 
-async def test_exactly_one_of_several_candidates_wins() -> None:
+async def test_a_single_candidate_of_several_wins() -> None:
     async with start_harness() as harness, candidate(harness, "a") as a:
         await harness.settle(1)
         async with candidate(harness, "b") as b, candidate(harness, "c") as c, candidate(harness, "d") as d:

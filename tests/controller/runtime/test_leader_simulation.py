@@ -1,4 +1,4 @@
-"""Simulated leader election: at most one process writes at any time, and one finally leads, whatever stops, dies or loses messages."""
+"""Simulated leader election: at most a single process writes at any time, and one finally leads, despite pauses, crashes and lost messages."""
 
 import asyncio
 import contextlib
@@ -124,7 +124,7 @@ class Machine(RuleBasedStateMachine):
     @initialize(rates=st.tuples(RATES, RATES, RATES))
     def begin(self, rates: tuple[float, ...]) -> None:
         names = map(str, itertools.count())
-        self.simulation.on_step = self.at_most_one_leads
+        self.simulation.on_step = self.leadership_is_exclusive
         self.processes = [Process(self.simulation, self.server, self.written, rate, names) for rate in rates]
 
     @rule(seconds=SECONDS)
@@ -189,7 +189,7 @@ class Machine(RuleBasedStateMachine):
         assert len(self.written) == before + 1
 
     @invariant()
-    def at_most_one_leads(self) -> None:
+    def leadership_is_exclusive(self) -> None:
         assert sum(process.is_leader for process in self.processes) <= 1
 
     @invariant()

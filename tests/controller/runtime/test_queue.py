@@ -171,8 +171,8 @@ async def test_running_reconciles_are_timed() -> None:
         pytest.param((5,), 5, id="one delay"),
         pytest.param((5, 9), 5, id="a later one changes nothing"),
         pytest.param((9, 5), 5, id="an earlier one replaces it"),
-        pytest.param((9, 0), 0, id="none is at once"),
-        pytest.param((9, -1), 0, id="neither is one in the past"),
+        pytest.param((9, 0), 0, id="no delay"),
+        pytest.param((9, -1), 0, id="a delay in the past is none"),
     ],
 )
 async def test_the_earliest_delay_wins(delays: tuple[float, ...], at: float) -> None:
@@ -219,8 +219,8 @@ async def test_failures_of_a_key_double_its_pause_until_it_succeeds() -> None:
     [
         pytest.param("afterwards", False, 8, id="a plain add waits for the back-off"),
         pytest.param("afterwards", True, 0, id="an urgent add ends it"),
-        pytest.param("meanwhile", False, 8, id="a plain add during the failing pass waits as well"),
-        pytest.param("meanwhile", True, 0, id="an urgent add during the failing pass is not held up"),
+        pytest.param("meanwhile", False, 8, id="a plain add during the failing reconcile waits as well"),
+        pytest.param("meanwhile", True, 0, id="an urgent add during the failing reconcile is not delayed"),
     ],
 )
 async def test_failures_back_off_until_urgent_adds(moment: str, urgent: bool, expected: float) -> None:
@@ -430,7 +430,7 @@ class QueueMachine(RuleBasedStateMachine):
             owed.clear()
 
     @invariant()
-    def owes_what_the_model_owes(self) -> None:
+    def pending_keys_equal_the_model(self) -> None:
         priorities = {key: priority for key, (priority, _) in self.queue._ready._places.items()}
         assert priorities == self.ready
         assert len(self.queue) == len(self.ready), "no key twice"

@@ -135,8 +135,8 @@ async def test_a_repeat_of_an_expired_event_is_created_again() -> None:
 @pytest.mark.parametrize(
     ("length", "expected_length"),
     [
-        pytest.param(LONGEST_MESSAGE, LONGEST_MESSAGE, id="as long as may be"),
-        pytest.param(LONGEST_MESSAGE + 1, LONGEST_MESSAGE, id="longer"),
+        pytest.param(LONGEST_MESSAGE, LONGEST_MESSAGE, id="of maximum length"),
+        pytest.param(LONGEST_MESSAGE + 1, LONGEST_MESSAGE, id="above the maximum length"),
     ],
 )
 async def test_long_messages_are_truncated(length: int, expected_length: int) -> None:
@@ -181,9 +181,9 @@ async def test_a_failed_write_is_retried(fault: Fault, verb: str) -> None:
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        pytest.param(403, "Forbidden", id="the namespace is on its way out"),
+        pytest.param(403, "Forbidden", id="the namespace is terminating"),
         pytest.param(404, "NotFound", id="the namespace is gone"),
-        pytest.param(422, "Invalid", id="the server does not like it"),
+        pytest.param(422, "Invalid", id="the server rejects the event"),
     ],
 )
 async def test_a_rejected_event_is_dropped(code: int, reason: str) -> None:
@@ -277,7 +277,7 @@ async def test_without_a_permit_events_are_dropped() -> None:
         assert harness.recorder.dropped == 1
 
 
-async def test_events_of_children_are_sent_one_at_a_time_and_delay_nothing() -> None:
+async def test_events_of_children_are_sent_in_sequence_and_delay_nothing() -> None:
     async with recording(Rule(Delay(0.3), verb="create", plural="events")) as harness:
         loop = asyncio.get_running_loop()
         for number in range(10):
@@ -452,7 +452,7 @@ async def test_a_namespace_that_rejects_events_delays_no_other() -> None:
         assert "quiet" in [body["message"] for body in harness.made()]
 
 
-async def test_repeats_during_a_write_are_counted_in_one_more_write() -> None:
+async def test_repeats_during_a_write_are_counted_in_a_single_further_write() -> None:
     async with recording(Rule(Delay(1), verb="create", plural="events")) as harness:
         harness.record()
         await asyncio.sleep(0.5)

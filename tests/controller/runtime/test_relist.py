@@ -215,8 +215,8 @@ async def test_relists_are_infrequent() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        pytest.param(Refuse(403, "Forbidden", "not you"), id="it may not be read"),
-        pytest.param(Say(b"<html>"), id="it is not understood"),
+        pytest.param(Refuse(403, "Forbidden", "not you"), id="forbidden"),
+        pytest.param(Say(b"<html>"), id="invalid"),
     ],
 )
 async def test_an_unreadable_object_does_not_end_a_relist(answer: Any) -> None:

@@ -95,7 +95,7 @@ def test_a_step_of_the_server_clock_is_followed(times: Times) -> None:
     assert seconds(server.now()) == pytest.approx(600, abs=1)
 
 
-def test_one_of_three_servers_whose_clock_is_wrong_is_outvoted(times: Times) -> None:
+def test_a_single_wrong_clock_among_three_servers_is_outvoted(times: Times) -> None:
     server = ServerClock()
     for number in range(30):
         times.advance(0.3)

@@ -30,9 +30,9 @@ def stored(*things: Thing) -> Store[Thing]:
 @pytest.mark.parametrize(
     ("version", "taken"),
     [
-        pytest.param(4, False, id="older news is no news"),
-        pytest.param(5, False, id="nor is the same again, as when an own write comes back"),
-        pytest.param(6, True, id="newer news is taken"),
+        pytest.param(4, False, id="an older version is ignored"),
+        pytest.param(5, False, id="the same version is ignored, as after an own write"),
+        pytest.param(6, True, id="a newer version is stored"),
     ],
 )
 def test_put(version: int, taken: bool) -> None:

@@ -91,7 +91,7 @@ async def test_a_requeued_key_is_reconciled_in_time() -> None:
         pytest.param(errors.ServerError(500, "InternalError", "no"), "warning", 0, id="the server failed"),
         pytest.param(errors.Forbidden(403, "Forbidden", "quota"), "warning", 0, id="it is forbidden"),
         pytest.param(
-            errors.Conflict(409, "Conflict", "changed"), "info", 0, id="somebody else was quicker, no drama"
+            errors.Conflict(409, "Conflict", "changed"), "info", 0, id="a conflict is logged at info"
         ),
         pytest.param(aiohttp.ServerDisconnectedError(), "warning", 0, id="the connection broke"),
         pytest.param(TimeoutError(), "warning", 0, id="no answer in time"),

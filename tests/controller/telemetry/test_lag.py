@@ -48,7 +48,7 @@ async def test_a_stall_is_reported_once() -> None:
     assert [round(seconds, 6) for seconds in lags] == [0, 0, 0.3, 0]
 
 
-async def test_the_longest_lag_is_kept_for_one_to_two_minutes() -> None:
+async def test_the_longest_lag_is_reported_for_60_to_120_seconds() -> None:
     clock = Clock()
     async with measuring(lambda late: None, clock) as lag:
         await asyncio.sleep(1.25)

@@ -37,7 +37,7 @@ def only(stream: io.StringIO) -> dict[str, Any]:
     return fields
 
 
-def test_a_line_is_one_json_object() -> None:
+def test_a_line_is_a_single_json_object() -> None:
     stream = configured()
     structlog.get_logger().bind(controller="c").warning(
         "reconcile failed", key="a/b", error="no\n\x1b[31mred"
@@ -116,7 +116,7 @@ def test_long_texts_are_truncated() -> None:
     assert only(stream)["error"] == "x" * logs.LONGEST_VALUE + "…"
 
 
-def test_an_exception_is_logged_with_its_traceback_in_one_field() -> None:
+def test_an_exception_is_logged_with_its_traceback_in_a_single_field() -> None:
     stream = configured()
     try:
         raise KeyError("defect")
@@ -128,7 +128,7 @@ def test_an_exception_is_logged_with_its_traceback_in_one_field() -> None:
     assert "KeyError: 'defect'" in text
 
 
-def test_the_end_of_a_long_traceback_is_kept() -> None:
+def test_a_long_traceback_is_truncated_at_the_start() -> None:
     stream = configured()
     try:
         raise KeyError("x" * 20_000 + "the end")
@@ -163,7 +163,7 @@ def test_libraries_log_in_the_same_format(log_format: str) -> None:
         assert "some.library" in lines[0]
 
 
-async def test_an_exception_of_a_forgotten_task_is_logged() -> None:
+async def test_an_exception_of_an_unawaited_task_is_logged() -> None:
     stream = configured()
     try:
         raise KeyError("defect")
@@ -255,7 +255,7 @@ def test_lines_for_people() -> None:
     assert "caches synced" in text
     assert "PyTorchJob" in text
     assert "KeyError: 'defect'" in text
-    assert "\x1b" not in text, "no colours where nobody looks"
+    assert "\x1b" not in text, "no colors where the output is no terminal"
 
 
 def crashed(program: str) -> tuple[int, list[dict[str, Any]]]:
@@ -307,7 +307,7 @@ def crashed(program: str) -> tuple[int, list[dict[str, Any]]]:
             0,
             "error",
             "Task exception was never retrieved",
-            id="error of a task that nobody waits for",
+            id="error of an unawaited task",
         ),
     ],
 )

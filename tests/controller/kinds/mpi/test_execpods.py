@@ -37,9 +37,11 @@ def role(template: dict[str, Any], name: str = "Worker") -> Role:
 @pytest.mark.parametrize(
     ("fields", "command", "args"),
     [
-        pytest.param({}, ["sleep"], ["365d"], id="it sleeps"),
-        pytest.param({"command": ["serve"]}, ["serve"], None, id="its own command"),
-        pytest.param({"args": ["--verbose"]}, ["sleep"], ["365d"], id="arguments alone are not kept"),
+        pytest.param({}, ["sleep"], ["365d"], id="sleep by default"),
+        pytest.param({"command": ["serve"]}, ["serve"], None, id="the template's command"),
+        pytest.param(
+            {"args": ["--verbose"]}, ["sleep"], ["365d"], id="arguments without a command are replaced"
+        ),
     ],
 )
 def test_command_of_a_worker(fields: dict[str, Any], command: list[str], args: list[str] | None) -> None:
@@ -120,7 +122,7 @@ def test_fields_of_the_template_are_preserved(build: Any) -> None:
     assert (spec["resourceClaims"], spec["hostNetwork"]) == (FULL["spec"]["resourceClaims"], True)
 
 
-def test_labels_go_over_those_of_the_template() -> None:
+def test_labels_override_those_of_the_template() -> None:
     template = {"metadata": {"name": "ignored", "labels": {"a": "1", "b": "2"}, "annotations": {"c": "3"}}}
 
     metadata = execpods.pod(RESOURCE, HVD, "hvd-worker-0", role(template), {"b": "4"}, {})["metadata"]

@@ -1,4 +1,4 @@
-"""The flavor that an MPIJob runs as: its own, unless it already has a launcher."""
+"""The flavor under which an MPIJob runs: its own, unless it already has a launcher."""
 
 from collections.abc import Sequence
 
@@ -18,15 +18,17 @@ WORKER = Pod("hpc", "pi-worker-0", "c", 1)
 @pytest.mark.parametrize(
     ("flavor", "children", "version"),
     [
-        pytest.param("v1", [], "v1", id="nothing is there"),
-        pytest.param("v1alpha2", [WORKER], "v1alpha2", id="workers say nothing"),
+        pytest.param("v1", [], "v1", id="no children"),
+        pytest.param("v1alpha2", [WORKER], "v1alpha2", id="workers do not count"),
         pytest.param("v2beta1", [WORKER, JOB], "v2beta1", id="its own launcher"),
         pytest.param("v2beta1", [WORKER, POD], "v1", id="a launcher pod"),
         pytest.param("v1", [JOB], "v2beta1", id="a batch Job"),
         pytest.param("v1", [OLD], "v1alpha2", id="a batch Job of v1alpha2"),
-        pytest.param("v2beta1", [OLD, WORKER], "v1alpha2", id="one of v1alpha2 with workers"),
-        pytest.param("v1alpha2", [JOB, WORKER], "v2beta1", id="one of v2beta1 with workers"),
-        pytest.param("v1alpha2", [JOB], "v1alpha2", id="one of 2020, whose workers are a StatefulSet's"),
+        pytest.param("v2beta1", [OLD, WORKER], "v1alpha2", id="a batch Job of v1alpha2 with workers"),
+        pytest.param("v1alpha2", [JOB, WORKER], "v2beta1", id="a batch Job of v2beta1 with workers"),
+        pytest.param(
+            "v1alpha2", [JOB], "v1alpha2", id="a batch Job of 2020, whose workers belong to a StatefulSet"
+        ),
     ],
 )
 def test_a_job_keeps_the_flavor_of_its_launcher(flavor: str, children: Sequence[Owned], version: str) -> None:

@@ -27,15 +27,15 @@ def up(*seconds_ago: float | None, ready: bool = True) -> list[Pod]:
 @pytest.mark.parametrize(
     ("pods", "indices", "seconds"),
     [
-        pytest.param(up(None, None, None), [], None, id="nobody runs"),
-        pytest.param(up(1, None, None), [], 4, id="one has come up, and others may follow"),
-        pytest.param(up(5, None, None), [0], None, id="nobody has followed"),
-        pytest.param(up(9, 3, None), [0], 2, id="a second one, later"),
+        pytest.param(up(None, None, None), [], None, id="no worker runs"),
+        pytest.param(up(1, None, None), [], 4, id="one has started, and others can follow"),
+        pytest.param(up(5, None, None), [0], None, id="no other worker has followed"),
+        pytest.param(up(9, 3, None), [0], 2, id="a second worker, later"),
         pytest.param(up(9, 6, None), [0, 1], None, id="both for long enough"),
-        pytest.param(up(8, 4, None), [], 1, id="a second one that was soon enough"),
-        pytest.param(up(60, 59, 0), [0, 1, 2], None, id="all are told at once"),
+        pytest.param(up(8, 4, None), [], 1, id="a second worker, soon enough"),
+        pytest.param(up(60, 59, 0), [0, 1, 2], None, id="all workers at once"),
         pytest.param(up(-3, None, None), [], 5, id="a node whose clock is ahead"),
-        pytest.param(up(60, 60, ready=False), [], None, id="none is ready"),
+        pytest.param(up(60, 60, ready=False), [], None, id="no worker is ready"),
     ],
 )
 def test_workers_are_advertised_together(pods: list[Pod], indices: list[int], seconds: float | None) -> None:
@@ -49,7 +49,7 @@ def test_workers_are_advertised_by_index() -> None:
     assert [pod.index for pod in advertised_workers(pods, 3, NOON)] == [0, 2, 10]
 
 
-def test_a_worker_that_is_being_deleted_is_no_host() -> None:
+def test_a_terminating_worker_is_not_advertised() -> None:
     pods = [pod(index=0, ready=True), pod(index=1, ready=True, deleting=True)]
 
     assert [pod.index for pod in advertised_workers(pods, 2, NOON)] == [0]
@@ -75,20 +75,20 @@ def test_a_slow_start_removes_no_advertised_worker() -> None:
 @pytest.mark.parametrize(
     ("nodes", "order"),
     [
-        pytest.param("abcd", [0, 1, 2, 3], id="each alone"),
-        pytest.param("xyxy", [0, 2, 1, 3], id="neighbors stand together"),
-        pytest.param("yxyx", [0, 2, 1, 3], id="that of worker 0 first"),
-        pytest.param("xy-x", [0, 1, 2, 3], id="not before all have a node"),
-        pytest.param("xx..", [0, 1, 2, 3], id="nodes that say nothing are one place"),
-        pytest.param("x.x.", [0, 2, 1, 3], id="among others"),
+        pytest.param("abcd", [0, 1, 2, 3], id="a domain for each worker"),
+        pytest.param("xyxy", [0, 2, 1, 3], id="neighbors are adjacent"),
+        pytest.param("yxyx", [0, 2, 1, 3], id="the domain of worker 0 first"),
+        pytest.param("xy-x", [0, 1, 2, 3], id="not before all workers have a node"),
+        pytest.param("xx..", [0, 1, 2, 3], id="nodes without the label are one domain"),
+        pytest.param("x.x.", [0, 2, 1, 3], id="among labeled nodes"),
     ],
 )
-def test_neighbors(nodes: str, order: list[int]) -> None:
+def test_workers_are_ordered_by_topology_domain(nodes: str, order: list[int]) -> None:
     """``-`` is a worker without a node, ``.`` a node without the label."""
     pods = [pod(index=index, node="" if name == "-" else f"node-{index}") for index, name in enumerate(nodes)]
-    node_domains = {f"node-{index}": name for index, name in enumerate(nodes) if name not in "-."}
+    domains = {f"node-{index}": name for index, name in enumerate(nodes) if name not in "-."}
 
-    assert worker_order(pods, 4, node_domains) == order
+    assert worker_order(pods, 4, domains) == order
 
 
 def test_without_topology_labels_hosts_are_ordered_by_index() -> None:

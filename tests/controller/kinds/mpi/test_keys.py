@@ -60,10 +60,10 @@ def test_a_pair_of_ssh_keygen_is_valid(kind: str, tmp_path: Path) -> None:
         pytest.param({PRIVATE: "mine"}, id="text that is no key"),
         pytest.param(
             {PRIVATE: "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n"},
-            id="no key inside",
+            id="a PEM block without a key",
         ),
         pytest.param({PUBLIC: "ecdsa-sha2-nistp521 AAAA"}, id="a public key of another pair"),
-        pytest.param({PRIVATE: "x" * 100_000}, id="more than a key can be"),
+        pytest.param({PRIVATE: "x" * 100_000}, id="longer than any key"),
     ],
 )
 def test_an_invalid_pair_is_described_without_its_content(data: dict[str, str | None]) -> None:

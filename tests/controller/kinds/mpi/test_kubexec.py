@@ -24,7 +24,7 @@ def launcher(resources: dict[str, Any] | None = None) -> Role:
 @pytest.mark.parametrize(
     ("per_worker", "resources", "expected"),
     [
-        pytest.param(None, None, "j-worker-0 slots=1\nj-worker-1 slots=1\n", id="one rank a worker"),
+        pytest.param(None, None, "j-worker-0 slots=1\nj-worker-1 slots=1\n", id="a single rank per worker"),
         pytest.param(2, None, "j-worker-0 slots=2\nj-worker-1 slots=2\n", id="slotsPerWorker"),
         pytest.param(
             None,
@@ -34,7 +34,7 @@ def launcher(resources: dict[str, Any] | None = None) -> Role:
         ),
     ],
 )
-def test_hostfile(per_worker: int | None, resources: dict[str, Any] | None, expected: str) -> None:
+def test_the_hostfile(per_worker: int | None, resources: dict[str, Any] | None, expected: str) -> None:
     of = job(slotsPerWorker=per_worker)
 
     assert kubexec.hostfile(kubexec.hosts(of, launcher(resources), range(2)), slots(of)) == expected
@@ -85,7 +85,7 @@ def test_discovery(running: list[str], resources: dict[str, Any] | None, expecte
     [
         pytest.param({"nvidia.com/gpu": 1}, True, id="nvidia"),
         pytest.param({"amd.com/gpu": 1}, True, id="amd"),
-        pytest.param({"example.com/gpu-share": 1}, True, id="a part of one"),
+        pytest.param({"example.com/gpu-share": 1}, True, id="a fraction of a GPU"),
         pytest.param({"cpu": 4, "memory": "1Gi"}, False, id="none"),
     ],
 )

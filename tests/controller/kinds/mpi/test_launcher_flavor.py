@@ -292,7 +292,7 @@ def test_an_evicted_worker_is_replaced() -> None:
     cluster.step()
     assert cluster.conditions == "Created T, Restarting T"
     assert cluster.events[-1].message == "1/2 workers are evicted"
-    assert sorted(cluster.pods) == WORKERS, "told before the pod goes"
+    assert sorted(cluster.pods) == WORKERS, "reported before the pod is deleted"
     cluster.settle()
     assert cluster.created_pods == [*WORKERS, "pi-worker-1"]
     up(cluster)
@@ -393,9 +393,9 @@ def test_the_ssh_server_of_a_ready_worker_is_probed() -> None:
         pytest.param(
             Options(of_kinds=(MPIOptions(ssh_check=False),)),
             {"launcherCreationPolicy": "WaitForWorkersReady"},
-            id="not if the flag says so",
+            id="not with the flag off",
         ),
-        pytest.param(Options(), {}, id="not if nobody waits"),
+        pytest.param(Options(), {}, id="not without a waiting launcher"),
     ],
 )
 def test_workers_are_not_probed_without_need(options: Options, spec: dict[str, Any]) -> None:
@@ -538,7 +538,7 @@ def test_a_resumed_launcher_gets_the_current_node_placement(has_start: bool) -> 
     assert "startTime" not in cluster.batch_jobs["pi-launcher"]["status"]
 
 
-def test_the_start_time_is_kept_if_the_node_placement_is_unchanged() -> None:
+def test_the_start_time_is_preserved_if_the_node_placement_is_unchanged() -> None:
     cluster = running()
     suspended(cluster)
     cluster.batch_jobs["pi-launcher"]["status"] = {"startTime": "2026-01-01T00:00:00Z"}
@@ -697,7 +697,7 @@ def test_a_launcher_that_has_ended_is_not_active_though_its_pod_still_runs(
     ],
 )
 @pytest.mark.parametrize("scheduler", ["volcano", "other"])
-def test_a_launcher_that_waits_for_its_workers_is_a_member_from_when_it_starts(
+def test_a_launcher_that_waits_for_its_workers_joins_the_gang_when_it_starts(
     scheduler: str, options: Options, fields: dict[str, Any]
 ) -> None:
     """Or no scheduler would start the workers, without which there is no launcher."""
@@ -718,7 +718,7 @@ def test_a_launcher_that_waits_for_its_workers_is_a_member_from_when_it_starts(
     assert members(cluster) == 3
 
 
-def test_a_launcher_that_waits_again_after_a_suspension_is_no_member() -> None:
+def test_a_launcher_that_waits_again_after_a_suspension_is_not_a_member() -> None:
     options = Options(gang_scheduler="volcano", of_kinds=(MPIOptions(ssh_check=False),))
     waits: dict[str, Any] = {"launcherCreationPolicy": "WaitForWorkersReady"}
     cluster = running(options=options, **waits)

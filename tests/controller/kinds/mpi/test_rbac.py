@@ -78,7 +78,7 @@ def test_account() -> None:
     }
 
 
-def test_only_an_account_that_the_template_names_may_have_another_owner() -> None:
+def test_only_an_account_that_the_template_names_can_have_another_owner() -> None:
     own, named = rbac.account(OWNER, HVD, launcher()), rbac.account(OWNER, HVD, launcher("trainer"))
 
     assert (own.name, own.write_mode) == ("hvd-launcher", WriteMode.APPLY)

@@ -22,14 +22,14 @@ DOUBLED = "MPIJobFailed"
             Counts(active=1),
             Counts(),
             Verdict("MPIJob hvd is running.", reason=DOUBLED),
-            id="whatever the workers do",
+            id="workers do not count",
         ),
         pytest.param(
             "Never",
             Counts(succeeded=1),
             Counts(failed=1),
             Verdict(succeeded="MPIJob hvd is successfully completed."),
-            id="a launcher that has succeeded decides",
+            id="the launcher succeeds",
         ),
         pytest.param(
             "Never",
@@ -47,7 +47,7 @@ DOUBLED = "MPIJobFailed"
                 failed="MPIJob hvd is failed because 1 Worker replica(s) failed.",
                 reason=DOUBLED,
             ),
-            id="a worker that its kubelet gave up fails the job",
+            id="a failed worker fails the job",
         ),
         pytest.param(
             "ExitCode",
@@ -58,7 +58,7 @@ DOUBLED = "MPIJobFailed"
                 restarting="MPIJob hvd is restarting because 2 Worker replica(s) failed.",
                 reason=DOUBLED,
             ),
-            id="exit codes restart",
+            id="a retryable exit code restarts the job",
         ),
     ],
 )

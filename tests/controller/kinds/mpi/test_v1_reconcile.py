@@ -201,9 +201,9 @@ def test_a_waiting_gang_has_no_children() -> None:
     ("scheduler_names", "warned"),
     [
         pytest.param(("", ""), True, id="no template names a scheduler"),
-        pytest.param(("mine", ""), True, id="one names another"),
-        pytest.param(("volcano", ""), False, id="one names that of gangs"),
-        pytest.param(("volcano", "mine"), True, id="one names that of gangs, one another"),
+        pytest.param(("mine", ""), True, id="a template names another scheduler"),
+        pytest.param(("volcano", ""), False, id="a template names the gang scheduler"),
+        pytest.param(("volcano", "mine"), True, id="templates name the gang scheduler and another"),
     ],
 )
 def test_a_gang_gets_a_warning_unless_a_template_names_its_scheduler(
@@ -288,7 +288,7 @@ def test_a_job_runs_when_its_launcher_does() -> None:
     assert cluster.counters == {"Launcher": {"active": 1}, "Worker": {}}
 
 
-def test_the_launchers_success_is_the_jobs() -> None:
+def test_a_job_succeeds_when_its_launcher_does() -> None:
     cluster = running()
 
     cluster.set_phase("Failed", "worker-1", code=137)
@@ -335,7 +335,7 @@ def test_exit_codes_replace_a_worker() -> None:
     assert named(cluster) == WORKERS
 
 
-def test_an_exit_code_of_the_programs_own_fails_the_job() -> None:
+def test_a_permanent_exit_code_fails_the_job() -> None:
     cluster = running("ExitCode")
 
     cluster.set_phase("Failed", "worker-1", code=1)
@@ -365,7 +365,7 @@ def test_a_deleted_worker_is_created_again() -> None:
         pytest.param(None, Options(of_kinds=(MPIOptions(wait_for_workers=True),)), id="the flag"),
     ],
 )
-def test_a_launcher_may_wait_for_its_workers(annotations: dict[str, str] | None, options: Options) -> None:
+def test_a_launcher_can_wait_for_its_workers(annotations: dict[str, str] | None, options: Options) -> None:
     cluster = pending_cluster(annotations=annotations, options=options)
     assert cluster.created_pods == WORKERS
 

@@ -56,15 +56,20 @@ def worker(job: MPIJob) -> dict[str, Any]:
             {"backoffLimit": 4, "activeDeadlineSeconds": 60},
             {"backoffLimit": 2, "activeDeadlineSeconds": 0},
             (None, 2, 0),
-            id="those of the run policy win",
+            id="limits in the run policy win",
         ),
         pytest.param(
             {"cleanPodPolicy": "None"},
             {"cleanPodPolicy": "All"},
             ("None", 6, None),
-            id="cleaning up is the other way round",
+            id="the older clean pod policy wins",
         ),
-        pytest.param({}, {"cleanPodPolicy": "All"}, ("All", 6, None), id="but the run policy counts"),
+        pytest.param(
+            {},
+            {"cleanPodPolicy": "All"},
+            ("All", 6, None),
+            id="the run policy's clean pod policy counts alone",
+        ),
         pytest.param({"cleanPodPolicy": "Running"}, {}, ("All", 6, None), id="workers always run"),
     ],
 )
@@ -87,7 +92,7 @@ def test_run_policy(spec: dict[str, Any], run_policy: dict[str, Any], expected: 
             "Whatever",
             " slots=",
             ["OMPI_MCA_plm_rsh_agent", "OMPI_MCA_orte_default_hostfile"],
-            id="for every other word",
+            id="for every unknown value",
         ),
         pytest.param(
             "IntelMPI", ":", ["I_MPI_HYDRA_BOOTSTRAP_EXEC", "I_MPI_HYDRA_HOST_FILE"], id="Intel MPI"

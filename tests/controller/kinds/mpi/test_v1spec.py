@@ -69,7 +69,7 @@ def problems(of: MPIJob, **options: Any) -> list[str]:
                 }
             ),
             'spec.mpiReplicaSpecs[worker]: Unsupported value: "worker": supported values: "Launcher", "Worker"',
-            id="names count as they are written",
+            id="role names are case-sensitive",
         ),
         pytest.param(
             v1_job({"replicas": 2}),
@@ -79,7 +79,7 @@ def problems(of: MPIJob, **options: Any) -> list[str]:
         pytest.param(
             v1_job(worker={"replicas": -1}),
             "spec.mpiReplicaSpecs[Worker].replicas: Forbidden: must not be negative",
-            id="fewer than none",
+            id="a negative number of workers",
         ),
         pytest.param(
             v1_job(worker={"template": {"spec": {"containers": []}}}),
@@ -95,12 +95,12 @@ def problems(of: MPIJob, **options: Any) -> list[str]:
             v1_job(worker={"restartPolicy": "Sometimes"}),
             'spec.mpiReplicaSpecs[Worker].restartPolicy: Unsupported value: "Sometimes": supported values: "Always",'
             ' "OnFailure", "Never", "ExitCode"',
-            id="no such policy",
+            id="an unknown policy",
         ),
         pytest.param(
             v1_job(mainContainer='x -- sh -c "curl evil"'),
             'spec.mainContainer: Invalid value: "x -- sh -c "curl evil"": must be the name of a container',
-            id="what would be run by a shell",
+            id="a name that a shell would execute",
         ),
     ],
 )

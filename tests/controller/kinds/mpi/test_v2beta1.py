@@ -61,9 +61,14 @@ def env(spec: dict[str, Any]) -> dict[str, str]:
         pytest.param({"mpiImplementation": "Intel"}, {}, HOSTS.replace(" slots=", ":"), id="Intel MPI"),
         pytest.param({"mpiImplementation": "MPICH"}, {}, HOSTS.replace(" slots=", ":"), id="MPICH"),
         pytest.param({"runLauncherAsWorker": True}, {}, LAUNCHER_FIRST + HOSTS, id="the launcher is a host"),
-        pytest.param({"runLauncherAsWorker": True, "workers": None}, {}, LAUNCHER_FIRST, id="the only one"),
+        pytest.param(
+            {"runLauncherAsWorker": True, "workers": None},
+            {},
+            LAUNCHER_FIRST,
+            id="the launcher is the only host",
+        ),
         pytest.param({"workers": None}, {}, "", id="none"),
-        pytest.param({"slotsPerWorker": None}, {}, HOSTS.replace("=2", "=1"), id="one slot unless said"),
+        pytest.param({"slotsPerWorker": None}, {}, HOSTS.replace("=2", "=1"), id="a single slot by default"),
     ],
 )
 def test_hostfile(fields: dict[str, Any], options: dict[str, Any], text: str) -> None:
@@ -82,7 +87,7 @@ def test_hostfile(fields: dict[str, Any], options: dict[str, Any], text: str) ->
             id="the launcher, too",
         ),
         pytest.param(
-            (0, 1, 2), {}, "echo pi-worker-0.pi.hpc.svc\necho pi-worker-1.pi.hpc.svc\n", id="not one too many"
+            (0, 1, 2), {}, "echo pi-worker-0.pi.hpc.svc\necho pi-worker-1.pi.hpc.svc\n", id="no trailing host"
         ),
     ],
 )
@@ -208,7 +213,7 @@ def test_fields_of_the_template_are_preserved() -> None:
 @pytest.mark.parametrize(
     ("fields", "mode"),
     [
-        pytest.param({}, 0o600, id="root's"),
+        pytest.param({}, 0o600, id="root"),
         pytest.param({"sshAuthMountPath": "/root/.ssh/"}, 0o600, id="with a slash at the end"),
         pytest.param({"sshAuthMountPath": "/home/mpiuser/.ssh"}, None, id="another user's"),
         pytest.param({"sshAuthMountPath": "/keys", "user": 0}, 0o600, id="root, elsewhere"),
@@ -325,8 +330,8 @@ def test_the_default_container_of_kubectl_is_the_mpi_container() -> None:
         pytest.param(None, "WaitForWorkersReady", False, True, id="by the job's policy"),
         pytest.param(None, None, True, True, id="by the flag"),
         pytest.param("true", "AtStartup", False, True, id="by the annotation"),
-        pytest.param("false", "WaitForWorkersReady", True, False, id="not, by the annotation"),
-        pytest.param("soon", None, False, False, id="an annotation that means nothing"),
+        pytest.param("false", "WaitForWorkersReady", True, False, id="disabled by the annotation"),
+        pytest.param("soon", None, False, False, id="an invalid annotation"),
     ],
 )
 def test_the_creation_policy_or_annotation_makes_the_launcher_wait(
@@ -354,9 +359,9 @@ def test_a_scheduling_policy_is_read_from_the_spec_too() -> None:
     [
         pytest.param("pi-worker-0", ("worker", 0), id="a worker"),
         pytest.param("pi-worker-10", ("worker", 10), id="the eleventh"),
-        pytest.param("pi-worker-00", None, id="a name that no worker has"),
+        pytest.param("pi-worker-00", None, id="an unknown name"),
         pytest.param("pi-worker-", None, id="no number"),
-        pytest.param("pi-launcher", None, id="a launcher is its Job's"),
+        pytest.param("pi-launcher", None, id="a launcher of its Job"),
         pytest.param("other-worker-0", None, id="another job's"),
     ],
 )

@@ -159,7 +159,7 @@ async def test_events_name_the_job_controller() -> None:
         assert made["metadata"]["labels"]["training.kubeflow.org/operator-name"] == "mpi-operator"
 
 
-async def test_hosts_are_written_twice_though_workers_start_one_by_one() -> None:
+async def test_hosts_are_written_twice_though_workers_start_in_sequence() -> None:
     async with playing() as it:
         await it.submit(8)
         for index in range(8):
@@ -247,8 +247,8 @@ async def test_a_launcher_is_suspended_whatever_blocks_the_job() -> None:
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        pytest.param({"launcherCreationPolicy": "WaitForWorkersReady"}, "MPIJobBlocked", id="it waits"),
-        pytest.param({"runPolicy": {"suspend": True}}, "MPIJobSuspended", id="it is suspended"),
+        pytest.param({"launcherCreationPolicy": "WaitForWorkersReady"}, "MPIJobBlocked", id="waiting"),
+        pytest.param({"runPolicy": {"suspend": True}}, "MPIJobSuspended", id="suspended"),
     ],
 )
 async def test_a_blocked_job_has_a_stable_condition(spec: dict[str, Any], reason: str) -> None:
@@ -270,9 +270,9 @@ async def test_a_blocked_job_has_a_stable_condition(spec: dict[str, Any], reason
 @pytest.mark.parametrize(
     "spec",
     [
-        pytest.param({}, id="it waits"),
-        pytest.param({"launcherCreationPolicy": "WaitForWorkersReady"}, id="it would wait anyway"),
-        pytest.param({"runPolicy": {"suspend": True}}, id="it is suspended"),
+        pytest.param({}, id="waiting"),
+        pytest.param({"launcherCreationPolicy": "WaitForWorkersReady"}, id="waiting for its workers"),
+        pytest.param({"runPolicy": {"suspend": True}}, id="suspended"),
     ],
 )
 @pytest.mark.parametrize("suspends_later", [False, True])
@@ -412,7 +412,7 @@ async def test_objects_that_running_pods_have_mounted_are_created_again_within_t
         assert name in await it.harness.names(resource)
 
 
-async def test_checking_unwatched_objects_takes_one_call_in_five_to_ten_minutes() -> None:
+async def test_checking_uncached_objects_takes_a_call_every_five_to_ten_minutes() -> None:
     async with playing() as it:
         await it.submit()
         await it.run()
@@ -648,7 +648,7 @@ async def test_a_restarted_controller_leaves_existing_children_alone() -> None:
         pytest.param("", ["0", "1", "2", "3"], id="by index"),
     ],
 )
-async def test_neighbors_on_the_network_are_neighbors_in_the_list(label: str, order: list[str]) -> None:
+async def test_the_host_list_is_ordered_by_topology(label: str, order: list[str]) -> None:
     """The launcher starts when the list says so; without the flag no node is read."""
     async with playing(settings=replace(SETTINGS, of_kinds=(MPIOptions(topology_label=label),))) as it:
         for number in range(4):

@@ -61,8 +61,8 @@ def test_a_flavor_reads_only_its_own_fields(stamp: str, read: set[str]) -> None:
 @pytest.mark.parametrize(
     ("mpijob", "reasons"),
     [
-        pytest.param(job({"flavor": "v1"}, flavor="v1"), [], id="both say the same"),
-        pytest.param(job({"flavor": "v1"}, flavor="v2beta1"), ["FlavorMismatch"], id="both say something else"),
+        pytest.param(job({"flavor": "v1"}, flavor="v1"), [], id="annotation and field agree"),
+        pytest.param(job({"flavor": "v1"}, flavor="v2beta1"), ["FlavorMismatch"], id="annotation and field differ"),
         pytest.param(job({}, flavor="v2beta1"), [], id="the annotation alone"),
         pytest.param(job({"flavor": "v1"}, flavor="v3"), ["FlavorUnknown"], id="an annotation of no flavor"),
         pytest.param(job({"flavor": "v1"}, flavor=""), ["FlavorUnknown"], id="an empty annotation"),
@@ -74,7 +74,7 @@ def test_a_flavor_reads_only_its_own_fields(stamp: str, read: set[str]) -> None:
             job({"flavor": "v2beta1"}, applied=json.dumps({"apiVersion": "kubeflow.org/v1", "spec": {"flavor": "v2beta1"}})),
             [], id="applied with a flavor chosen",
         ),
-        pytest.param(job({"flavor": "v1"}, applied="{"), [], id="applied by somebody who cannot write"),
+        pytest.param(job({"flavor": "v1"}, applied="{"), [], id="applied with invalid JSON"),
         pytest.param(job({"flavor": "v1"}, applied="[]"), [], id="applied as something else"),
     ],
 )  # fmt: skip
@@ -146,15 +146,15 @@ GPUS = {"spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 1}}}
     ("stamp", "roles", "reasons"),
     [
         pytest.param("v1", {"Launcher": {}}, ["NoWorkers"], id="no role of that name"),
-        pytest.param("v1", {"Launcher": {}, "Worker": {}}, ["NoWorkers"], id="no number"),
+        pytest.param("v1", {"Launcher": {}, "Worker": {}}, ["NoWorkers"], id="no replicas field"),
         pytest.param(
-            "v1alpha2", {"Launcher": {}, "Worker": {"replicas": 0}}, ["NoWorkers"], id="none wanted"
+            "v1alpha2", {"Launcher": {}, "Worker": {"replicas": 0}}, ["NoWorkers"], id="zero replicas"
         ),
-        pytest.param("v1", {"Launcher": {}, "Worker": {"replicas": 1}}, [], id="one"),
+        pytest.param("v1", {"Launcher": {}, "Worker": {"replicas": 1}}, [], id="a single worker"),
         pytest.param("v1", {"Launcher": {"template": GPUS}}, [], id="a launcher with GPUs is a host"),
         pytest.param("v1alpha2", {"Launcher": {"template": GPUS}}, ["NoWorkers"], id="but not in 2020"),
-        pytest.param("v1", {"Worker": {}}, [], id="refused for want of a launcher"),
-        pytest.param("v2beta1", {"Launcher": {}}, [], id="told with its creation"),
+        pytest.param("v1", {"Worker": {}}, [], id="rejected without a launcher"),
+        pytest.param("v2beta1", {"Launcher": {}}, [], id="warned at its creation"),
     ],
 )
 def test_a_job_without_workers(stamp: str, roles: dict[str, Any], reasons: list[str]) -> None:

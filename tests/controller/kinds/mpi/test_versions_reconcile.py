@@ -78,7 +78,7 @@ async def test_a_job_of_multikueue_has_no_event(version: Flavor) -> None:
         assert await harness.items(EVENTS) == []
 
 
-async def test_defaults_of_v2beta1_cause_no_warning_and_explicit_fields_cause_one() -> None:
+async def test_only_explicit_fields_of_v2beta1_cause_a_warning() -> None:
     async with start_harness(crds=[RESOURCE]) as harness, running_controller(harness, SETTINGS):
         await submit(harness, Flavor.V1)
         await harness.change(Flavor.V2BETA1.resource, "pi", {"spec": {"slotsPerWorker": 2}})
@@ -153,7 +153,7 @@ WORKLOAD = {"kueue.x-k8s.io/prebuilt-workload-name": "pi"}
         pytest.param({"spec": {"runPolicy": {"suspend": True}}}, id="suspended, perhaps by Kueue"),
     ],
 )
-async def test_the_manager_of_a_job_that_kueue_may_manage_is_unchanged(change: dict[str, Any]) -> None:
+async def test_the_manager_of_a_job_that_kueue_possibly_manages_is_unchanged(change: dict[str, Any]) -> None:
     async with with_an_older_job() as harness:
         await harness.change(RESOURCE, "pi", change)
         async with running_controller(harness, SETTINGS):

@@ -18,7 +18,7 @@ METRICS = [{"type": "Resource", "resource": {"name": "cpu"}}]
         pytest.param(
             {"rdzvHost": "etcd-client", "rdzvPort": 2379, "rdzvBackend": "etcd-v2"},
             ["PET_RDZV_ENDPOINT=etcd-client:2379", "PET_RDZV_BACKEND=etcd-v2", "PET_NNODES=2:2"],
-            id="a store elsewhere",
+            id="a rendezvous host of its own",
         ),
         pytest.param(
             {"rdzvPort": 1},
@@ -38,17 +38,17 @@ METRICS = [{"type": "Resource", "resource": {"name": "cpu"}}]
                 "PET_NNODES=2:2",
                 "PET_MAX_RESTARTS=0",
             ],
-            id="zero restarts are told, a false standalone is not",
+            id="zero restarts are written, a false standalone is not",
         ),
         pytest.param(
             {"minReplicas": 1},
             ["PET_RDZV_ENDPOINT=train-worker-0:23456", "PET_RDZV_BACKEND=c10d", "PET_NNODES=1:1"],
-            id="the least alone is also the most",
+            id="minReplicas alone is also the maximum",
         ),
         pytest.param(
             {"maxReplicas": 4},
             ["PET_RDZV_ENDPOINT=train-worker-0:23456", "PET_RDZV_BACKEND=c10d", "PET_NNODES=4:4"],
-            id="the most alone is also the least",
+            id="maxReplicas alone is also the minimum",
         ),
     ],
 )

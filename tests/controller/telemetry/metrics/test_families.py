@@ -14,7 +14,7 @@ def by_name(name: str) -> Family:
     return next(family for family in ALL if family.name == name)
 
 
-def test_every_family_is_in_one_group() -> None:
+def test_every_family_is_in_a_single_group() -> None:
     declared = {family for family in vars(families).values() if isinstance(family, Family)}
     names = [family.name for family in ALL]
 
@@ -43,7 +43,7 @@ def test_a_family_follows_the_rules_of_prometheus(family: Family) -> None:
             ("job_namespace", "framework"),
             id="jobs",
         ),
-        pytest.param(["controller_runtime_reconcile_total"], ("controller", "result"), id="passes"),
+        pytest.param(["controller_runtime_reconcile_total"], ("controller", "result"), id="reconciles"),
         pytest.param(
             [
                 "controller_runtime_reconcile_errors_total",
@@ -70,7 +70,7 @@ def test_a_family_follows_the_rules_of_prometheus(family: Family) -> None:
             ("name", "controller"),
             id="work queues",
         ),
-        pytest.param(["rest_client_requests_total"], ("code", "method", "host"), id="answers"),
+        pytest.param(["rest_client_requests_total"], ("code", "method", "host"), id="responses"),
         pytest.param(["rest_client_request_retries_total"], ("code", "verb", "host"), id="retries"),
         pytest.param(
             [
