@@ -302,7 +302,7 @@ def _controller_process(
 
     def take_over() -> None:
         if election:
-            election.tell(recorder)
+            election.record_leader(recorder)
         on_work()
 
     return ControllerProcess(

@@ -98,7 +98,7 @@ def main(groups: Sequence[str]) -> int:
     for example in chosen:
         print(f"--- {example.kind} {example.manifest}", flush=True)
         rows.append(row(example, frameworks(groups_declared[example.group], example.package)))
-    counts = {passed: sum(one.passed is passed for one in rows) for passed in (True, False, None)}
+    counts = {passed: sum(row.passed is passed for row in rows) for passed in (True, False, None)}
     print(f"\n{table(rows)}\n\n{counts[True]} passed, {counts[False]} failed, {counts[None]} without a wheel")
     return 1 if counts[False] else 0
 
@@ -111,15 +111,17 @@ def declared() -> dict[str, list[object]]:
 
 def frameworks(group: Iterable[object], package: str) -> list[Requirement]:
     """A framework's requirements in a group: one for each platform on which it goes by another name."""
-    found = [Requirement(one) for one in group if isinstance(one, str)]
-    return [one for one in found if one.name.removesuffix("-cpu") == package]
+    found = [Requirement(text) for text in group if isinstance(text, str)]
+    return [requirement for requirement in found if requirement.name.removesuffix("-cpu") == package]
 
 
 def row(example: Example, wanted: Sequence[Requirement]) -> Row:
     """Install and train, if there is a wheel."""
-    fitting = [one for one in wanted if fits(one, python_version())]
+    fitting = [requirement for requirement in wanted if fits(requirement, python_version())]
     if not fitting:
-        needed = ", ".join(python for python in PYTHONS if any(fits(one, python) for one in wanted))
+        needed = ", ".join(
+            python for python in PYTHONS if any(fits(requirement, python) for requirement in wanted)
+        )
         outcome = f"no wheel for Python {python_version()}; " + (
             f"there is one for {needed}" if needed else "nor any other"
         )
@@ -208,7 +210,7 @@ def version(environment: str, package: str) -> str:
 def table(rows: Sequence[Row]) -> str:
     """Markdown, in columns that line up."""
     head = ("kind", "example", "framework", "outcome", "metric", "seconds")
-    cells = [head, *(one[:-1] for one in rows)]
+    cells = [head, *(row[:-1] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in cells]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")

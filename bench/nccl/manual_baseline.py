@@ -69,8 +69,8 @@ def command(python: str, config: RunConfig, folder: Path, port: int) -> list[str
     if config.via == "mpijob":
         # Without a hostfile mpirun limits the ranks to the number of cores.
         return [*manifest.mpirun(ranks), "--oversubscribe", python, *work, "--master", f"127.0.0.1:{port}"]
-    one_node = ["--nnodes", "1", "--nproc-per-node", str(ranks), "--master-addr", "127.0.0.1"]
-    return [python, "-m", "torch.distributed.run", *one_node, "--master-port", str(port), *work]
+    single_node = ["--nnodes", "1", "--nproc-per-node", str(ranks), "--master-addr", "127.0.0.1"]
+    return [python, "-m", "torch.distributed.run", *single_node, "--master-port", str(port), *work]
 
 
 def free_port() -> int:

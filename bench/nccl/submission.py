@@ -201,8 +201,8 @@ class Submission:
                         f"the cluster has not answered for {UNREACHABLE_SECONDS:g} s: {error}"
                     ) from error
                 await asyncio.sleep(POLL_SECONDS)
-            except ApiError as refusal:
-                raise RunFailed(f"the cluster refuses to show the job: {refusal.message}") from refusal
+            except ApiError as error:
+                raise RunFailed(f"the cluster refuses to show the job: {error.message}") from error
 
     async def _pods(self, name: str) -> list[dict[str, Any]]:
         found = await self._client.list(PODS, self._cluster.namespace, label_selector=f"{JOB_NAME}={name}")

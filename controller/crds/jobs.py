@@ -71,7 +71,7 @@ class _Schemas:
         return schema
 
     def field(self, model: type[Wire], name: str, field: FieldInfo) -> Schema:
-        annotation = _plain(field.annotation)
+        annotation = _without_none(field.annotation)
         if annotation == dict[str, Any] and name == "template":
             return self.pods.template
         if annotation == list[dict[str, Any]] and name == "metrics":
@@ -103,10 +103,10 @@ def _is_required(field: FieldInfo) -> bool:
 
 
 def _is_replica_map(annotation: Any) -> bool:
-    return bool(_plain(annotation) == dict[str, ReplicaSpec])
+    return bool(_without_none(annotation) == dict[str, ReplicaSpec])
 
 
-def _plain(annotation: Any) -> Any:
+def _without_none(annotation: Any) -> Any:
     """Return the type without ``None``: an optional field may be absent, but is never null."""
     if get_origin(annotation) not in {Union, UnionType}:
         return annotation

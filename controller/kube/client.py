@@ -265,14 +265,14 @@ class Client:
         for attempt in range(1, TRIES + 1):
             try:
                 return await self._once(call, level, group)
-            except NOT_ACCEPTED as refusal:
-                if renewed or attempt == TRIES or not await self._transport.renew(refusal):
+            except NOT_ACCEPTED as error:
+                if renewed or attempt == TRIES or not await self._transport.renew(error):
                     raise
-                renewed, pause, code = True, 0.0, getattr(refusal, "code", NO_ANSWER)
-            except (errors.TooManyRequests, errors.ServerError) as refusal:
-                if attempt == TRIES or not refusal.retry_after_seconds:
+                renewed, pause, code = True, 0.0, getattr(error, "code", NO_ANSWER)
+            except (errors.TooManyRequests, errors.ServerError) as error:
+                if attempt == TRIES or not error.retry_after_seconds:
                     raise
-                pause, code = min(refusal.retry_after_seconds, LONGEST_PAUSE_SECONDS), refusal.code
+                pause, code = min(error.retry_after_seconds, LONGEST_PAUSE_SECONDS), error.code
             self._observer.retried(method, str(code))
             await asyncio.sleep(pause)
         raise AssertionError("the last try returns or raises")

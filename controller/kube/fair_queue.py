@@ -16,16 +16,16 @@ class FairQueue(Generic[T]):
 
     def __init__(self) -> None:
         # An OrderedDict, because removing the first item of a plain dict gets slower with each removal.
-        self._places: OrderedDict[T, tuple[int, str]] = OrderedDict()
+        self._positions: OrderedDict[T, tuple[int, str]] = OrderedDict()
         """The level and group of each item, in order of arrival."""
         self._levels: dict[int, OrderedDict[str, OrderedDict[T, None]]] = {}
         """The items of each level by group, the next group first. No group is empty."""
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._positions)
 
     def __contains__(self, item: object) -> bool:
-        return item in self._places
+        return item in self._positions
 
     def push(self, item: T, *, level: int, group: str) -> None:
         """Append an item.
@@ -33,9 +33,9 @@ class FairQueue(Generic[T]):
         Raises:
             ValueError: it already waits.
         """
-        if item in self._places:
+        if item in self._positions:
             raise ValueError(f"{item!r} waits already")
-        self._places[item] = (level, group)
+        self._positions[item] = (level, group)
         self._join(item, level, group)
 
     def pop(self) -> T:
@@ -50,7 +50,7 @@ class FairQueue(Generic[T]):
         groups = self._levels[level]
         group, line = next(iter(groups.items()))
         item, _ = line.popitem(last=False)
-        del self._places[item]
+        del self._positions[item]
         if line:
             groups.move_to_end(group)
         else:
@@ -63,9 +63,9 @@ class FairQueue(Generic[T]):
         Raises:
             IndexError: the queue is empty.
         """
-        if not self._places:
+        if not self._positions:
             raise IndexError("nothing waits")
-        item = next(iter(self._places))
+        item = next(iter(self._positions))
         self.discard(item)
         return item
 
@@ -75,9 +75,9 @@ class FairQueue(Generic[T]):
         Raises:
             IndexError: the queue is empty.
         """
-        if not self._places:
+        if not self._positions:
             raise IndexError("nothing waits")
-        return next(iter(self._places))
+        return next(iter(self._positions))
 
     def pop_from_longest(self) -> T:
         """Remove and return the oldest item of the largest group in the lowest level, to make room.
@@ -94,10 +94,10 @@ class FairQueue(Generic[T]):
 
     def discard(self, item: T) -> bool:
         """Remove an item, and return whether it was waiting."""
-        place = self._places.pop(item, None)
-        if place is None:
+        position = self._positions.pop(item, None)
+        if position is None:
             return False
-        self._leave(item, *place)
+        self._leave(item, *position)
         return True
 
     def raise_to(self, item: T, level: int) -> None:
@@ -106,9 +106,9 @@ class FairQueue(Generic[T]):
         Raises:
             KeyError: it does not wait.
         """
-        current, group = self._places[item]
+        current, group = self._positions[item]
         if level > current:
-            self._places[item] = (level, group)
+            self._positions[item] = (level, group)
             self._leave(item, current, group)
             self._join(item, level, group)
 

@@ -144,7 +144,7 @@ class Transport:
             took = self._timer() - started
             self._observer.answered(call.method, call.resource, code, took, len(body), len(answer))
         if response.status >= 400:
-            raise _refusal(response, answer)
+            raise _error_response(response, answer)
         return answer
 
     @contextlib.asynccontextmanager
@@ -157,13 +157,13 @@ class Transport:
         """
         try:
             response = await self._begin(call, endless=endless)
-        except NOT_ACCEPTED as refusal:
-            await self.renew(refusal)
+        except NOT_ACCEPTED as rejection:
+            await self.renew(rejection)
             raise
         async with response:
             yield response.content
 
-    async def renew(self, refusal: Exception) -> bool:
+    async def renew(self, rejection: Exception) -> bool:
         """Reload credentials; return False if the connection cannot reload them. Concurrent refusals share one reload.
 
         Raises:
@@ -179,7 +179,7 @@ class Transport:
                 try:
                     await renew()
                 except (NotConfigured, OSError) as error:
-                    raise _with_cause(refusal, error) from error
+                    raise _with_cause(rejection, error) from error
         return True
 
     @contextlib.asynccontextmanager
@@ -214,7 +214,7 @@ class Transport:
             self._observer.answered(call.method, call.resource, code, self._timer() - started, 0, 0)
         if response.status >= 400:
             async with response:
-                raise _refusal(response, await response.read())
+                raise _error_response(response, await response.read())
         return response
 
     def _url(self, call: Call) -> URL:
@@ -278,16 +278,16 @@ def _within(seconds: float) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(seconds, CONNECT_TIMEOUT_SECONDS, ceil_threshold=float("inf"))
 
 
-def _refusal(response: aiohttp.ClientResponse, answer: bytes) -> errors.ApiError:
+def _error_response(response: aiohttp.ClientResponse, answer: bytes) -> errors.ApiError:
     return errors.from_response(response.status, answer, response.headers.get("Retry-After", ""))
 
 
-def _with_cause(refusal: Exception, cause: Exception) -> Exception:
-    if isinstance(refusal, errors.Unauthorized):
+def _with_cause(rejection: Exception, cause: Exception) -> Exception:
+    if isinstance(rejection, errors.Unauthorized):
         return errors.Unauthorized(
-            refusal.code, refusal.reason, f"{refusal.message}; the new login failed: {cause}"
+            rejection.code, rejection.reason, f"{rejection.message}; the new login failed: {cause}"
         )
-    return refusal
+    return rejection
 
 
 _PROBES = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}

@@ -15,7 +15,7 @@ from controller.reconcile.debounce import can_wait
 from controller.reconcile.events import EventRecorder
 from controller.reconcile.jobs import JobRow, differs_beside_status
 from controller.reconcile.load import LoadedJob, Loader
-from controller.reconcile.status import StatusWriter, differs, on_wire
+from controller.reconcile.status import StatusWriter, differs, serialized
 from controller.runtime.store import Store
 
 Counter = Callable[[JobKind[Any], str, Count], None]
@@ -124,7 +124,7 @@ class JobCommitter:
     def _defer(self, loaded: LoadedJob, status: JobStatus | None) -> float:
         """Return the seconds that a changed status may wait, 0 if it is written now."""
         job = loaded.job
-        if status is None or not differs(job, status) or not can_wait(*map(on_wire, (job.status, status))):
+        if status is None or not differs(job, status) or not can_wait(*map(serialized, (job.status, status))):
             return 0.0
         return loaded.memory.status.defer(loaded.row.status, status)
 

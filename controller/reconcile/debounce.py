@@ -11,7 +11,7 @@ from typing import Any
 from api.job import JobStatus
 from controller.reconcile.backoff import TICK_SECONDS
 
-QUIET_SECONDS = 1.0
+UNCHANGED_SECONDS = 1.0
 """Counters are written when they have not changed for this long."""
 LONGEST_SECONDS = 5.0
 """Counters that keep changing are written after this long."""
@@ -59,7 +59,7 @@ class StatusDebouncer:
         elif pending.status != status:
             pending = replace(pending, status=status, changed=now)
         self._pending = pending
-        remaining = min(pending.changed + QUIET_SECONDS, pending.since + LONGEST_SECONDS) - now
+        remaining = min(pending.changed + UNCHANGED_SECONDS, pending.since + LONGEST_SECONDS) - now
         return remaining if remaining > TICK_SECONDS else 0.0
 
     def clear(self) -> None:

@@ -30,7 +30,7 @@ class _Meta(msgspec.Struct, rename="camel", omit_defaults=True):
     finalizers: list[str] | None = None
 
 
-class _Wire(msgspec.Struct):
+class _Object(msgspec.Struct):
     metadata: _Meta
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: msgspec.Raw = msgspec.Raw(b"null")
@@ -59,7 +59,7 @@ class _Status(msgspec.Struct):
     conditions: list[msgspec.Raw] | None = None
 
 
-_decode = msgspec.json.Decoder(_Wire).decode
+_decode = msgspec.json.Decoder(_Object).decode
 _decode_spec = msgspec.json.Decoder(_Spec).decode
 _decode_status = msgspec.json.Decoder(_Status | None).decode
 _decode_meta = msgspec.json.Decoder(_Meta).decode
@@ -99,8 +99,8 @@ def job_from_json(raw: bytes | memoryview | msgspec.Raw) -> JobRow:
     Raises:
         msgspec.DecodeError: this is not an API object.
     """
-    wire = _decode(raw)
-    meta = wire.metadata
+    raw_object = _decode(raw)
+    meta = raw_object.metadata
     if meta.annotations:
         _shorten(meta.annotations)
     finalizers, meta.finalizers = meta.finalizers or (), None
@@ -113,11 +113,11 @@ def job_from_json(raw: bytes | memoryview | msgspec.Raw) -> JobRow:
         deleting=meta.deletion_timestamp is not None,
         metadata=msgspec.json.encode(meta),
         # Copies, because a Raw would keep the whole page in memory.
-        spec=bytes(wire.spec),
-        status=bytes(wire.status),
+        spec=bytes(raw_object.spec),
+        status=bytes(raw_object.status),
         leaves_children=meta.deletion_timestamp is not None and ORPHAN in finalizers,
-        is_suspended=_is_suspended(wire.spec),
-        has_conditions=_has_conditions(wire.status),
+        is_suspended=_is_suspended(raw_object.spec),
+        has_conditions=_has_conditions(raw_object.status),
     )
 
 

@@ -43,7 +43,7 @@ class StatusWriter:
         """
         if status is None or not differs(job, status):
             return False
-        change = merge_patch(on_wire(job.status), on_wire(status))
+        change = merge_patch(serialized(job.status), serialized(status))
         for _ in range(TRIES - 1):
             try:
                 await self._patch(row, change)
@@ -86,7 +86,7 @@ class StatusWriter:
 
 def differs(job: Job, status: JobStatus) -> bool:
     """Return whether the serialized status would change."""
-    return on_wire(status) != on_wire(job.status)
+    return serialized(status) != serialized(job.status)
 
 
 def merge_patch(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
@@ -102,6 +102,6 @@ def merge_patch(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]
     return change
 
 
-def on_wire(status: JobStatus | None) -> dict[str, Any]:
+def serialized(status: JobStatus | None) -> dict[str, Any]:
     """Return the serialized status; empty if there is none."""
     return (status or JobStatus()).to_wire()

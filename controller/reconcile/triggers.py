@@ -20,7 +20,7 @@ Queues = Mapping[str, Queue[Key]]
 C = TypeVar("C", bound=Owned)
 
 
-def nobody(_: Owned) -> None:
+def no_parent(_: Owned) -> None:
     return None
 
 
@@ -42,7 +42,7 @@ def on_child(
     queues: Queues,
     before: C | None,
     after: C | None,
-    parents: Callable[[C], Owned | None] = nobody,
+    parents: Callable[[C], Owned | None] = no_parent,
     *,
     any_change: bool = False,
 ) -> None:

@@ -113,7 +113,7 @@ class Election:
                 # Check before the next attempt too: a process that was suspended past its deadline must not continue to lead.
                 self._settle()
 
-    def tell(self, recorder: Recorder) -> None:
+    def record_leader(self, recorder: Recorder) -> None:
         """Record an event about the new holder on each Lease. Source: client-go, tools/leaderelection, resourcelock, RecordEvent."""
         for lock in self._locks:
             recorder.record(lock.subject(), "Normal", "LeaderElection", f"{self._identity} became leader")

@@ -42,12 +42,12 @@ class _Spec(msgspec.Struct, rename="camel"):
     lease_duration_seconds: int | None = None
 
 
-class _Wire(msgspec.Struct):
+class _Object(msgspec.Struct):
     metadata: _Meta
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
-_decode = msgspec.json.Decoder(_Wire).decode
+_decode = msgspec.json.Decoder(_Object).decode
 
 
 def lease_from_json(raw: bytes | msgspec.Raw) -> Lease:
@@ -56,15 +56,15 @@ def lease_from_json(raw: bytes | msgspec.Raw) -> Lease:
     Raises:
         msgspec.DecodeError, ValueError: this is not a Lease.
     """
-    wire, body = _decode(raw), orjson.loads(memoryview(raw))
+    decoded, body = _decode(raw), orjson.loads(memoryview(raw))
     body["metadata"].pop("managedFields", None)
     return Lease(
-        namespace=wire.metadata.namespace,
-        name=wire.metadata.name,
-        uid=wire.metadata.uid,
-        resource_version=int(wire.metadata.resource_version),
-        holder=wire.spec.holder_identity or "",
-        duration_seconds=wire.spec.lease_duration_seconds or 0,
+        namespace=decoded.metadata.namespace,
+        name=decoded.metadata.name,
+        uid=decoded.metadata.uid,
+        resource_version=int(decoded.metadata.resource_version),
+        holder=decoded.spec.holder_identity or "",
+        duration_seconds=decoded.spec.lease_duration_seconds or 0,
         body=body,
     )
 
@@ -81,7 +81,7 @@ class Claim:
     def made(self, now: datetime) -> bytes:
         """Return a new Lease with this candidate as its holder."""
         metadata = {"name": self.name, "namespace": self.namespace}
-        spec = {**self._spec(now), "acquireTime": _wire(now), "leaseTransitions": 0}
+        spec = {**self._spec(now), "acquireTime": _micro_time(now), "leaseTransitions": 0}
         return orjson.dumps(
             {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata, "spec": spec}
         )
@@ -89,13 +89,13 @@ class Claim:
     def held(self, lease: Lease, now: datetime) -> bytes:
         """Return the Lease with this candidate as its holder. The server accepts it only if the Lease has not changed."""
         old: dict[str, Any] = lease.body.get("spec") or {}
-        taken = {"acquireTime": _wire(now), "leaseTransitions": (old.get("leaseTransitions") or 0) + 1}
+        taken = {"acquireTime": _micro_time(now), "leaseTransitions": (old.get("leaseTransitions") or 0) + 1}
         spec = {**old, **self._spec(now), **(taken if lease.holder != self.identity else {})}
         return orjson.dumps({**lease.body, "spec": spec})
 
     def released(self, lease: Lease, now: datetime) -> bytes:
         """Return the Lease without a holder."""
-        at = _wire(now)
+        at = _micro_time(now)
         unheld = {
             "holderIdentity": "",
             "leaseDurationSeconds": RELEASED_SECONDS,
@@ -108,10 +108,10 @@ class Claim:
         return {
             "holderIdentity": self.identity,
             "leaseDurationSeconds": round(self.duration_seconds),
-            "renewTime": _wire(now),
+            "renewTime": _micro_time(now),
         }
 
 
-def _wire(at: datetime) -> str:
+def _micro_time(at: datetime) -> str:
     """Format a time as MicroTime: always with six digits of a second, which Go's clients require."""
     return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

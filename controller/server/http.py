@@ -52,7 +52,7 @@ async def serving(
     async with AsyncExitStack() as stack:
         for address, routes in sites.items():
             if address != NOWHERE:
-                await stack.enter_async_context(_site(address, routes))
+                await stack.enter_async_context(_listener(address, routes))
         yield
 
 
@@ -79,7 +79,7 @@ def parse_address(text: str) -> tuple[str | None, int]:
 
 
 @asynccontextmanager
-async def _site(address: str, routes: list[web.RouteDef]) -> AsyncGenerator[None]:
+async def _listener(address: str, routes: list[web.RouteDef]) -> AsyncGenerator[None]:
     host, port = parse_address(address)
     app = web.Application()
     app.add_routes(routes)

@@ -61,8 +61,8 @@ def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
 
 def is_unschedulable(pod: Object) -> bool:
     """Return whether no node fits the pod itself, as opposed to other pods of its gang."""
-    refusal = unscheduled(read_status(pod))
-    return refusal is not None and not _GANG_MESSAGES.search(refusal.message)
+    condition = unscheduled(read_status(pod))
+    return condition is not None and not _GANG_MESSAGES.search(condition.message)
 
 
 def _terminating(snapshot: JobSnapshot, pod: Object) -> Cause | None:

@@ -43,7 +43,7 @@ def _add(folder: Path, before: list[Document]) -> list[Document]:
         _patch(documents, patch["target"], yaml.safe_load((folder / patch["path"]).read_text()))
     for document in documents:
         if namespace := kustomization.get("namespace"):
-            _place(document, namespace)
+            _set_namespace(document, namespace)
         for image in kustomization.get("images", ()):
             _tag(document, image["name"], image["newTag"])
     return documents
@@ -64,13 +64,13 @@ def _patch(documents: list[Document], target: Mapping[str, str], operations: lis
             *steps, end = operation["path"].strip("/").split("/")
             if (operation["op"], end) != ("add", "-"):
                 raise ValueError(f"the patch {operation} is not understood")
-            place: Any = document
+            parent: Any = document
             for step in steps:
-                place = place[int(step) if isinstance(place, list) else step]
-            place.append(operation["value"])
+                parent = parent[int(step) if isinstance(parent, list) else step]
+            parent.append(operation["value"])
 
 
-def _place(document: Document, namespace: str) -> None:
+def _set_namespace(document: Document, namespace: str) -> None:
     if document["kind"] not in _CLUSTER_SCOPED:
         document["metadata"]["namespace"] = namespace
     for subject in document.get("subjects", ()):

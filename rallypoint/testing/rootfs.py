@@ -20,10 +20,10 @@ def build(folder: Path, programs: Iterable[str] = PROGRAMS) -> Path:
         "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/home:/bin/sh\n"
     )
     (folder / "etc" / "release").write_text("small\n")
-    places = {program: Path(shutil.which(program) or program).resolve() for program in programs}
-    for program, place in places.items():
-        shutil.copy(place, folder / "bin" / program)
-    for library in libraries(places.values()):
+    paths = {program: Path(shutil.which(program) or program).resolve() for program in programs}
+    for program, path in paths.items():
+        shutil.copy(path, folder / "bin" / program)
+    for library in libraries(paths.values()):
         copy = folder / library.relative_to("/")
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(library, copy)

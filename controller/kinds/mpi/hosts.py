@@ -17,7 +17,7 @@ from controller.kind import Options
 from controller.kinds.mpi.names import worker_name
 from controller.kinds.mpi.options import MPIOptions
 
-QUIET_PERIOD = timedelta(seconds=5)
+SETTLE_PERIOD = timedelta(seconds=5)
 """Workers that become ready within this time of each other are added together."""
 
 WAIT_ANNOTATION: Final = "kubeflow.org/mpi-wait-for-workers"
@@ -94,8 +94,8 @@ def advertised_workers(
     if len(ready) >= desired:
         return ready
     moments = sorted(_since(pod, now) for pod in ready)
-    quiet = [since for since, later in pairwise([*moments, now]) if later - since >= QUIET_PERIOD]
-    ends = [*quiet[-1:], *([running] if running else ())]
+    settled = [since for since, later in pairwise([*moments, now]) if later - since >= SETTLE_PERIOD]
+    ends = [*settled[-1:], *([running] if running else ())]
     return [pod for pod in ready if any(_since(pod, now) <= end for end in ends)]
 
 
@@ -135,7 +135,7 @@ def seconds_until_more(
     if len(advertised_workers(pods, desired, now, running)) == len(ready):
         return None
     newest = max(_since(pod, now) for pod in ready)
-    return max((newest + QUIET_PERIOD - now).total_seconds(), 0.0)
+    return max((newest + SETTLE_PERIOD - now).total_seconds(), 0.0)
 
 
 def size_problems(
@@ -167,4 +167,4 @@ def _size_bytes(workers: int, render: Callable[[Sequence[int]], Mapping[str, str
 
 def _since(pod: Pod, now: datetime) -> datetime:
     """Return when the pod started to run. A missing or future time counts as long ago, or as now."""
-    return min(pod.running_since or now - QUIET_PERIOD, now)
+    return min(pod.running_since or now - SETTLE_PERIOD, now)

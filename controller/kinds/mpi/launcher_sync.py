@@ -208,12 +208,12 @@ class LauncherSync:
         if launcher and ttl is not None and launcher.ttl_seconds != ttl and launcher.is_finished:
             change = (launcher_job.patch(launcher, {"ttlSecondsAfterFinished": ttl}),)
         group = gang.remains(self.options.gang_scheduler, self.snapshot)
-        kept = self.kind.idle_support_objects(self.job)
+        idle_objects = self.kind.idle_support_objects(self.job)
         other_deletions = self.legacy_workers if policy == CleanPodPolicy.ALL else ()
         if launcher and self.builder.is_invalid and not launcher.deleting:
             other_deletions = (*other_deletions, Deletion(BATCH_JOBS, launcher.name, launcher.uid))
         return self.builder.plan(
-            create=(*change, *kept), delete=_deletions(leaving) + group + other_deletions
+            create=(*change, *idle_objects), delete=_deletions(leaving) + group + other_deletions
         )
 
     def _workers_to_replace(self, workers: Sequence[Pod]) -> tuple[list[Pod], bool]:

@@ -119,9 +119,13 @@ def _spec(
 
 def _metadata(job: MPIJob, role: Role, own_labels: Mapping[str, str]) -> dict[str, Any]:
     template = role.template.get("metadata") or {}
-    kept = {"annotations": template["annotations"]} if template.get("annotations") else {}
+    inherited = {"annotations": template["annotations"]} if template.get("annotations") else {}
     owners = [owner_reference(OWNER, job)]
-    return {**kept, "labels": {**(template.get("labels") or {}), **own_labels}, "ownerReferences": owners}
+    return {
+        **inherited,
+        "labels": {**(template.get("labels") or {}), **own_labels},
+        "ownerReferences": owners,
+    }
 
 
 def _labels(job: MPIJob, role: Role, index: int | None) -> dict[str, str]:

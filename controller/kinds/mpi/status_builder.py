@@ -133,10 +133,10 @@ class MPIStatusBuilder(StatusBuilder):
 
     def _remove_failed_condition(self) -> None:
         """Remove the Failed condition that mpi-operator sets for an evicted worker."""
-        kept = [
+        remaining = [
             condition for condition in self.status.conditions or () if condition.type != ConditionType.FAILED
         ]
-        self.status.conditions = kept
+        self.status.conditions = remaining
 
 
 def _truncated(text: str) -> str:

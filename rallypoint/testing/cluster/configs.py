@@ -101,14 +101,14 @@ def kubelet(layout: NodeLayout, ca: Path) -> str:
 
 def kube_proxy(layout: NodeLayout) -> str:
     """Return a configuration that leaves the machine's limits of connection tracking unchanged."""
-    kept = {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"}
+    conntrack = {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"}
     return yaml.safe_dump(
         {
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
             "kind": "KubeProxyConfiguration",
             "clientConnection": {"kubeconfig": str(layout.config / "kube-proxy.yaml")},
             "clusterCIDR": PODS,
-            "conntrack": kept,
+            "conntrack": conntrack,
             "hostnameOverride": layout.name,
             "mode": "nftables",
         }

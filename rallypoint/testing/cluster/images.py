@@ -56,13 +56,13 @@ def make(folder: Path, kubectl: Path, *, say: Say) -> list[Path]:
 
 
 def _examples(small: Path, python: Path, scratch: Path) -> Iterator[Image]:
-    programs, place = roots.examples(scratch / "examples"), str(roots.EXAMPLES)
+    programs, path_in_image = roots.examples(scratch / "examples"), str(roots.EXAMPLES)
     mpi = (small, roots.mpi(scratch / "mpi"), programs)
-    yield Image(f"{_EXAMPLES}:mpi", mpi, environment={"PATH": _PATH}, folder=place)
+    yield Image(f"{_EXAMPLES}:mpi", mpi, environment={"PATH": _PATH}, folder=path_in_image)
     layers = (small, python, roots.frameworks(scratch / "frameworks"), programs)
     for name in FRAMEWORKS:
         path = f"{environment(name)}/bin:{_PATH}"
-        yield Image(f"{_EXAMPLES}:{name}", layers, environment={"PATH": path}, folder=place)
+        yield Image(f"{_EXAMPLES}:{name}", layers, environment={"PATH": path}, folder=path_in_image)
 
 
 def operator(small: Path, python: Path, environment: Path, name: str) -> Image:

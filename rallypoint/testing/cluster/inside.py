@@ -58,10 +58,10 @@ def _mount(inside: Inside) -> None:
     _call("mount", "-t", "proc", "proc", "/proc")
     _call("mount", "-t", "sysfs", "sysfs", "/sys")
     _mount_cgroups(inside.cgroups)
-    for place in _FRESH:
-        _call("mount", "-t", "tmpfs", "tmpfs", place)
-    for place in ("/var/lib", "/var/log", "/var/tmp", "/run/lock"):
-        Path(place).mkdir()
+    for path in _FRESH:
+        _call("mount", "-t", "tmpfs", "tmpfs", path)
+    for path in ("/var/lib", "/var/log", "/var/tmp", "/run/lock"):
+        Path(path).mkdir()
     Path("/var/run").symlink_to("/run")
     for name, value in inside.sysctls.items():
         shown = Path("/run/sysctl", name)
@@ -88,12 +88,12 @@ def _name_server(address: str) -> None:
     """Set the cluster's name server for this node, too: a pull would wait for the machine's own."""
     shown = Path("/run/resolv.conf")
     shown.write_text(f"nameserver {address}\n")
-    place = Path("/etc/resolv.conf").resolve()
-    if place.exists():
-        _call("mount", "--bind", str(shown), str(place))
+    path = Path("/etc/resolv.conf").resolve()
+    if path.exists():
+        _call("mount", "--bind", str(shown), str(path))
     else:  # a link into the /run that was
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(shown)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(shown)
 
 
 def _delegate() -> None:

@@ -67,14 +67,14 @@ def python(folder: Path) -> Path:
     interpreter = Path(sys.executable).resolve()
     _copy(interpreter, folder)
     for name in ("stdlib", "platstdlib"):
-        place = Path(sysconfig.get_path(name, vars=_base()))
-        if not _in(folder, place).exists():
-            shutil.copytree(place, _in(folder, place), symlinks=True, ignore=_LEFT_OUT)
+        path = Path(sysconfig.get_path(name, vars=_base()))
+        if not _in(folder, path).exists():
+            shutil.copytree(path, _in(folder, path), symlinks=True, ignore=_LEFT_OUT)
     _link(folder, interpreter)
-    for place in {_in(folder, interpreter.parent), folder / "usr" / "local" / "bin"}:
-        place.mkdir(parents=True, exist_ok=True)
+    for path in {_in(folder, interpreter.parent), folder / "usr" / "local" / "bin"}:
+        path.mkdir(parents=True, exist_ok=True)
         for name in {"python", "python3"} - {interpreter.name}:
-            (place / name).symlink_to(interpreter)
+            (path / name).symlink_to(interpreter)
     return folder
 
 
@@ -106,9 +106,9 @@ def mpi(folder: Path) -> Path:
         folder,
         *(path for name in folders for path in (folder / "usr" / name).rglob("*") if path.is_file()),
     )
-    for name, place in _ALTERNATIVES.items():
+    for name, path in _ALTERNATIVES.items():
         (folder / "usr" / "bin" / name).unlink(missing_ok=True)
-        (folder / "usr" / "bin" / name).symlink_to(place)
+        (folder / "usr" / "bin" / name).symlink_to(path)
     ssh = folder / "etc" / "ssh"
     (ssh / "ssh_config").write_text(
         "StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n"

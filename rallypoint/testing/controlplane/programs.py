@@ -58,9 +58,9 @@ def _kubeflow(name: str, version: str, command: str) -> Program:
     return Program(name, module, f"v{version}", f"{module}/cmd/{command}")
 
 
-def _cni(name: str, place: str) -> Program:
+def _cni(name: str, plugin_type: str) -> Program:
     module = "github.com/containernetworking/plugins"
-    return Program(name, module, f"v{CNI_PLUGINS}", f"{module}/plugins/{place}/{name}")
+    return Program(name, module, f"v{CNI_PLUGINS}", f"{module}/plugins/{plugin_type}/{name}")
 
 
 _OVERLAY_ONLY = "no_btrfs,no_devmapper,no_zfs,no_erofs,no_tracing"

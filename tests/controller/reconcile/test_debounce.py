@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from api.job import JobStatus, ReplicaStatus
-from controller.reconcile.debounce import LONGEST_SECONDS, QUIET_SECONDS, StatusDebouncer, can_wait
+from controller.reconcile.debounce import LONGEST_SECONDS, UNCHANGED_SECONDS, StatusDebouncer, can_wait
 
 
 def status_dict(active: int | None = 1, **fields: Any) -> dict[str, Any]:
@@ -48,11 +48,11 @@ def status(active: int) -> JobStatus:
 
 async def test_a_status_waits_until_it_stops_changing() -> None:
     debouncer = StatusDebouncer()
-    assert debouncer.defer(b"{}", status(1)) == QUIET_SECONDS
-    await asyncio.sleep(QUIET_SECONDS / 2)
-    assert debouncer.defer(b"{}", status(1)) == pytest.approx(QUIET_SECONDS / 2)
-    assert debouncer.defer(b"{}", status(2)) == pytest.approx(QUIET_SECONDS), "it has changed again"
-    await asyncio.sleep(QUIET_SECONDS)
+    assert debouncer.defer(b"{}", status(1)) == UNCHANGED_SECONDS
+    await asyncio.sleep(UNCHANGED_SECONDS / 2)
+    assert debouncer.defer(b"{}", status(1)) == pytest.approx(UNCHANGED_SECONDS / 2)
+    assert debouncer.defer(b"{}", status(2)) == pytest.approx(UNCHANGED_SECONDS), "it has changed again"
+    await asyncio.sleep(UNCHANGED_SECONDS)
     assert debouncer.defer(b"{}", status(2)) == 0
 
 
@@ -60,7 +60,7 @@ async def test_a_status_that_keeps_changing_is_written_after_the_longest_wait() 
     debouncer, loop = StatusDebouncer(), asyncio.get_running_loop()
     started, number = loop.time(), 0
     while debouncer.defer(b"{}", status(number)):
-        await asyncio.sleep(QUIET_SECONDS / 4)
+        await asyncio.sleep(UNCHANGED_SECONDS / 4)
         number += 1
 
     assert loop.time() - started == pytest.approx(LONGEST_SECONDS)

@@ -431,7 +431,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def pending_keys_equal_the_model(self) -> None:
-        priorities = {key: priority for key, (priority, _) in self.queue._ready._places.items()}
+        priorities = {key: priority for key, (priority, _) in self.queue._ready._positions.items()}
         assert priorities == self.ready
         assert len(self.queue) == len(self.ready), "no key twice"
         assert self.queue._delayed.keys() == self.timers.keys()

@@ -21,7 +21,7 @@ from tests.support.parity.observer import ObservedJob
 from tests.support.parity.record import record
 from tests.support.parity.resources import NAMESPACE, NODE, child, resource_of
 
-QUIET_SECONDS = 1.5
+UNCHANGED_SECONDS = 1.5
 """A job has settled when no write about it and no change of its children has happened for so long."""
 NOTICE_SECONDS = 5.0
 """How long a new job may have no status before the run stops waiting for one."""
@@ -115,7 +115,7 @@ class CaseRun:
         longest = began + (options or {}).get("max", SETTLE_SECONDS)
         while True:
             now = self._now()
-            if now >= min(longest, self._busy_until(began, now) + QUIET_SECONDS):
+            if now >= min(longest, self._busy_until(began, now) + UNCHANGED_SECONDS):
                 return
             await asyncio.sleep(POLL_SECONDS)
 

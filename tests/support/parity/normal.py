@@ -34,19 +34,19 @@ def text(value: str, words: Words) -> str:
     return _UID.sub("<uid>", _TIME.sub("<time>", value))
 
 
-def plain(value: Any, words: Words) -> Any:
+def normalized(value: Any, words: Words) -> Any:
     """Return a JSON value with normalized texts and without nulls in its objects."""
     if isinstance(value, dict):
-        return {name: plain(item, words) for name, item in value.items() if item is not None}
+        return {name: normalized(item, words) for name, item in value.items() if item is not None}
     if isinstance(value, list):
-        return [plain(item, words) for item in value]
+        return [normalized(item, words) for item in value]
     return text(value, words) if isinstance(value, str) else value
 
 
 def sent(kind: str, body: Object, words: Words) -> Object:
     """Return the compared part of a created object: all that its sender chooses."""
-    kept = {"kind": kind, **{name: item for name, item in body.items() if name != "status"}}
-    normal = bare(plain(kept, words), SHAPES.get(kind, Shape()))
+    compared = {"kind": kind, **{name: item for name, item in body.items() if name != "status"}}
+    normal = bare(normalized(compared, words), SHAPES.get(kind, Shape()))
     normal["metadata"] = _metadata(normal.get("metadata", {}))
     return _hidden(normal) if kind == "Secret" else normal
 
@@ -68,7 +68,7 @@ def current(kind: str, obj: Object, words: Words) -> Object | None:
             part = {"suspend": spec.get("suspend", False), **_template(spec.get("template", {}))}
         case _:
             return None
-    return dict(plain(part, words))
+    return dict(normalized(part, words))
 
 
 def _metadata(metadata: Object) -> Object:

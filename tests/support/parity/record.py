@@ -8,7 +8,7 @@ from api.meta import Resource
 from rallypoint.testing.audit import Call
 from tests.support.parity.case import Record
 from tests.support.parity.defaults import Object
-from tests.support.parity.normal import Words, current, plain, sent, text
+from tests.support.parity.normal import Words, current, normalized, sent, text
 from tests.support.parity.resources import KINDS
 
 Names = dict[str, list[str]]
@@ -58,7 +58,7 @@ def record(
         ),
         "live": live,
         "current": _current(children, words),
-        "status": None if job is None else plain(job.get("status") or {}, words),
+        "status": None if job is None else normalized(job.get("status") or {}, words),
         "events": _events(events, words),
     }
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.parity.defaults import SHAPES, bare
-from tests.support.parity.normal import current, plain, sent, text
+from tests.support.parity.normal import current, normalized, sent, text
 
 UID = "0b1f9d2e-8a52-4f0c-9a6e-3d1c5b7e9f00"
 OTHER = "11111111-2222-3333-4444-555555555555"
@@ -31,7 +31,7 @@ def test_texts(value: str, normal: str) -> None:
 
 
 def test_nulls_are_dropped_and_empty_values_are_not() -> None:
-    assert plain({"a": None, "b": {"c": None, "d": ""}, "e": [], "f": 0}, {}) == {
+    assert normalized({"a": None, "b": {"c": None, "d": ""}, "e": [], "f": 0}, {}) == {
         "b": {"d": ""},
         "e": [],
         "f": 0,

@@ -92,9 +92,11 @@ def ensure(module: Module, *, environ: Mapping[str, str] = os.environ) -> Path:
 
 def _copy(source: Path, files: Mapping[str, str], folder: Path) -> None:
     """Without the modes: nothing in a module cache may be written."""
-    for name, place in files.items():
-        if (source / place).is_dir():
-            shutil.copytree(source / place, folder / name, copy_function=shutil.copyfile, dirs_exist_ok=True)
+    for name, path_in_module in files.items():
+        if (source / path_in_module).is_dir():
+            shutil.copytree(
+                source / path_in_module, folder / name, copy_function=shutil.copyfile, dirs_exist_ok=True
+            )
             (folder / name).chmod(0o755)
         else:
-            shutil.copyfile(source / place, folder / name)
+            shutil.copyfile(source / path_in_module, folder / name)
