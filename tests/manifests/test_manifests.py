@@ -105,7 +105,7 @@ def test_prometheus_operator_finds_the_service(objects: dict[str, dict[str, Any]
     assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
 
 
-def test_replicas_elect_their_leader_and_an_update_waits_for_the_new_one(
+def test_replicas_elect_a_leader_and_an_update_waits_for_the_new_replica(
     objects: dict[str, dict[str, Any]],
 ) -> None:
     deployment = objects["Deployment"]["spec"]
@@ -291,10 +291,10 @@ def test_mxjobs_are_installed_by_their_component_alone(tmp_path: Path) -> None:
     }
     (tmp_path / "kustomization.yaml").write_text(json.dumps(kustomization))
     documents = build(tmp_path)
-    added = [(one["kind"], one["metadata"]["name"]) for one in documents[len(base) :]]
-    (deployment,) = (one for one in documents if one["kind"] == "Deployment")
+    added = [(document["kind"], document["metadata"]["name"]) for document in documents[len(base) :]]
+    (deployment,) = (document for document in documents if document["kind"] == "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    (binding,) = (one for one in documents[len(base) :] if one["kind"] == "ClusterRoleBinding")
+    (binding,) = (document for document in documents[len(base) :] if document["kind"] == "ClusterRoleBinding")
 
     assert "mxjobs" not in json.dumps(base)
     assert added == [
@@ -308,11 +308,11 @@ def test_mxjobs_are_installed_by_their_component_alone(tmp_path: Path) -> None:
     assert chosen(build_parser().parse_args(container["args"]).enable_scheme) == (*DEFAULT, MXNET)
 
 
-def test_users_may_do_with_mxjobs_what_they_may_do_with_all_others() -> None:
+def test_users_have_the_same_permissions_on_mxjobs_as_on_other_kinds() -> None:
     own = build(MANIFESTS / "components" / "mxjob")
     for role in build(MANIFESTS / "components" / "user-roles"):
         name = role["metadata"]["name"].replace("training-", "training-mxjob-")
-        found = [rights([one]) for one in own if one["metadata"]["name"] == name]
+        found = [rights([candidate]) for candidate in own if candidate["metadata"]["name"] == name]
         expected = {
             (resource.replace("pytorchjobs", "mxjobs"), verb)
             for resource, verb in rights([role])

@@ -1,4 +1,4 @@
-"""``deploy`` as people apply it: in step with ``manifests``, and whole."""
+"""The ``deploy`` folder: up to date with ``manifests``, and complete."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ def objects(path: Path) -> list[dict[str, Any]]:
     return list(yaml.load_all(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader))
 
 
-def test_what_is_kept_is_in_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_deploy_folder_is_up_to_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """If this fails, run ``make deploy``."""
     folder = tmp_path / "new" / "folder"
 
@@ -33,9 +33,9 @@ def test_a_file_holds_the_objects_of_its_kustomization(name: str) -> None:
     assert objects(DEPLOY / name) == build(ROOT / SOURCES[name])
 
 
-def test_what_others_stand_in_comes_first() -> None:
+def test_namespaces_and_definitions_come_first() -> None:
     """kubectl applies in the order of the file: a namespace before what is in it, the definitions before their controller."""
-    kinds = [one["kind"] for one in objects(DEPLOY / "standalone.yaml")]
+    kinds = [document["kind"] for document in objects(DEPLOY / "standalone.yaml")]
 
     assert kinds[0] == "Namespace"
     assert kinds.index("CustomResourceDefinition") < kinds.index("Deployment")

@@ -1,6 +1,6 @@
-"""The table of examples: what is read of a run, what counts as a pass, and what is said where there is no wheel.
+"""The table of examples: what a run reports, what counts as passed, and the report of a missing wheel.
 
-Nothing is installed and nothing trains here: the commands are played by a double.
+Nothing is installed and nothing trains here: a test double replaces the commands.
 """
 
 import json
@@ -20,10 +20,10 @@ from tools.examples import EXAMPLES, Example, Row, fits, frameworks, logs, lose,
 ROOT = Path(__file__).parents[2]
 JAX = Example("JAXJob", "jax", "jax", "examples/jax/digits.yaml")
 ANYWHERE = [Requirement("jax>=0.7")]
-TOLD = "epoch 1\naccuracy 0.9750 on 360 held-out images (target 0.95), trained on 1437 images\n"
+OUTPUT = "epoch 1\naccuracy 0.9750 on 360 held-out images (target 0.95), trained on 1437 images\n"
 
 
-class Played:
+class FinishedProcess:
     """A process that has ended."""
 
     def __init__(self, status: int, output: str) -> None:
@@ -38,27 +38,27 @@ class Played:
 
 
 class Commands:
-    """Plays tools/venv.py and ``rallypoint run``."""
+    """A double of tools/venv.py and ``rallypoint run``."""
 
     def __init__(self, logs: Path) -> None:
         self.logs = logs
         self.installed = 0
         self.status = 0
         self.outcome = "Succeeded"
-        self.output = TOLD
+        self.output = OUTPUT
         self.called: list[list[str]] = []
 
     def call(self, command: list[str]) -> int:
         self.called.append(command)
         return self.installed
 
-    def begin(self, command: list[str], **_: object) -> "Played":
+    def begin(self, command: list[str], **_: object) -> "FinishedProcess":
         self.called.append(command)
         log = self.logs / "default_digits-worker-0_uid" / "jax" / "0.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text(self.output)
-        told = {"outcome": self.outcome, "jobs": [{"replicas": [{"logs": [str(log.parents[1])]}]}]}
-        return Played(self.status, json.dumps(told) if self.outcome else "")
+        summary = {"outcome": self.outcome, "jobs": [{"replicas": [{"logs": [str(log.parents[1])]}]}]}
+        return FinishedProcess(self.status, json.dumps(summary) if self.outcome else "")
 
     def check_output(self, command: list[str], **_: object) -> str:
         return "0.10.2\n"
@@ -88,15 +88,15 @@ def test_a_framework_is_installed_and_trained(commands: Commands) -> None:
 @pytest.mark.parametrize(
     ("status", "outcome", "output", "said"),
     [
-        pytest.param(1, "Failed", TOLD, ("Failed", "accuracy 0.9750"), id="below its target"),
+        pytest.param(1, "Failed", OUTPUT, ("Failed", "accuracy 0.9750"), id="below its target"),
         pytest.param(
             0, "Succeeded", "accuracy nan on 3 (target 1)", ("Succeeded", "none reported"), id="no metric"
         ),
-        pytest.param(124, "Timeout", "", ("Timeout", "none reported"), id="late"),
-        pytest.param(1, "", "", ("exit status 1", "none reported"), id="nothing to read"),
+        pytest.param(124, "Timeout", "", ("Timeout", "none reported"), id="timeout"),
+        pytest.param(1, "", "", ("exit status 1", "none reported"), id="no output"),
     ],
 )
-def test_what_is_no_pass(
+def test_an_unsuccessful_run_does_not_pass(
     commands: Commands, status: int, outcome: str, output: str, said: tuple[str, str]
 ) -> None:
     commands.status, commands.outcome, commands.output = status, outcome, output
@@ -123,7 +123,7 @@ def test_a_framework_that_cannot_be_installed_fails(commands: Commands) -> None:
         pytest.param("jax; python_version == '3.12'", "there is one for 3.12", id="another Python"),
     ],
 )
-def test_a_missing_wheel_is_named_and_counts_as_neither(
+def test_a_missing_wheel_is_named_and_counts_as_neither_passed_nor_failed(
     commands: Commands, monkeypatch: pytest.MonkeyPatch, wanted: str, outcome: str
 ) -> None:
     monkeypatch.setattr(examples, "python_version", lambda: "3.99")
@@ -135,8 +135,8 @@ def test_a_missing_wheel_is_named_and_counts_as_neither(
     assert commands.called == []
 
 
-def test_the_first_replica_that_tells_a_metric_is_heard(tmp_path: Path) -> None:
-    for name, text in (("a", "loss 0.1\n"), ("b", TOLD)):
+def test_the_metric_comes_from_the_first_replica_that_reports_it(tmp_path: Path) -> None:
+    for name, text in (("a", "loss 0.1\n"), ("b", OUTPUT)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "0.log").write_text(text)
     replicas: list[examples.Replica] = [{"logs": [str(tmp_path / "a"), str(tmp_path / "b")]}]
@@ -148,11 +148,11 @@ def test_the_first_replica_that_tells_a_metric_is_heard(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("output", "outcome", "passed"),
     [
-        pytest.param(f"rank 0 of 3 {examples.RESUMED} 3 epochs\n{TOLD}", "Succeeded", True, id="it went on"),
-        pytest.param(f"rank 0 of 3 begins\n{TOLD}", "begun anew", False, id="it began anew"),
+        pytest.param(f"rank 0 of 3 {examples.RESUMED} 3 epochs\n{OUTPUT}", "Succeeded", True, id="resumed"),
+        pytest.param(f"rank 0 of 3 begins\n{OUTPUT}", "begun anew", False, id="started again"),
     ],
 )
-def test_an_example_that_loses_a_worker_has_to_go_on(
+def test_an_example_that_loses_a_worker_must_resume(
     commands: Commands, output: str, outcome: str, passed: bool
 ) -> None:
     commands.output = output
@@ -161,7 +161,7 @@ def test_an_example_that_loses_a_worker_has_to_go_on(
     assert (found.outcome, found.passed) == (outcome, passed)
 
 
-def test_a_replica_is_killed_once_it_has_come_midway(tmp_path: Path) -> None:
+def test_a_replica_is_killed_in_the_middle_of_the_training(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "default_odd-job-worker-1_uid" / "pytorch" / "0.log"
     log.parent.mkdir(parents=True)
     log.write_text(f"{examples.MIDWAY}12 loss 0.1\n")
@@ -176,7 +176,7 @@ def test_a_replica_is_killed_once_it_has_come_midway(tmp_path: Path) -> None:
         other.kill()
 
 
-def test_a_run_that_is_over_loses_nobody(tmp_path: Path) -> None:
+def test_no_replica_of_a_finished_run_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", ""], text=True) as over:
         over.wait()
         lose("worker-1", tmp_path, over)
@@ -208,7 +208,7 @@ def test_exit_status(
     assert summary in said
 
 
-def test_an_unknown_framework_is_refused() -> None:
+def test_an_unknown_framework_is_rejected() -> None:
     with pytest.raises(SystemExit, match="cobol: not among demo, jax, xgboost, tensorflow, paddle, mpi"):
         main(["jax", "cobol"])
 
@@ -223,14 +223,16 @@ def test_the_table_is_markdown() -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.manifest)
-def test_examples_are_there_with_their_locks(example: Example) -> None:
+def test_every_example_has_a_manifest_and_a_lock_file(example: Example) -> None:
     declared = examples.declared()[example.group]
     *_, manifest = yaml.safe_load_all((ROOT / example.manifest).read_text())
     pins = (ROOT / "requirements" / f"{example.group}.txt").read_text().splitlines()
 
     assert manifest["kind"] == example.kind
     assert any(
-        fits(one, python) for one in frameworks(declared, example.package) for python in examples.PYTHONS
+        fits(requirement, python)
+        for requirement in frameworks(declared, example.package)
+        for python in examples.PYTHONS
     )
-    for one in frameworks(declared, example.package):
-        assert any(line.startswith(f"{one.name}==") for line in pins)
+    for requirement in frameworks(declared, example.package):
+        assert any(line.startswith(f"{requirement.name}==") for line in pins)

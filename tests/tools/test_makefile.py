@@ -1,4 +1,4 @@
-"""The targets of the Makefile: that each is a list of steps, and that its own set-up comes first."""
+"""The targets of the Makefile: each is a list of steps and creates its environment first."""
 
 import os
 import re
@@ -54,7 +54,7 @@ def steps(target: str) -> list[Step]:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_target_makes_its_environment_first(target: str) -> None:
+def test_the_first_step_of_a_target_creates_its_environment(target: str) -> None:
     first, *rest = steps(target)
 
     folder, lock = first.command[2:4]
@@ -64,7 +64,7 @@ def test_a_target_makes_its_environment_first(target: str) -> None:
     assert all(folder in step.command[0] for step in rest)
 
 
-def test_the_tests_come_last_and_run_whatever_the_checks_say() -> None:
+def test_tests_come_last_and_run_after_failed_checks() -> None:
     checks = [step.name for step in steps("test") if not step.needed]
 
     assert checks == [
@@ -81,7 +81,7 @@ def test_the_tests_come_last_and_run_whatever_the_checks_say() -> None:
 
 
 @pytest.mark.parametrize("target", ["test", "test-python"])
-def test_what_an_optional_step_costs_names_tests_that_exist(target: str) -> None:
+def test_the_cost_of_an_optional_step_names_existing_tests(target: str) -> None:
     costs = [step.cost for step in steps(target) if step.name in ("mpi", "browser")]
 
     for cost in costs:
@@ -90,19 +90,19 @@ def test_what_an_optional_step_costs_names_tests_that_exist(target: str) -> None
         assert [name for name in named if not (ROOT / name).is_file()] == []
 
 
-def test_the_other_python_is_that_of_the_image() -> None:
+def test_the_second_python_is_that_of_the_image() -> None:
     first, *_ = steps("test-python")
 
     assert first.command[2:] == [f".venv-{image_version()}", "requirements/dev.txt", image_version()]
 
 
-def test_only_these_targets_are_offered() -> None:
+def test_the_makefile_has_only_these_targets() -> None:
     declared = [line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith(".PHONY:")]
 
     assert [line.split()[1:] for line in declared] == [list(TARGETS)]
 
 
-def test_every_test_runs_by_some_target() -> None:
+def test_a_target_runs_every_test() -> None:
     tests = {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")}
     options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]
     named = {word for target in TARGETS for step in steps(target) for word in step.command}

@@ -1,4 +1,4 @@
-"""The page of metrics: in step with the table, and asking only for what there is."""
+"""The page of metrics: up to date with the table, and with queries of existing metrics only."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ SERIES = {
 }
 
 
-def test_what_is_kept_is_in_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_is_up_to_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """If this fails, run ``make docs``."""
     file = tmp_path / "metrics.md"
 
@@ -40,16 +40,16 @@ def test_every_metric_and_every_label_is_on_the_page() -> None:
                 assert all(f"`{value}`" in text for value in label.values)
 
 
-def test_no_cell_breaks_its_table() -> None:
+def test_cells_do_not_break_the_table() -> None:
     for line in page().splitlines():
         if line.startswith("|"):
             assert line.replace("\\|", "").count("|") in {3, 4, 6}
 
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=list(QUERIES))
-def test_a_query_asks_for_what_there_is(query: str) -> None:
-    asked = promql.metrics(query)
+def test_a_query_uses_existing_metrics_and_labels(query: str) -> None:
+    used = promql.metrics(query)
 
-    assert asked
-    assert asked <= SERIES.keys()
-    assert promql.labels(query) - {"le"} <= set.union(*(SERIES[name] for name in asked))
+    assert used
+    assert used <= SERIES.keys()
+    assert promql.labels(query) - {"le"} <= set.union(*(SERIES[name] for name in used))

@@ -1,4 +1,4 @@
-"""What is installed, what is said where nothing may be installed, and that held locks are waited for.
+"""Installing packages: what is installed, the message without permissions, and waiting for held locks.
 
 Nothing is installed here.
 """
@@ -13,7 +13,7 @@ LISTS_LOCKED = "E: Could not get lock /var/lib/apt/lists/lock. It is held by pro
 
 
 class Apt:
-    """Records commands, and answers them: with these results first, then with success."""
+    """Records commands and returns these results first, then success."""
 
     def __init__(self) -> None:
         self.commands: list[list[str]] = []
@@ -40,17 +40,17 @@ def apt(monkeypatch: pytest.MonkeyPatch) -> Apt:
     return apt
 
 
-def test_nothing_is_done_when_all_are_there(apt: Apt) -> None:
+def test_nothing_is_installed_when_all_packages_are(apt: Apt) -> None:
     assert packages.main(["there"]) == 0
     assert apt.commands == []
 
 
-def test_root_installs_what_is_missing(apt: Apt) -> None:
+def test_root_installs_missing_packages(apt: Apt) -> None:
     assert packages.main(["there", "mpich"]) == 0
     assert apt.commands == [[*packages.UPDATE], [*packages.INSTALL, "mpich"]]
 
 
-def test_a_user_with_sudo_does_as_well(apt: Apt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_with_sudo_installs_missing_packages(apt: Apt, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tools.packages.os.geteuid", lambda: 1000)
     monkeypatch.setattr("tools.packages.subprocess.call", lambda *_, **__: 0)
 
@@ -61,15 +61,15 @@ def test_a_user_with_sudo_does_as_well(apt: Apt, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     "locked",
     [
-        pytest.param(LISTS_LOCKED, id="that of the lists"),
+        pytest.param(LISTS_LOCKED, id="lock of the lists"),
         pytest.param(
             "E: Could not get lock /var/cache/apt/archives/lock. It is held by process 7 (apt-get)\n",
-            id="that of the archives",
+            id="lock of the archives",
         ),
-        pytest.param("E: Unable to lock the administration directory (/var/lib/dpkg/)\n", id="dpkg's"),
+        pytest.param("E: Unable to lock the administration directory (/var/lib/dpkg/)\n", id="lock of dpkg"),
     ],
 )
-def test_a_lock_that_another_program_holds_is_waited_for(
+def test_the_command_waits_for_a_lock_of_another_program(
     apt: Apt, locked: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     apt.results = [(100, locked), (100, locked), (0, "")]
@@ -79,28 +79,30 @@ def test_a_lock_that_another_program_holds_is_waited_for(
     assert capsys.readouterr().out.count("waiting up to 900 s") == 1
 
 
-def test_a_lock_that_is_never_released_is_a_failure(apt: Apt) -> None:
+def test_a_lock_that_is_never_released_is_an_error(apt: Apt) -> None:
     apt.results = [(0, "")] + [(100, LISTS_LOCKED)] * 1000
 
     assert packages.main(["mpich"]) == 100
     assert apt.slept_seconds == packages.LOCK_SECONDS
 
 
-def test_another_failure_is_one_at_once(apt: Apt) -> None:
+def test_other_errors_are_not_retried(apt: Apt) -> None:
     apt.results = [(0, ""), (100, "E: Unable to locate package mpich\n")]
 
     assert packages.main(["mpich"]) == 100
     assert apt.slept_seconds == 0
 
 
-def test_what_apt_says_is_kept_and_shown(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_errors_of_apt_are_returned_and_printed(capfd: pytest.CaptureFixture[str]) -> None:
     status, errors = packages.run(["sh", "-c", "echo out; echo E: no >&2; exit 3"])
 
     assert (status, errors) == (3, "E: no\n")
     assert capfd.readouterr().out.splitlines() == ["out", "E: no"]
 
 
-def test_others_are_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_user_without_root_gets_the_command_to_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(packages, "is_installed", lambda _: False)
     monkeypatch.setattr(packages, "as_root", lambda: None)
     monkeypatch.setattr("tools.packages.shutil.which", lambda _: "/usr/bin/dpkg-query")
@@ -109,7 +111,7 @@ def test_others_are_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     assert capsys.readouterr().out == "error: missing: a b; as root: apt-get install a b\n"
 
 
-def test_elsewhere_it_is_said_that_nothing_can_be_looked_up(
+def test_without_dpkg_nothing_is_looked_up(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("tools.packages.shutil.which", lambda _: None)

@@ -1,4 +1,4 @@
-"""Where an interpreter of another version comes from. The versions here do not exist, and nothing is downloaded."""
+"""Finding an interpreter of another version. The versions here do not exist, and nothing is downloaded."""
 
 import hashlib
 import re
@@ -38,15 +38,15 @@ def test_this_interpreter_serves_for_its_own_version() -> None:
 
 
 @pytest.mark.parametrize(
-    "place",
+    "folder",
     [
         pytest.param("bin", id="on PATH"),
         pytest.param(".pyenv/versions/9.9.1/bin", id="of pyenv"),
         pytest.param(".local/share/uv/python/cpython-9.9.1-linux-x86_64-gnu/bin", id="of uv"),
     ],
 )
-def test_an_interpreter_that_is_there(home: Path, place: str) -> None:
-    path = script(home / place / "python9.9", "echo 9.9")
+def test_an_installed_interpreter_is_found(home: Path, folder: str) -> None:
+    path = script(home / folder / "python9.9", "echo 9.9")
 
     assert python.interpreter(VERSION) == path
 
@@ -54,23 +54,25 @@ def test_an_interpreter_that_is_there(home: Path, place: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        pytest.param("echo 'pyenv: python9.9: command not found' >&2; exit 127", id="of a version manager"),
-        pytest.param("echo 9.8", id="of another version"),
+        pytest.param(
+            "echo 'pyenv: python9.9: command not found' >&2; exit 127", id="a shim of a version manager"
+        ),
+        pytest.param("echo 9.8", id="another version"),
     ],
 )
-def test_what_is_only_called_so_is_passed_over(home: Path, text: str) -> None:
+def test_an_interpreter_of_another_version_is_skipped(home: Path, text: str) -> None:
     script(home / "bin" / "python9.9", text)
     path = script(home / ".pyenv/versions/9.9.1/bin/python9.9", "echo 9.9")
 
     assert python.interpreter(VERSION) == path
 
 
-def test_a_version_that_cannot_be_had() -> None:
+def test_a_missing_version_is_an_error() -> None:
     with pytest.raises(python.Missing, match=r"there is no Python 9\.9 here: install it"):
         python.interpreter(VERSION)
 
 
-def test_without_maven_nothing_is_got(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_maven_nothing_is_downloaded(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(home / "bin"))
     monkeypatch.setitem(python.BUILDS, VERSION, python.Build("9.9.1", "00"))
 
@@ -80,20 +82,20 @@ def test_without_maven_nothing_is_got(home: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def jar(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A jar, and a Maven that gets it."""
+    """A jar, and a Maven that downloads it."""
     jar = home / "build.jar"
     with zipfile.ZipFile(jar, "w") as archive:
         archive.writestr(f"{python.FOLDER}python9.9", "#!/bin/sh\necho 9.9\n")
         archive.writestr("META-INF/MANIFEST.MF", "")
     copy = f'cp {jar} "$place/cpython-9.9.1-linux-x86_64.jar"'
-    place = 'place="${3#*=}/org/bytedeco/cpython/9.9.1"'
-    script(home / "bin" / "mvn", f'echo "$@" >> {home}/calls\n{place}\nmkdir -p "$place"\n{copy}')
+    folder = 'place="${3#*=}/org/bytedeco/cpython/9.9.1"'
+    script(home / "bin" / "mvn", f'echo "$@" >> {home}/calls\n{folder}\nmkdir -p "$place"\n{copy}')
     digest = hashlib.sha256(jar.read_bytes()).hexdigest()
     monkeypatch.setitem(python.BUILDS, VERSION, python.Build("9.9.1", digest))
     return jar
 
 
-def test_a_published_build_is_got_once(home: Path, jar: Path) -> None:
+def test_a_published_build_is_downloaded_once(home: Path, jar: Path) -> None:
     first, second = python.interpreter(VERSION), python.interpreter(VERSION)
 
     assert first == second == home / ".cache/rallypoint/python/9.9.1/python9.9"
@@ -101,7 +103,9 @@ def test_a_published_build_is_got_once(home: Path, jar: Path) -> None:
     assert [path.name for path in (home / ".cache/rallypoint/python").iterdir()] == ["9.9.1"]
 
 
-def test_a_build_that_has_changed_is_refused(home: Path, jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_with_another_digest_is_rejected(
+    home: Path, jar: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(python.BUILDS, VERSION, python.Build("9.9.1", "00"))
 
     with pytest.raises(python.Missing, match="is not what it was"):
@@ -109,7 +113,7 @@ def test_a_build_that_has_changed_is_refused(home: Path, jar: Path, monkeypatch:
     assert list((home / ".cache/rallypoint/python").iterdir()) == []
 
 
-def test_there_is_a_build_of_the_images_version() -> None:
+def test_the_version_of_the_image_has_a_build() -> None:
     assert python.image_version() in python.BUILDS
 
 

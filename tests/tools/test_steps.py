@@ -6,7 +6,7 @@ import pytest
 
 from tools.steps import Step, main, parse
 
-PASS = [sys.executable, "-c", ""]
+SUCCEED = [sys.executable, "-c", ""]
 
 
 def fail(status: int) -> list[str]:
@@ -17,9 +17,11 @@ def fail(status: int) -> list[str]:
     ("text", "step"),
     [
         pytest.param("lint: ruff check", Step("lint", False, ["ruff", "check"]), id="a step"),
-        pytest.param("env! make 'a b'", Step("env", True, ["make", "a b"]), id="a step that is needed"),
+        pytest.param("env! make 'a b'", Step("env", True, ["make", "a b"]), id="a required step"),
         pytest.param(
-            "types, again: x a:b!", Step("types, again", False, ["x", "a:b!"]), id="marks in the command"
+            "types, again: x a:b!",
+            Step("types, again", False, ["x", "a:b!"]),
+            id="punctuation in the command",
         ),
         pytest.param(
             "mpi (tests of MPI fail): x (y)",
@@ -33,14 +35,14 @@ def test_parse(text: str, step: Step) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "ruff check", "lint:", ": ruff", "(cost): ruff"])
-def test_what_is_no_step_is_refused(text: str) -> None:
+def test_an_invalid_step_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="not a step"):
         parse(text)
 
 
-def test_a_failure_does_not_keep_the_others_from_running(capfd: pytest.CaptureFixture[str]) -> None:
+def test_other_steps_run_after_a_failure(capfd: pytest.CaptureFixture[str]) -> None:
     status = main(
-        "make test", [Step("one", False, fail(3)), Step("two", False, fail(4)), Step("three", False, PASS)]
+        "make test", [Step("one", False, fail(3)), Step("two", False, fail(4)), Step("three", False, SUCCEED)]
     )
 
     said = capfd.readouterr().out
@@ -50,16 +52,17 @@ def test_a_failure_does_not_keep_the_others_from_running(capfd: pytest.CaptureFi
     assert "make test: FAILED in one, two after" in said
 
 
-def test_nothing_follows_a_failed_step_that_is_needed(capfd: pytest.CaptureFixture[str]) -> None:
-    status = main("make test", [Step("env", True, fail(2)), Step("lint", False, PASS)])
+def test_a_failed_required_step_ends_the_run(capfd: pytest.CaptureFixture[str]) -> None:
+    status = main("make test", [Step("env", True, fail(2)), Step("lint", False, SUCCEED)])
 
     assert status == 2
     assert "lint" not in capfd.readouterr().out
 
 
-def test_what_a_failure_costs_is_said_at_the_end(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_cost_of_a_failure_is_printed_at_the_end(capfd: pytest.CaptureFixture[str]) -> None:
     main(
-        "make test", [Step("mpi", False, fail(3), "tests of MPI fail"), Step("tests", False, PASS, "nothing")]
+        "make test",
+        [Step("mpi", False, fail(3), "tests of MPI fail"), Step("tests", False, SUCCEED, "nothing")],
     )
 
     *_, cost, outcome = capfd.readouterr().out.splitlines()
@@ -67,14 +70,14 @@ def test_what_a_failure_costs_is_said_at_the_end(capfd: pytest.CaptureFixture[st
     assert outcome.startswith("make test: FAILED in mpi after")
 
 
-def test_a_failed_step_that_is_needed_is_named_at_the_end(capfd: pytest.CaptureFixture[str]) -> None:
-    main("make test", [Step("env", True, fail(2)), Step("lint", False, PASS)])
+def test_a_failed_required_step_is_named_at_the_end(capfd: pytest.CaptureFixture[str]) -> None:
+    main("make test", [Step("env", True, fail(2)), Step("lint", False, SUCCEED)])
 
     assert capfd.readouterr().out.splitlines()[-2] == "env FAILED (2): no later step was run"
 
 
 def test_success(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main("make lint", [Step("env", True, PASS), Step("lint", False, PASS)]) == 0
+    assert main("make lint", [Step("env", True, SUCCEED), Step("lint", False, SUCCEED)]) == 0
     assert "make lint: ok after" in capfd.readouterr().out
 
 

@@ -1,4 +1,4 @@
-"""When an environment is made anew, when it is left alone, and what is said when it cannot be made.
+"""When an environment is created again, when it is not changed, and the error if it cannot be created.
 
 Nothing is installed here: the commands are recorded instead of run.
 """
@@ -28,7 +28,7 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def commands(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
     recorded: list[tuple[str, list[str]]] = []
 
-    def told(what: str, command: list[str]) -> int:
+    def record(what: str, command: list[str]) -> int:
         recorded.append((what, command))
         if "venv" in command:
             python = Path(command[-1]) / "bin" / "python"
@@ -36,11 +36,11 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
             python.symlink_to(sys.executable)
         return 0
 
-    monkeypatch.setattr(venv, "run_with_progress", told)
+    monkeypatch.setattr(venv, "run_with_progress", record)
     return recorded
 
 
-def test_a_fresh_environment_gets_the_lock_and_then_the_project(
+def test_a_new_environment_gets_the_lock_and_then_the_project(
     lock: Path, commands: list[tuple[str, list[str]]]
 ) -> None:
     assert venv.main(Path("env"), lock) == 0
@@ -54,7 +54,7 @@ def test_a_fresh_environment_gets_the_lock_and_then_the_project(
     assert commands[2][1][-3:] == ["./deploy/operator", "--editable", "."]
 
 
-def test_nothing_is_done_a_second_time(lock: Path, commands: list[tuple[str, list[str]]]) -> None:
+def test_an_up_to_date_environment_is_unchanged(lock: Path, commands: list[tuple[str, list[str]]]) -> None:
     venv.main(Path("env"), lock)
     commands.clear()
 
@@ -62,7 +62,7 @@ def test_nothing_is_done_a_second_time(lock: Path, commands: list[tuple[str, lis
     assert commands == []
 
 
-def test_a_changed_lock_is_installed_into_the_environment_that_is_there(
+def test_a_changed_lock_is_installed_into_the_existing_environment(
     lock: Path, commands: list[tuple[str, list[str]]]
 ) -> None:
     venv.main(Path("env"), lock)
@@ -74,7 +74,7 @@ def test_a_changed_lock_is_installed_into_the_environment_that_is_there(
     assert [what for what, _ in commands] == [f"installing 1 packages from {lock}", "installing this project"]
 
 
-def test_an_environment_that_another_python_shares_is_left_alone(
+def test_an_environment_of_another_python_is_not_changed(
     lock: Path, commands: list[tuple[str, list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     venv.main(Path("env"), lock)
@@ -86,7 +86,7 @@ def test_an_environment_that_another_python_shares_is_left_alone(
     assert commands == []
 
 
-def test_an_environment_whose_own_python_has_changed_is_brought_in_line(
+def test_an_environment_whose_python_has_changed_is_updated(
     lock: Path, commands: list[tuple[str, list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     venv.main(Path("env"), lock)
@@ -98,7 +98,7 @@ def test_an_environment_whose_own_python_has_changed_is_brought_in_line(
     assert len(commands) == 2
 
 
-def test_an_environment_whose_python_is_gone_is_made_anew(
+def test_an_environment_whose_python_is_missing_is_created_again(
     lock: Path, commands: list[tuple[str, list[str]]]
 ) -> None:
     venv.main(Path("env"), lock)
@@ -110,7 +110,7 @@ def test_an_environment_whose_python_is_gone_is_made_anew(
     assert commands[0][0] == "creating env"
 
 
-def test_a_failed_install_is_not_remembered(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_install_is_repeated(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(venv, "usable", lambda python: True)
     monkeypatch.setattr(venv, "run_with_progress", lambda what, command: 1)
 
@@ -119,7 +119,9 @@ def test_a_failed_install_is_not_remembered(lock: Path, monkeypatch: pytest.Monk
     assert not Path("env", venv.STAMP).exists()
 
 
-def test_without_the_venv_module_its_package_is_named(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_venv_module_is_reported_with_its_package(
+    lock: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(venv, "run_with_progress", lambda what, command: 1)
 
     with pytest.raises(SystemExit, match="apt-get install python3-venv"):
