@@ -1,4 +1,4 @@
-"""What holds a job up, told from objects as an API server has them."""
+"""The causes that block a job, derived from its objects in the API server."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -130,12 +130,12 @@ WORKER = ("j-worker-0",)
                 ],
             ),
             "CrashLoopBackOff: container pytorch ended 4 times, last with exit code 137, killed by SIGKILL",
-            id="ends again and again",
+            id="crash loop",
         ),
         pytest.param(
             pod("j-worker-0", "Running", containerStatuses=[container(terminated=ended(3), restarts=1)]),
             "container pytorch ended 2 times, last with exit code 3",
-            id="has ended and is to be started again",
+            id="terminated and about to restart",
         ),
         pytest.param(
             pod(
@@ -144,7 +144,7 @@ WORKER = ("j-worker-0",)
                 ]
             ),
             "container prepare ended once with exit code 4",
-            id="its init container has ended and is to be started again",
+            id="init container terminated and about to restart",
         ),
         pytest.param(
             pod("j-worker-0", "Failed", containerStatuses=[container(terminated=ended(1))]),
@@ -162,13 +162,13 @@ WORKER = ("j-worker-0",)
                 containerStatuses=[container(waiting={"reason": "PodInitializing"})],
             ),
             "running init container init-pytorch",
-            id="waits for its master",
+            id="waiting for its master",
         ),
-        pytest.param(pod(), "waiting for node a to start it", id="the kubelet has said nothing"),
+        pytest.param(pod(), "waiting for node a to start it", id="no status from the kubelet"),
         pytest.param(
             pod(containerStatuses=[container(waiting={"reason": "ContainerCreating"})]),
             "creating its containers",
-            id="is being started",
+            id="being started",
         ),
         pytest.param(
             pod(
@@ -182,12 +182,12 @@ WORKER = ("j-worker-0",)
         ),
     ],
 )
-def test_a_pod_holds_the_job_up(found: Object, text: str) -> None:
+def test_a_pod_blocks_the_job(found: Object, text: str) -> None:
     assert blocking_causes(found) == [(WORKER, text)]
 
 
-def test_a_container_that_has_done_its_work_holds_nothing_up() -> None:
-    """Its pod is not Ready any more, and not yet told to be over."""
+def test_a_completed_container_blocks_nothing() -> None:
+    """Its pod is not Ready any more, but its phase is still Running."""
     conditions = [false("Ready", reason="PodCompleted")]
     done = pod(
         "j-worker-0", "Running", conditions=conditions, containerStatuses=[container(terminated=ended(0))]
@@ -196,14 +196,14 @@ def test_a_container_that_has_done_its_work_holds_nothing_up() -> None:
     assert blocking_causes(done) == []
 
 
-def test_gates_of_a_pod() -> None:
+def test_scheduling_gates_block_a_pod() -> None:
     gated = pod(node="", conditions=[false("PodScheduled", reason="SchedulingGated")])
     gated["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}]
 
     assert blocking_causes(gated) == [(WORKER, "has scheduling gates: kueue.x-k8s.io/topology")]
 
 
-def test_a_warning_says_why_containers_are_not_made() -> None:
+def test_a_warning_event_explains_why_containers_are_not_created() -> None:
     starting = pod(containerStatuses=[container(waiting={"reason": "ContainerCreating"})])
     old = event(starting, "FailedMount", "earlier", ago=50)
     new = event(starting, "FailedMount", "no volume", ago=5)
@@ -211,14 +211,14 @@ def test_a_warning_says_why_containers_are_not_made() -> None:
     assert blocking_causes(starting, events=[old, new]) == [(WORKER, "FailedMount: no volume")]
 
 
-def test_an_image_that_is_being_pulled() -> None:
+def test_an_image_pull_blocks_a_pod() -> None:
     starting = pod(containerStatuses=[container(waiting={"reason": "ContainerCreating"})])
     pulling = event(starting, "Pulling", "Pulling image", "Normal")
 
     assert blocking_causes(starting, events=[pulling]) == [(WORKER, "pulling its image")]
 
 
-def test_what_a_container_said_is_quoted() -> None:
+def test_the_last_log_line_of_a_container_is_quoted() -> None:
     waits = pod(initContainerStatuses=[{"name": "init-pytorch", "state": {"running": {"startedAt": at(40)}}}])
     last_lines = {("j-worker-0", "init-pytorch"): LastLines(NOW, ("earlier", "waiting for master"))}
 
@@ -227,7 +227,7 @@ def test_what_a_container_said_is_quoted() -> None:
     assert (cause.text, cause.quote) == ("running init container init-pytorch", "waiting for master")
 
 
-def test_a_sidecar_that_runs_is_no_preparation() -> None:
+def test_a_running_sidecar_blocks_nothing() -> None:
     beside = {"name": "sidecar", "started": True, "state": {"running": {"startedAt": at(40)}}}
     found = pod(
         "j-worker-0",
@@ -240,7 +240,7 @@ def test_a_sidecar_that_runs_is_no_preparation() -> None:
     assert blocking_causes(found) == []
 
 
-def test_a_pod_on_a_lost_node() -> None:
+def test_a_pod_on_a_lost_node_blocks_the_job() -> None:
     lost = node("a", {**false("Ready", message="Kubelet stopped posting node status."), "status": "Unknown"})
     found = pod("j-worker-0", "Running", node="a")
     elsewhere = pod(
@@ -257,7 +257,7 @@ def test_a_pod_on_a_lost_node() -> None:
 @pytest.mark.parametrize(
     ("seconds", "finalizers", "text"),
     [
-        pytest.param(-10, [], "being deleted, within its grace period", id="in its grace period"),
+        pytest.param(-10, [], "being deleted, within its grace period", id="within its grace period"),
         pytest.param(
             30,
             [],
@@ -269,14 +269,14 @@ def test_a_pod_on_a_lost_node() -> None:
         ),
     ],
 )
-def test_a_pod_that_is_to_go(seconds: float, finalizers: list[str], text: str) -> None:
+def test_a_terminating_pod_blocks_the_job(seconds: float, finalizers: list[str], text: str) -> None:
     found = pod()
     found["metadata"] |= {"deletionTimestamp": at(seconds), "finalizers": finalizers}
 
     assert blocking_causes(found) == [(WORKER, text)]
 
 
-def test_a_pod_that_cannot_go_because_its_node_is_lost() -> None:
+def test_a_terminating_pod_on_a_lost_node_blocks_the_job() -> None:
     found = pod()
     found["metadata"]["deletionTimestamp"] = at(30)
     lost = node("a", false("Ready", reason="NodeStatusUnknown"))
@@ -287,16 +287,16 @@ def test_a_pod_that_cannot_go_because_its_node_is_lost() -> None:
     )
 
 
-def test_the_root_comes_first_and_the_same_is_said_once() -> None:
+def test_the_root_cause_comes_first_and_equal_causes_are_combined() -> None:
     waiting: Any = {
         "initContainerStatuses": [{"name": "init-pytorch", "state": {"running": {"startedAt": at(40)}}}],
         "containerStatuses": [container(waiting={"reason": "PodInitializing"})],
     }
-    lacks = [false("PodScheduled", reason="Unschedulable", message="no room")]
+    unschedulable = [false("PodScheduled", reason="Unschedulable", message="no room")]
     pods = [
         pod("j-worker-0", **waiting),
         pod("j-worker-1", **waiting),
-        pod("j-worker-2", node="", conditions=lacks),
+        pod("j-worker-2", node="", conditions=unschedulable),
     ]
 
     assert blocking_causes(*pods, of=job(CREATED, workers=3)) == [
@@ -305,7 +305,7 @@ def test_the_root_comes_first_and_the_same_is_said_once() -> None:
     ]
 
 
-def test_one_that_is_being_started_is_nearer_to_the_root_than_those_that_wait_for_it() -> None:
+def test_a_starting_pod_comes_before_pods_that_wait_for_it() -> None:
     waits = pod(initContainerStatuses=[{"name": "init-pytorch", "state": {"running": {"startedAt": at(40)}}}])
     pulls = pod("j-master-0", containerStatuses=[container(waiting={"reason": "ContainerCreating"})])
 
@@ -314,8 +314,8 @@ def test_one_that_is_being_started_is_nearer_to_the_root_than_those_that_wait_fo
     assert [about for about, _ in found] == [("j-master-0",), ("j-worker-0",)]
 
 
-def test_the_first_moment_of_what_is_said_once() -> None:
-    lacks = [
+def test_combined_causes_have_the_earliest_time() -> None:
+    unscheduled = [
         pod(
             f"j-worker-{number}",
             node="",
@@ -324,12 +324,12 @@ def test_the_first_moment_of_what_is_said_once() -> None:
         for number, ago in enumerate((20, 40))
     ]
 
-    (cause,) = diagnose(JobSnapshot(job(CREATED, workers=2), NOW, pods=[*lacks, master()])).causes
+    (cause,) = diagnose(JobSnapshot(job(CREATED, workers=2), NOW, pods=[*unscheduled, master()])).causes
 
     assert cause.since == NOW - timedelta(seconds=40)
 
 
-def test_a_restart_is_told_and_holds_nothing_up() -> None:
+def test_a_restart_is_reported_and_blocks_nothing() -> None:
     found = pod(
         "j-worker-0",
         "Running",
@@ -344,7 +344,7 @@ def test_a_restart_is_told_and_holds_nothing_up() -> None:
     ]
 
 
-def test_a_job_whose_pods_run() -> None:
+def test_a_job_with_running_pods_has_no_causes() -> None:
     running = pod("j-worker-0", "Running", containerStatuses=[container(running={"startedAt": at(45)})])
 
     diagnosis = diagnose(JobSnapshot(job(CREATED, RUNNING), NOW, pods=[running, master()]))
@@ -357,14 +357,14 @@ def causes_of(of: Object, **known: Any) -> list[tuple[tuple[str, ...], str]]:
     return [(cause.about, cause.text) for cause in diagnose(JobSnapshot(of, NOW, **known)).causes]
 
 
-def test_a_job_that_nobody_takes_up() -> None:
+def test_a_job_that_no_operator_reconciles() -> None:
     text = "no operator has reconciled it: does one that serves this kind run here?"
 
     assert causes_of(job()) == [((), text)]
     assert causes_of(job(age=1)) == []
 
 
-def test_a_job_that_is_left_to_somebody_else() -> None:
+def test_a_job_of_another_manager() -> None:
     owner = "kueue.x-k8s.io/multikueue"
 
     assert causes_of(job(CREATED, managedBy=owner))[0] == (
@@ -373,7 +373,7 @@ def test_a_job_that_is_left_to_somebody_else() -> None:
     )
 
 
-def test_a_job_that_is_deleted_and_held() -> None:
+def test_a_deleted_job_with_finalizers() -> None:
     held = job(CREATED)
     held["metadata"] |= {"deletionTimestamp": at(5), "finalizers": ["a/b"]}
 
@@ -391,7 +391,7 @@ def workload(*conditions: Object, checks: Sequence[Object] = ()) -> Object:
 @pytest.mark.parametrize(
     ("labels", "workloads", "cause"),
     [
-        pytest.param({}, [], ((), "suspended by its run policy (suspend: true)"), id="a person"),
+        pytest.param({}, [], ((), "suspended by its run policy (suspend: true)"), id="suspended by a user"),
         pytest.param(
             {"kueue.x-k8s.io/queue-name": "q"},
             [],
@@ -457,7 +457,7 @@ def test_a_suspended_job(labels: dict[str, str], workloads: list[Object], cause:
         ),
     ],
 )
-def test_a_gang_that_does_not_gather(status: Object, text: str) -> None:
+def test_a_pending_pod_group_blocks_the_job(status: Object, text: str) -> None:
     gang = {"metadata": {"name": "j", "creationTimestamp": at(60)}, "status": status}
 
     assert causes_of(job(CREATED), gangs=[gang])[0] == (("j",), text)
@@ -476,17 +476,17 @@ def test_a_gang_that_does_not_gather(status: Object, text: str) -> None:
         ),
         pytest.param(
             6, 5, ["j-worker-4"], "; 1 of its 6 pods exist, missing: j-launcher, j-worker-0, j-worker-1 and 2 more",
-            id="most of them",
+            id="most of the pods",
         ),
         pytest.param(
             10, 1, ["j-launcher", "j-worker-0"], "; 2 of its 10 pods exist",
             id="more than the job has",
         ),
-        pytest.param(2, 1, [], "", id="nobody, as while Volcano has not let it in"),
-        pytest.param(2, 2, ["j-worker-0", "j-worker-1"], "", id="enough"),
+        pytest.param(2, 1, [], "", id="no pods, while Volcano has not admitted the group"),
+        pytest.param(2, 2, ["j-worker-0", "j-worker-1"], "", id="enough pods"),
     ],
 )  # fmt: skip
-def test_who_is_missing_in_a_gang(least: int, workers: int, pods: list[str], text: str) -> None:
+def test_missing_members_of_a_gang_are_named(least: int, workers: int, pods: list[str], text: str) -> None:
     roles = {"Launcher": {}, "Worker": {"replicas": workers}}
     waiting = {**job(CREATED), "spec": {"mpiReplicaSpecs": roles}}
     gang = {"metadata": {"name": "j"}, "spec": {"minMember": least}, "status": {"phase": "Scheduling"}}
@@ -496,7 +496,7 @@ def test_who_is_missing_in_a_gang(least: int, workers: int, pods: list[str], tex
     assert causes[0] == (("j",), f"PodGroup Scheduling{text}")
 
 
-def test_a_gang_that_runs() -> None:
+def test_a_running_pod_group_blocks_nothing() -> None:
     gang = {"metadata": {"name": "j", "creationTimestamp": at(60)}, "status": {"phase": "Running"}}
 
     assert (
@@ -508,7 +508,7 @@ def test_a_gang_that_runs() -> None:
     )
 
 
-def test_pods_that_are_refused() -> None:
+def test_rejected_pods_block_the_job() -> None:
     waits = job(CREATED)
     refused = event(waits, "FailedCreatePod", "exceeded quota", kind="PyTorchJob")
 
@@ -517,25 +517,27 @@ def test_pods_that_are_refused() -> None:
     ]
 
 
-def test_a_refusal_that_is_over() -> None:
-    """Its event is there for an hour."""
+def test_an_outdated_rejection_blocks_nothing() -> None:
+    """Its event exists for an hour."""
     running = pod("j-worker-0", "Running", containerStatuses=[container(running={"startedAt": at(40)})])
     refused = event(job(), "FailedCreatePod", "exceeded quota", kind="PyTorchJob")
 
     assert blocking_causes(running, events=[refused]) == []
 
 
-def test_what_the_status_says_of_missing_pods() -> None:
+def test_the_status_explains_missing_pods() -> None:
     waits = job(CREATED, false("Running", reason="MPIJobWaitingForPods", message="worker 1 does not answer"))
 
     assert causes_of(waits)[0] == ((), "worker 1 does not answer")
 
 
-def test_missing_pods_follow_from_what_holds_the_others_up() -> None:
+def test_missing_pods_are_not_reported_beside_a_blocking_cause() -> None:
     """As the launcher of an MPIJob that waits for its workers."""
-    lacks = pod(node="", conditions=[false("PodScheduled", reason="Unschedulable", message="no room")])
+    unschedulable = pod(
+        node="", conditions=[false("PodScheduled", reason="Unschedulable", message="no room")]
+    )
 
-    assert causes_of(job(CREATED), pods=[lacks]) == [(WORKER, "Unschedulable: no room")]
+    assert causes_of(job(CREATED), pods=[unschedulable]) == [(WORKER, "Unschedulable: no room")]
     assert causes_of(job(CREATED)) == [((), "2 of 2 pods do not exist, and no condition or event says why")]
     assert causes_of(job(CREATED), pods_known=False) == []
 
@@ -548,7 +550,7 @@ def failed(name: str, code: int, *, ago: float, node: str = "a", **fields: Any) 
     return pod(name, "Failed", node, containerStatuses=[container(terminated=ended(code, ago=ago, **fields))])
 
 
-def test_who_failed_first() -> None:
+def test_the_first_failed_pod_is_named() -> None:
     pods = [
         failed("j-master-0", 1, ago=18),
         failed("j-worker-0", 1, ago=17),
@@ -565,7 +567,7 @@ def test_who_failed_first() -> None:
     ]
 
 
-def test_a_pod_that_was_told_to_go_is_not_who_failed_first() -> None:
+def test_a_terminated_pod_is_not_the_first_to_fail() -> None:
     stopped = failed("j-worker-0", 143, ago=30)
     stopped["metadata"]["deletionTimestamp"] = at(31)
 
@@ -574,14 +576,14 @@ def test_a_pod_that_was_told_to_go_is_not_who_failed_first() -> None:
     assert first == (("j-worker-1",), "was the first to fail, on a: container pytorch ended with exit code 1")
 
 
-def test_the_last_message_of_a_program() -> None:
+def test_the_termination_message_is_quoted() -> None:
     pods = [failed("j-worker-0", 1, ago=20, message="a\nb\nc\nValueError: no\n")]
 
     assert causes_of(job(CREATED, FAILED), pods=pods)[1][1].endswith("exit code 1: b / c / ValueError: no")
 
 
-def test_pods_that_are_gone_are_told_from_their_events() -> None:
-    """Not by what the clean-up did when the job had failed, nor of a pod of an earlier job of that name, or of another job."""
+def test_missing_pods_are_explained_by_their_events() -> None:
+    """Events of the clean-up after the failure do not count, nor events of pods of an earlier job of that name or of another job."""
     gone = pod("j-worker-7")
     events = [
         event(gone, "Scheduled", "x", "Normal", ago=40),
@@ -603,7 +605,7 @@ def exited(of: Object, name: str, code: int, *, ago: float = 15, **counted: int)
     return event(of, "ExitedWithCode", text, "Normal", ago=ago, kind="PyTorchJob") | counted
 
 
-def test_pods_that_have_been_cleaned_up_are_told_by_the_operators_events() -> None:
+def test_cleaned_up_pods_are_explained_by_events_of_the_operator() -> None:
     failed_job = job(CREATED, FAILED)
     events = [exited(failed_job, "j-worker-1", 1), event(pod("j-worker-0"), "Killing", "x", "Normal", ago=12)]
 
@@ -613,15 +615,15 @@ def test_pods_that_have_been_cleaned_up_are_told_by_the_operators_events() -> No
     ]
 
 
-def test_a_pod_that_is_there_is_not_told_by_events_as_well() -> None:
+def test_an_existing_pod_is_not_reported_by_its_events_as_well() -> None:
     failed_job = job(CREATED, FAILED)
     events = [exited(failed_job, "j-worker-0", 3)]
 
     assert len(causes_of(failed_job, pods=[failed("j-worker-0", 3, ago=20)], events=events)) == 2
 
 
-def test_restarts_by_the_operator_are_worth_knowing() -> None:
-    """Its pods are new ones, so nothing is to be seen in them."""
+def test_restarts_by_the_operator_are_reported() -> None:
+    """The replacement pods show nothing of it."""
     restarting = job(CREATED, true("Restarting", since=3, reason="R", message="is restarting"))
     events = [exited(restarting, "j-worker-0", 137, count=2), exited(restarting, "j-worker-0", 137, ago=4)]
     running = pod("j-worker-0", "Running", containerStatuses=[container(running={"startedAt": at(1)})])
@@ -640,7 +642,7 @@ def test_restarts_by_the_operator_are_worth_knowing() -> None:
     assert found.causes[1].since == NOW - timedelta(seconds=4)
 
 
-def test_a_restart_comes_after_what_it_is_for() -> None:
+def test_a_restart_comes_after_its_cause() -> None:
     restarting = job(CREATED, true("Restarting", since=3, reason="R", message="is restarting"))
     going = pod("j-worker-0", "Running", "b")
     going["metadata"]["deletionTimestamp"] = at(5)
@@ -654,7 +656,7 @@ def test_a_restart_comes_after_what_it_is_for() -> None:
     ]
 
 
-def test_those_that_fail_in_the_same_second() -> None:
+def test_pods_that_fail_in_the_same_second() -> None:
     pods = [failed("j-worker-0", 1, ago=20), failed("j-worker-1", 2, ago=20), failed("j-worker-2", 1, ago=19)]
 
     causes = causes_of(job(CREATED, FAILED), pods=pods)[1:]
@@ -666,7 +668,7 @@ def test_those_that_fail_in_the_same_second() -> None:
     ]
 
 
-def test_one_that_failed_at_an_unknown_time_is_not_said_to_have_failed_later() -> None:
+def test_a_failure_at_an_unknown_time_is_not_reported_as_later() -> None:
     evicted = pod("j-worker-0", "Failed", reason="Evicted", conditions=[])
 
     assert causes_of(job(CREATED, FAILED), pods=[evicted, failed("j-worker-1", 1, ago=20)])[2] == (
@@ -675,7 +677,7 @@ def test_one_that_failed_at_an_unknown_time_is_not_said_to_have_failed_later() -
     )
 
 
-def test_a_sidecar_that_is_ended_is_not_who_failed() -> None:
+def test_a_terminated_sidecar_is_not_the_failure() -> None:
     """It gets its signal when the others have ended, which may be in the same second."""
     side = {"name": "side", "state": {"terminated": ended(143)}}
     with_side = [
@@ -704,8 +706,8 @@ def launcher(name: str, phase: str, code: int = 0) -> Object:
     return found
 
 
-def test_a_launcher_that_has_been_retried() -> None:
-    """The batch Job that makes it gives each a name of its own."""
+def test_a_retried_launcher() -> None:
+    """The batch Job gives each launcher pod another name."""
     pods = [launcher("j-master-aaaaa", "Failed", 1), launcher("j-master-bbbbb", "Running")]
 
     found = diagnose(JobSnapshot(job(CREATED), NOW, pods=pods))
@@ -718,14 +720,14 @@ def test_a_launcher_that_has_been_retried() -> None:
     assert {phase.name: (phase.done, phase.total) for phase in found.timeline}["created"] == (1, 2)
 
 
-def test_a_launcher_that_has_no_successor_yet() -> None:
+def test_a_failed_launcher_without_a_replacement() -> None:
     assert blocking_causes(launcher("j-worker-0", "Failed", 1)) == [
         (WORKER, "failed: container pytorch ended with exit code 1")
     ]
 
 
-def test_a_warning_that_is_over() -> None:
-    """Placed at last, the pod pulls its image."""
+def test_outdated_warnings_are_ignored() -> None:
+    """After it is scheduled, the pod pulls its image."""
     starting = pod(containerStatuses=[container(waiting={"reason": "ContainerCreating"})])
     early = event(starting, "FailedScheduling", "no room", ago=60)
     before = event(starting, "FailedMount", "no volume", ago=30)
@@ -736,20 +738,22 @@ def test_a_warning_that_is_over() -> None:
     ]
 
 
-def test_a_volume_that_is_missing_is_nearer_to_the_root_than_who_crashes_for_it() -> None:
-    lacks = pod("j-master-0", containerStatuses=[container(waiting={"reason": "ContainerCreating"})])
+def test_a_missing_volume_comes_before_a_crashing_pod() -> None:
+    creating = pod("j-master-0", containerStatuses=[container(waiting={"reason": "ContainerCreating"})])
     crashes = pod(
         "j-worker-0",
         "Running",
         containerStatuses=[container(waiting={"reason": "CrashLoopBackOff"}, last=ended(1), restarts=1)],
     )
 
-    found = causes_of(job(CREATED), pods=[crashes, lacks], events=[event(lacks, "FailedMount", "no volume")])
+    found = causes_of(
+        job(CREATED), pods=[crashes, creating], events=[event(creating, "FailedMount", "no volume")]
+    )
 
     assert [about for about, _ in found] == [("j-master-0",), WORKER]
 
 
-def test_a_probe_that_kills() -> None:
+def test_a_failed_liveness_probe_is_named() -> None:
     found = pod(
         "j-worker-0",
         "Running",
@@ -767,7 +771,7 @@ def crashing(number: int, **end: Any) -> Object:
     return pod(f"j-worker-{number}", "Running", containerStatuses=[loop])
 
 
-def test_the_same_end_is_said_once_whatever_was_said_last() -> None:
+def test_equal_failures_are_combined_despite_different_last_lines() -> None:
     last_lines = {
         (f"j-worker-{number}", "pytorch"): LastLines(NOW, (f"I am {number}",)) for number in range(2)
     }
@@ -781,7 +785,7 @@ def test_the_same_end_is_said_once_whatever_was_said_last() -> None:
     assert (cause.about, cause.quote) == (("j-worker-0", "j-worker-1"), "")
 
 
-def test_what_a_program_left_as_its_message_is_not_quoted_again() -> None:
+def test_a_log_line_equal_to_the_termination_message_is_not_quoted() -> None:
     last_lines = {("j-worker-0", "pytorch"): LastLines(NOW, ("out of luck",))}
 
     (cause,) = diagnose(
@@ -794,13 +798,13 @@ def test_what_a_program_left_as_its_message_is_not_quoted_again() -> None:
     assert cause.quote == ""
 
 
-def test_a_job_left_to_somebody_else_is_not_called_forgotten() -> None:
+def test_a_job_of_another_manager_is_not_reported_as_unreconciled() -> None:
     assert [text for _, text in causes_of(job(managedBy="kueue.x-k8s.io/multikueue"), pods_known=False)] == [
         "left to kueue.x-k8s.io/multikueue by its run policy (managedBy); operators here ignore it"
     ]
 
 
-def test_objects_that_lack_what_the_api_calls_optional() -> None:
+def test_objects_without_optional_fields() -> None:
     bare = {"metadata": {"name": "j-worker-0", "uid": "u", "creationTimestamp": at(50)}}
     odd = {"metadata": {}, "involvedObject": {"kind": "Pod", "name": "j-worker-9"}, "type": "Warning"}
     of_job = {
@@ -826,8 +830,8 @@ def looping(
     return pod(name, phase, containerStatuses=[loop])
 
 
-def test_what_the_operator_told_of_a_pod_that_is_there_is_seen_in_that() -> None:
-    """A container that the kubelet starts again is told of each time; the Go operators tell it in each pass, and of exit code 0."""
+def test_events_of_the_operator_for_an_existing_pod_are_ignored() -> None:
+    """The operator records each restart of a container by the kubelet; the Go operators record it in each reconcile, even with exit code 0."""
     of = job(CREATED)
     events = [exited(of, "j-worker-0", 1, ago=number) for number in (30, 20, 10)]
     events.append(exited(of, "j-master-0", 0, count=7))
@@ -838,7 +842,7 @@ def test_what_the_operator_told_of_a_pod_that_is_there_is_seen_in_that() -> None
     ] == [True]
 
 
-def test_pods_that_may_not_be_read_are_not_called_gone() -> None:
+def test_forbidden_pods_are_not_reported_as_missing() -> None:
     of = job(CREATED, FAILED)
     events = [exited(of, "j-worker-0", 1), event(pod("j-worker-1"), "BackOff", "x", ago=20)]
 
@@ -847,40 +851,42 @@ def test_pods_that_may_not_be_read_are_not_called_gone() -> None:
     ]
 
 
-def test_workloads_that_may_not_be_read_are_not_called_missing() -> None:
+def test_forbidden_workloads_are_not_reported_as_missing() -> None:
     held = job(CREATED, SUSPENDED, suspend=True)
     held["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
 
     assert causes_of(held, workloads_known=False) == [((), "suspended by its run policy (suspend: true)")]
 
 
-def test_a_refusal_before_the_last_pod_was_made_is_over() -> None:
+def test_a_rejection_before_the_last_created_pod_is_outdated() -> None:
     of = job(CREATED, workers=2)
     refused = event(of, "FailedCreatePod", "exceeded quota", kind="PyTorchJob", ago=56)
-    lacks = pod(node="", conditions=[false("PodScheduled", reason="Unschedulable", message="no room")])
+    unschedulable = pod(
+        node="", conditions=[false("PodScheduled", reason="Unschedulable", message="no room")]
+    )
 
-    assert causes_of(of, pods=[lacks], events=[refused]) == [(WORKER, "Unschedulable: no room")]
+    assert causes_of(of, pods=[unschedulable], events=[refused]) == [(WORKER, "Unschedulable: no room")]
 
 
 @pytest.mark.parametrize(
-    "ago", [pytest.param(2, id="the run that goes on"), pytest.param(90, id="an earlier run")]
+    "ago", [pytest.param(2, id="the current run"), pytest.param(90, id="an earlier run")]
 )
-def test_a_probe_that_killed_another_run(ago: float) -> None:
+def test_a_probe_failure_of_another_run_is_not_named(ago: float) -> None:
     found = pod(
         "j-worker-0",
         "Running",
         containerStatuses=[container(running={"startedAt": at(19)}, last=ended(1), restarts=1)],
     )
-    killing = event(
+    killing_event = event(
         found, "Killing", "Container pytorch failed liveness probe, will be restarted", "Normal", ago=ago
     )
 
-    (cause,) = diagnose(JobSnapshot(job(CREATED), NOW, pods=[found, master()], events=[killing])).causes
+    (cause,) = diagnose(JobSnapshot(job(CREATED), NOW, pods=[found, master()], events=[killing_event])).causes
 
     assert cause.text == "container pytorch ended once with exit code 1; the kubelet restarted it"
 
 
-def test_a_container_that_the_kubelet_has_not_found_was_not_killed_by_a_signal() -> None:
+def test_a_container_with_unknown_status_was_not_killed_by_a_signal() -> None:
     pods = [failed("j-worker-0", 137, ago=20, reason="ContainerStatusUnknown")]
 
     assert causes_of(job(CREATED, FAILED), pods=pods)[1][1].endswith("exit code 137 (ContainerStatusUnknown)")
@@ -892,7 +898,7 @@ def test_a_container_that_could_not_be_started_has_not_started() -> None:
     assert diagnose(JobSnapshot(job(CREATED), NOW, pods=[never])).timeline[-1] == Phase("started", None, 0, 2)
 
 
-def test_who_failed_of_pods_that_the_kubelet_would_have_started_again() -> None:
+def test_failures_of_restartable_containers_are_named() -> None:
     """The job has reached its limit of restarts, and its pods are kept."""
     assert causes_of(job(CREATED, FAILED), pods=[looping(), master()]) == [
         SAID,
@@ -900,7 +906,7 @@ def test_who_failed_of_pods_that_the_kubelet_would_have_started_again() -> None:
     ]
 
 
-def test_when_a_pod_was_evicted() -> None:
+def test_the_time_of_an_eviction() -> None:
     """Its containers have no time, and it has had no part in being Ready since."""
     pods = [
         pod(
@@ -920,7 +926,7 @@ def test_when_a_pod_was_evicted() -> None:
     ]
 
 
-def test_a_pod_that_was_taken_away_before_others_failed() -> None:
+def test_a_pod_that_was_deleted_before_others_failed() -> None:
     events = [
         event(
             {"metadata": {"name": "j-worker-0", "uid": "earlier"}},
@@ -941,7 +947,7 @@ def test_a_pod_that_was_taken_away_before_others_failed() -> None:
     ]
 
 
-def test_those_that_the_operator_has_told_of_come_in_their_order() -> None:
+def test_pods_from_events_of_the_operator_are_in_order_of_failure() -> None:
     of = job(CREATED, FAILED)
     events = [exited(of, "j-worker-1", 1, ago=17), exited(of, "j-worker-2", 137, ago=30)]
 
@@ -954,7 +960,7 @@ def test_those_that_the_operator_has_told_of_come_in_their_order() -> None:
     ]
 
 
-def test_who_had_failed_before_it_was_told_to_go() -> None:
+def test_a_failure_before_the_deletion_counts() -> None:
     early, late = failed("j-worker-0", 1, ago=20), failed("j-worker-1", 143, ago=15)
     for evicted in (early, late):
         evicted["metadata"] |= {"deletionTimestamp": at(-12), "deletionGracePeriodSeconds": 30}
@@ -968,7 +974,7 @@ def test_who_had_failed_before_it_was_told_to_go() -> None:
     ]
 
 
-def test_who_takes_a_pod_away() -> None:
+def test_the_reason_of_a_deletion_is_named() -> None:
     going = pod(
         conditions=[true("Ready"), true("DisruptionTarget", message="preempted by a pod of high priority")]
     )
@@ -987,7 +993,7 @@ def unplaced(name: str, message: str) -> Object:
 @pytest.mark.parametrize(
     "waits", ["rejected by an optimistic rejection in PostFilter", "pod group is not ready, 3 minAvailable"]
 )
-def test_a_pod_that_waits_for_its_gang_comes_after_the_one_that_has_no_place(waits: str) -> None:
+def test_a_pod_that_waits_for_its_gang_comes_after_an_unschedulable_pod(waits: str) -> None:
     gang = {"metadata": {"name": "j"}, "status": {"phase": "Scheduling"}}
     pods = [unplaced("j-master-0", waits), unplaced("j-worker-0", "Insufficient nvidia.com/gpu")]
 
@@ -998,7 +1004,7 @@ def test_a_pod_that_waits_for_its_gang_comes_after_the_one_that_has_no_place(wai
     assert waiting == ["j", "j-master-0"]
 
 
-def test_what_the_scheduler_said_last_of_a_gang() -> None:
+def test_the_last_message_of_the_scheduler_about_a_gang() -> None:
     said = [
         true("Scheduled", since=50, message="ready to be scheduled"),
         true("Unschedulable", since=20, message="3/4 tasks"),
@@ -1008,7 +1014,7 @@ def test_what_the_scheduler_said_last_of_a_gang() -> None:
     assert causes_of(job(CREATED), gangs=[gang])[0] == (("j",), "PodGroup Inqueue: 3/4 tasks")
 
 
-def test_why_an_image_cannot_be_pulled_when_the_kubelet_only_says_that_it_waits() -> None:
+def test_an_event_explains_a_back_off_of_an_image_pull() -> None:
     backs_off = pod(
         containerStatuses=[
             container(waiting={"reason": "ImagePullBackOff", "message": 'Back-off pulling image "x"'})
@@ -1024,7 +1030,7 @@ def test_why_an_image_cannot_be_pulled_when_the_kubelet_only_says_that_it_waits(
     ]
 
 
-def test_a_container_that_keeps_a_pod_from_ending() -> None:
+def test_a_running_container_of_a_completed_pod() -> None:
     mesh = {"name": "istio-proxy", "state": {"running": {"startedAt": at(40)}}}
     found = pod(
         "j-worker-0",
@@ -1038,7 +1044,7 @@ def test_a_container_that_keeps_a_pod_from_ending() -> None:
     ]
 
 
-def test_a_sidecar_that_does_not_come_up() -> None:
+def test_a_sidecar_that_does_not_start() -> None:
     side = {"name": "side", "started": False, "state": {"running": {"startedAt": at(40)}}}
     found = pod(
         initContainerStatuses=[side], containerStatuses=[container(waiting={"reason": "PodInitializing"})]
@@ -1049,7 +1055,7 @@ def test_a_sidecar_that_does_not_come_up() -> None:
     assert log_requests(job(CREATED), [found]) == [LogRequest("j-worker-0", "side")]
 
 
-def test_a_job_that_has_succeeded() -> None:
+def test_a_succeeded_job() -> None:
     done = job(CREATED, true("Succeeded", since=5))
     done["status"]["completionTime"] = at(5)
 
@@ -1060,12 +1066,12 @@ def test_a_job_that_has_succeeded() -> None:
 
 def test_phases() -> None:
     done = master(conditions=[true("PodScheduled", since=54), true("Ready")])
-    lacks = pod("j-worker-0", node="", conditions=[false("PodScheduled")])
-    lacks["spec"]["initContainers"] = [{"name": "init-pytorch"}]
+    unscheduled = pod("j-worker-0", node="", conditions=[false("PodScheduled")])
+    unscheduled["spec"]["initContainers"] = [{"name": "init-pytorch"}]
     begun = job(CREATED, RUNNING)
     begun["status"]["startTime"] = at(58)
 
-    found = diagnose(JobSnapshot(begun, NOW, pods=[done, lacks])).timeline
+    found = diagnose(JobSnapshot(begun, NOW, pods=[done, unscheduled])).timeline
 
     assert list(found) == [
         Phase("created", NOW - timedelta(seconds=60)),
@@ -1087,7 +1093,7 @@ def test_phases_of_a_job_whose_pods_have_been_cleaned_up() -> None:
     assert done[-1] == Phase("Succeeded", NOW - timedelta(seconds=5))
 
 
-def test_whose_words_are_asked_for() -> None:
+def test_logs_are_requested_of_failed_and_blocked_containers() -> None:
     pods = [
         failed("j-worker-0", 1, ago=20),
         pod(
@@ -1111,7 +1117,7 @@ def test_whose_words_are_asked_for() -> None:
     assert log_requests(job(true("Succeeded")), pods) == []
 
 
-def test_nodes_that_are_looked_at() -> None:
+def test_nodes_of_unhealthy_pods_are_read() -> None:
     unready: Mapping[str, Any] = {"conditions": [false("Ready")]}
     going = pod("j-worker-2", "Running", "c")
     going["metadata"]["deletionTimestamp"] = at(5)
