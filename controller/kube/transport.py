@@ -164,10 +164,10 @@ class Transport:
             yield response.content
 
     async def renew(self, rejection: Exception) -> bool:
-        """Reload credentials; return False if the connection cannot reload them. Concurrent refusals share one reload.
+        """Reload credentials; return False if the connection cannot reload them. Concurrent rejections share one reload.
 
         Raises:
-            the refusal: the reload failed.
+            the rejection: the reload failed.
         """
         renew = self._connection.renew
         if renew is None:

@@ -21,7 +21,7 @@ PATIENT: dict[str, Any] = {
 """A container that ends on request; its pod is created again when it is killed."""
 
 
-def on(node: str, **pod: Any) -> dict[str, Any]:
+def pinned_to(node: str, **pod: Any) -> dict[str, Any]:
     return patient(nodeSelector={"kubernetes.io/hostname": node}, **pod)
 
 
@@ -61,7 +61,7 @@ def uid(pods: dict[str, Any], name: str) -> str:
 def test_pods_outlive_the_kubelet_and_containerd(
     cluster: Cluster, workloads: Workloads, killed: tuple[str, ...]
 ) -> None:
-    before = start(workloads, {"Master": on("node-1"), "Worker": on("node-2")})
+    before = start(workloads, {"Master": pinned_to("node-1"), "Worker": pinned_to("node-2")})
     running = workloads.condition("PyTorchJob", "patient", "Running")
     for program in killed:
         cluster.nodes["node-2"].kill(program)
@@ -84,7 +84,7 @@ def answers(workloads: Workloads) -> bool:
 
 
 def test_a_worker_is_created_again_when_its_node_is_drained(cluster: Cluster, workloads: Workloads) -> None:
-    before = start(workloads, {"Master": on("node-1"), "Worker": patient(affinity=prefers("node-2"))})
+    before = start(workloads, {"Master": pinned_to("node-1"), "Worker": patient(affinity=prefers("node-2"))})
     assert before[POD_NAMES[1]]["spec"]["nodeName"] == "node-2"
     try:
         cluster.kubectl("drain", "node-2", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s")
@@ -110,7 +110,7 @@ def test_a_drain_fails_a_job_whose_pods_are_not_to_be_restarted(
     cluster: Cluster, workloads: Workloads
 ) -> None:
     """The job fails as soon as a pod is deleted: see decision 8."""
-    stays = {"Master": on("node-1"), "Worker": {**on("node-2"), "restartPolicy": "Never"}}
+    stays = {"Master": pinned_to("node-1"), "Worker": {**pinned_to("node-2"), "restartPolicy": "Never"}}
     start(workloads, stays)
     try:
         cluster.kubectl("drain", "node-2", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s")
@@ -135,7 +135,9 @@ def test_a_worker_is_created_again_when_its_node_returns_after_a_power_cut(
     cluster: Cluster, workloads: Workloads
 ) -> None:
     """Its pod is only gone for sure when its own kubelet says so; until then there is no second one of that name."""
-    before = start(workloads, {"Master": on("node-1"), "Worker": on("node-2", tolerations=[LEAVES_SOON])})
+    before = start(
+        workloads, {"Master": pinned_to("node-1"), "Worker": pinned_to("node-2", tolerations=[LEAVES_SOON])}
+    )
     with without_power(cluster, workloads):
         assert uid(workloads.pods("patient"), POD_NAMES[1]) == uid(before, POD_NAMES[1])
         workloads.wait_for("PyTorchJob", "patient", "Restarting")
@@ -160,8 +162,8 @@ def test_a_power_cut_fails_a_job_whose_pods_are_not_to_be_restarted(
     cluster: Cluster, workloads: Workloads
 ) -> None:
     """While its node is off; what comes back with the node is removed, and is not made again."""
-    stays = {**on("node-2", tolerations=[LEAVES_SOON]), "restartPolicy": "Never"}
-    start(workloads, {"Master": on("node-1"), "Worker": stays})
+    stays = {**pinned_to("node-2", tolerations=[LEAVES_SOON]), "restartPolicy": "Never"}
+    start(workloads, {"Master": pinned_to("node-1"), "Worker": stays})
     with without_power(cluster, workloads):
         workloads.wait_for("PyTorchJob", "patient", "Failed")
     workloads.wait("the lost pod to go", lambda: POD_NAMES[1] not in workloads.pods("patient"))

@@ -1,6 +1,6 @@
 """Running jobs of a Go operator continue with their pods under this operator.
 
-What the Go operators made is in ``tests/parity/golden``; here it runs in real pods, with a program that ends when it is told to.
+What the Go operators made is in ``tests/parity/golden``; here it runs in real pods, with a program that ends on a signal of the test.
 """
 
 import base64

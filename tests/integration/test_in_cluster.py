@@ -1,6 +1,6 @@
 """The controller as its Deployment runs it: in a pod's environment, as the shipped ServiceAccount, with the shipped flags.
 
-The API server writes down what it is asked. Nothing may be refused, and no right may be there that nothing uses.
+The audit log lists the requests. None is forbidden, and every granted permission is used.
 """
 
 from collections.abc import Generator

@@ -1,6 +1,6 @@
 """The controller's process is killed with SIGKILL at any of its calls to a real API server; each job reaches the same end.
 
-A door in front of the server holds many jobs at once, each at another call, before it or after it; then one kill cuts them all. The
+A proxy in front of the server stops many jobs, each before or after another call; then a single kill hits all of them. The
 controller that comes next is killed as well, where it takes them up.
 tests/controller/test_crash_recovery.py does the same at every call on the embedded server.
 """

@@ -1,6 +1,6 @@
 """Jobs of every kind under Kueue: suspended, admitted, evicted, admitted again and finished.
 
-What must hold at all times is asked of all that two watches have told, once everything is over.
+At the end the test checks invariants over all changes that two watches have reported.
 """
 
 import asyncio
@@ -193,11 +193,11 @@ def reaches(history: History, at: int) -> bool:
     return len(history.changes) > at
 
 
-async def place_all(history: History, kueue: Kueue) -> None:
+async def bind_all(history: History, kueue: Kueue) -> None:
     """Let every new pod get to a node, and every deleted one go."""
     async with asyncio.TaskGroup() as group:
         for at in itertools.count():
-            await history.until("news", partial(reaches, history, at))
+            await history.until("a change", partial(reaches, history, at))
             type_, obj = history.changes[at]
             if obj["kind"] != PODS.kind:
                 continue
@@ -220,7 +220,7 @@ async def live_all(
 ) -> tuple[list[Life], History, Kueue]:
     slots = asyncio.Semaphore(AT_ONCE)
 
-    async def run_one(life: Life) -> None:
+    async def run_life(life: Life) -> None:
         async with slots:
             await life.live()
 
@@ -234,13 +234,13 @@ async def live_all(
         asyncio.TaskGroup() as group,
     ):
         kueue = Kueue(client, namespace, chance)
-        placing = group.create_task(place_all(history, kueue))
+        placing = group.create_task(bind_all(history, kueue))
         lives = [
             Life(kind, f"{kind.framework}-{at}", kueue, history, random.Random(chance.random()))
             for at in range(TIMES)
             for kind in kinds
         ]
-        await asyncio.gather(*map(run_one, lives))
+        await asyncio.gather(*map(run_life, lives))
         await asyncio.sleep(2)  # for what should not happen any more
         placing.cancel()
     return lives, history, kueue
@@ -314,7 +314,7 @@ def check_new_pod(life: Life, workload: Workload, pod: Object, generation: int) 
     assert admitted == (2 if generation < 4 else 4) or (life.evicted_early and admitted == 2)
     flavor = workload.flavors[admitted]
     role = next(role for role in sizes(life.kind) if role.lower() == meta["labels"][labels.REPLICA_TYPE])
-    template = flavor.on(workload.pod_sets[role][1])
+    template = flavor.apply_to(workload.pod_sets[role][1])
     assert meta["labels"][labels.OPERATOR_NAME] == f"{life.kind.resource.singular}-controller"
     assert child_name(life.name, role.lower(), int(meta["labels"][labels.REPLICA_INDEX])) == meta["name"]
     own = {

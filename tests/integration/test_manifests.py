@@ -71,7 +71,7 @@ def test_kustomize_adds_the_component_for_mxjobs_as_the_builder_of_the_tests_doe
     assert in_order(made) == in_order(build(tmp_path))
 
 
-def test_an_overlay_may_choose_namespace_and_names(tmp_path: Path) -> None:
+def test_an_overlay_can_change_namespace_and_names(tmp_path: Path) -> None:
     """The overlay installs a second operator beside one of the same names; its account gets the permissions."""
     base = Path(os.path.relpath(STANDALONE.parents[1] / "base", tmp_path))
     overlay = {"resources": [str(base)], "namespace": "elsewhere", "nameSuffix": "-two"}
@@ -182,16 +182,14 @@ def test_the_controller_has_its_permissions(
 @pytest.mark.parametrize(
     ("verbs", "group", "resource"),
     [
-        pytest.param("create update patch", "kubeflow.org", "pytorchjobs", id="a spec is never written"),
+        pytest.param("create update patch", "kubeflow.org", "pytorchjobs", id="no writes of a spec"),
+        pytest.param("list watch update patch delete", "", "secrets", id="no reads of other secrets"),
+        pytest.param("create", "", "pods/exec", id="no exec into pods"),
+        pytest.param("update patch", "", "pods", id="no adoption of pods"),
         pytest.param(
-            "list watch update patch delete", "", "secrets", id="no secret but a job's own is looked at"
+            "create update patch", "rbac.authorization.k8s.io", "roles", id="no grants of permissions"
         ),
-        pytest.param("create", "", "pods/exec", id="nothing is executed in a pod"),
-        pytest.param("update patch", "", "pods", id="pods are not adopted"),
-        pytest.param(
-            "create update patch", "rbac.authorization.k8s.io", "roles", id="no rights are handed on"
-        ),
-        pytest.param("get list watch", "", "nodes", id="nodes are not looked at"),
+        pytest.param("get list watch", "", "nodes", id="no reads of nodes"),
     ],
 )
 def test_the_controller_has_no_other_permissions(

@@ -1,6 +1,6 @@
 """The permissions of v1 launchers on a real API server, and those that the controller needs to grant them.
 
-It runs as the shipped ServiceAccount, with the component ``mpi-v1`` or without, and the API server writes down what it is asked.
+The controller runs as the shipped ServiceAccount, with or without the component ``mpi-v1``; the audit log lists its requests.
 """
 
 import subprocess

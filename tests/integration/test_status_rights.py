@@ -26,8 +26,10 @@ SPOOFED = {"conditions": [{"type": "Succeeded", "status": "True"}]}
 async def editor(
     control_plane: ControlPlane, crds: list[Path], namespace: str, tmp_path: Path
 ) -> AsyncIterator[Client]:
-    """A client of one who may edit jobs in that namespace, by the shipped roles."""
-    control_plane.apply(*build(ROLES), *(one for one in build(MXJOB) if one["kind"] == "ClusterRole"))
+    """A client of a user who can edit jobs in that namespace, by the shipped roles."""
+    control_plane.apply(
+        *build(ROLES), *(document for document in build(MXJOB) if document["kind"] == "ClusterRole")
+    )
     account = {"kind": "ServiceAccount", "name": "editor", "namespace": namespace}
     control_plane.request(
         "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "editor"}}

@@ -1,6 +1,6 @@
 """From training-operator to here and back, by the very commands of docs/how-to/upgrade-from-training-operator.md.
 
-``training-operator.yaml`` stands for the original's manifests, as somebody else than kubectl has applied them.
+``training-operator.yaml`` stands for the original's manifests, applied by another tool than kubectl.
 """
 
 import re

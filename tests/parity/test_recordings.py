@@ -1,6 +1,6 @@
 """The controller against recordings of the Go operators: same jobs, same steps, same API server, same outcome.
 
-All cases are played at once, before the first test; each test then looks at one of them.
+All cases run concurrently before the first test; each test then checks one of them.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Kueue as far as a job notices it: what it reads of a job, what it patches, and when it takes quota for free.
+"""A model of Kueue as a job observes it: what it reads, what it patches, and when it considers quota free.
 
 ``Kueue`` also binds the pods to nodes and takes their scheduling gates away, as its topology ungater and the scheduler do, and lets
 deleted pods go, as a kubelet does.
@@ -41,8 +41,8 @@ class Flavor:
     tolerations: tuple[Object, ...] = ()
     gates: tuple[str, ...] = ()
 
-    def on(self, template: Object) -> Object:
-        """The template with all of it; what the template says by itself stays.
+    def apply_to(self, template: Object) -> Object:
+        """Return the template with all fields of the flavor; its own fields stay.
 
         Raises:
             ValueError: the template says otherwise, and Kueue would give the workload up.
@@ -80,7 +80,7 @@ class Workload:
     def admitted(self, job: Object, flavor: Flavor) -> Object:
         """The job as it is to be once it is admitted."""
         return self._with(
-            job, {role: flavor.on(template) for role, (_, template) in self.pod_sets.items()}, False
+            job, {role: flavor.apply_to(template) for role, (_, template) in self.pod_sets.items()}, False
         )
 
     def evicted(self, job: Object) -> Object:
@@ -91,7 +91,7 @@ class Workload:
         """Whether the job's pod sets are those of the workload; if they are not, Kueue evicts it."""
         flavor = self.flavors.get(job["metadata"]["generation"])
         wanted = {
-            role: (count, flavor.on(template) if flavor else template)
+            role: (count, flavor.apply_to(template) if flavor else template)
             for role, (count, template) in self.pod_sets.items()
         }
         return pod_sets(self.kind, job) == wanted

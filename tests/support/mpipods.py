@@ -97,8 +97,8 @@ class MpiJob:
             shared = {"OMPI_MCA_orte_default_hostfile": file}
             if self.transport == "kubectl":
                 return {"OMPI_MCA_plm_rsh_agent": agent, **shared}
-            kept = {"OMPI_MCA_orte_keep_fqdn_hostnames": "true"}
-            return {**kept, **shared, "OMPI_MCA_plm_rsh_args": "-o ConnectionAttempts=10"}
+            base = {"OMPI_MCA_orte_keep_fqdn_hostnames": "true"}
+            return {**base, **shared, "OMPI_MCA_plm_rsh_args": "-o ConnectionAttempts=10"}
         if self.transport == "kubectl":
             return {"HYDRA_LAUNCHER": "rsh", "HYDRA_LAUNCHER_EXEC": agent, "HYDRA_HOST_FILE": file}
         return {"HYDRA_HOST_FILE": file, "HYDRA_LAUNCH_EXTRA_ARGS": "-o ConnectionAttempts=10"}

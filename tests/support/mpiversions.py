@@ -85,10 +85,10 @@ def manifest(version: str, name: str, **spec: Any) -> Object:
 
 def typed(version: str, obj: Object) -> Object:
     """The object as a Go client of a version has it: what its structs lack is gone."""
-    kept = copy.deepcopy(obj)
-    kept["apiVersion"] = kept["apiVersion"].partition("/")[0] + f"/{version}"
-    kept["spec"] = {key: value for key, value in kept["spec"].items() if key not in UNKNOWN[version]}
-    return kept
+    copied = copy.deepcopy(obj)
+    copied["apiVersion"] = copied["apiVersion"].partition("/")[0] + f"/{version}"
+    copied["spec"] = {key: value for key, value in copied["spec"].items() if key not in UNKNOWN[version]}
+    return copied
 
 
 class MPIJobClient:

@@ -1,4 +1,4 @@
-"""What an expression in PromQL asks for: the names of metrics and of labels. Reads what our own expressions are made of, not all there is."""
+"""The names of metrics and labels in a PromQL expression. Reads what our own expressions are made of, not all there is."""
 
 import re
 

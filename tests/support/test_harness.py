@@ -1,4 +1,4 @@
-"""The harness: a controller that is put on it is gone when its block is left, however that comes."""
+"""The harness: its controller ends when the block ends, in every case."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from tests.support.faults import Refuse, Rule
 from tests.support.harness import running_controller, start_harness
 
 
-async def test_a_controller_that_never_came_to_work_is_gone_all_the_same() -> None:
+async def test_a_controller_that_never_worked_is_ended_too() -> None:
     async with start_harness(Rule(Refuse(503))) as harness:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(5), running_controller(harness):

@@ -1,4 +1,4 @@
-"""What is said where MPI programs cannot be compiled."""
+"""The error where MPI programs cannot be compiled."""
 
 from pathlib import Path
 

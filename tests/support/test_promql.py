@@ -1,4 +1,4 @@
-"""What expressions ask for, which is held against what there is."""
+"""The metrics and labels that PromQL expressions use."""
 
 import pytest
 
@@ -20,5 +20,5 @@ from tests.support import promql
         ("max by (i) (by_size)", {"by_size"}, {"i"}),
     ],
 )
-def test_what_is_asked_for(expression: str, metrics: set[str], labels: set[str]) -> None:
+def test_metrics_and_labels_of_an_expression(expression: str, metrics: set[str], labels: set[str]) -> None:
     assert (promql.metrics(expression), promql.labels(expression)) == (metrics, labels)

@@ -1,4 +1,4 @@
-"""Made-up time: clocks at their own rates, stalls, and messages that are late or lost."""
+"""Simulated time: clocks with different rates, stalled processes, and messages that are late or lost."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,19 +17,19 @@ def simulation() -> Iterator[Simulation]:
 
 
 def ticks(loop: SimulatedLoop, seconds: float) -> list[float]:
-    """The true times at which a process of that island wakes up, as they come."""
-    seen: list[float] = []
+    """The true times at which the process of that loop wakes up."""
+    wake_ups: list[float] = []
 
     async def tick() -> None:
         while True:
             await asyncio.sleep(seconds)
-            seen.append(round(loop.time(), 3))
+            wake_ups.append(round(loop.time(), 3))
 
     _ = loop.create_task(tick())
-    return seen
+    return wake_ups
 
 
-def test_clocks_go_at_their_own_rates(simulation: Simulation) -> None:
+def test_clocks_run_at_their_own_rates(simulation: Simulation) -> None:
     slow, fast = (ticks(SimulatedLoop(simulation, rate), 1) for rate in (0.5, 2.0))
 
     simulation.advance(2.1)
@@ -37,23 +37,23 @@ def test_clocks_go_at_their_own_rates(simulation: Simulation) -> None:
     assert (slow, fast) == ([1], [1, 2, 3, 4])
 
 
-def test_whoever_is_stalled_does_nothing_while_its_clock_goes_on(simulation: Simulation) -> None:
+def test_a_stalled_process_does_nothing_while_its_clock_runs(simulation: Simulation) -> None:
     loop = SimulatedLoop(simulation, 1.0)
-    seen = ticks(loop, 1)
+    wake_ups = ticks(loop, 1)
     simulation.advance(1.5)
     loop.paused_until = 10.0
     simulation.advance(8)
-    assert seen == [1]
+    assert wake_ups == [1]
 
     simulation.advance(1)
-    assert seen == [1, 10]
+    assert wake_ups == [1, 10]
 
 
 def request_lock(loop: SimulatedLoop, client: SimulatedClient) -> "asyncio.Task[bytes]":
     return loop.create_task(client.as_client().get(None, "default", "lock"))  # type: ignore[arg-type]
 
 
-def test_messages_take_their_time(simulation: Simulation) -> None:
+def test_messages_are_delayed(simulation: Simulation) -> None:
     loop = SimulatedLoop(simulation, 1.0)
     simulation.latency = 0.5
     answer = request_lock(loop, SimulatedClient(simulation, loop, SimulatedServer()))
@@ -65,7 +65,7 @@ def test_messages_take_their_time(simulation: Simulation) -> None:
 
 
 @pytest.mark.parametrize("lost", ["receives", "sends"])
-def test_messages_get_lost(simulation: Simulation, lost: str) -> None:
+def test_messages_are_lost(simulation: Simulation, lost: str) -> None:
     loop = SimulatedLoop(simulation, 1.0)
     client = SimulatedClient(simulation, loop, SimulatedServer())
     setattr(client, lost, False)
@@ -76,7 +76,7 @@ def test_messages_get_lost(simulation: Simulation, lost: str) -> None:
     assert not answer.done()
 
 
-def test_what_was_sent_arrives_though_its_sender_is_stalled(simulation: Simulation) -> None:
+def test_a_message_arrives_though_its_sender_is_stalled(simulation: Simulation) -> None:
     loop, arrived = SimulatedLoop(simulation, 1.0), list[float]()
 
     def arrive() -> bytes:
@@ -91,7 +91,7 @@ def test_what_was_sent_arrives_though_its_sender_is_stalled(simulation: Simulati
     assert arrived == [simulation.latency]
 
 
-def test_the_server_refuses_what_rests_on_an_old_version() -> None:
+def test_the_server_rejects_a_write_with_an_old_version() -> None:
     server = SimulatedServer()
     made = server.write("default", "", b'{"metadata": {"name": "lock"}}', is_new=True)
     server.write("default", "lock", made, is_new=False)

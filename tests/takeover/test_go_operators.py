@@ -1,6 +1,6 @@
 """Running jobs move from the real Go operators to this operator and back, and no pod changes.
 
-Everything that is created or deleted meanwhile is asked of the API server, which keeps a record of what its watches saw.
+The API server's watches report everything that is created or deleted meanwhile.
 """
 
 from collections.abc import Generator

@@ -39,11 +39,11 @@ def kueue(plane: ControlPlane, *, jobs_without_queue_name: bool = False) -> Gene
         ProcessFailed: it ends before it is ready, or does not become so.
     """
     folder = programs.ensure(programs.KUEUE)
-    place = Path(tempfile.mkdtemp(prefix="kueue-", dir=plane.directory))
+    config_folder = Path(tempfile.mkdtemp(prefix="kueue-", dir=plane.directory))
     port, probes = free_port(), free_port()
     certificates = webhook_certificates(f"{_SERVICE}.{NAMESPACE}.svc", "kueue-ca")
     for name in ("tls.crt", "tls.key"):
-        write_private(place / name, certificates[name])
+        write_private(config_folder / name, certificates[name])
     _install(plane, folder, certificates, f"https://{LOOPBACK}:{port}")
     config = {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
@@ -51,7 +51,7 @@ def kueue(plane: ControlPlane, *, jobs_without_queue_name: bool = False) -> Gene
         "namespace": NAMESPACE,
         "health": {"healthProbeBindAddress": f"{LOOPBACK}:{probes}"},
         "metrics": {"bindAddress": "0"},
-        "webhook": {"host": LOOPBACK, "port": port, "certDir": str(place)},
+        "webhook": {"host": LOOPBACK, "port": port, "certDir": str(config_folder)},
         "leaderElection": {"leaderElect": False},
         "manageJobsWithoutQueueName": jobs_without_queue_name,
         "internalCertManagement": {
@@ -64,7 +64,7 @@ def kueue(plane: ControlPlane, *, jobs_without_queue_name: bool = False) -> Gene
     command = (
         folder / "kueue",
         f"--kubeconfig={plane.kubeconfig()}",
-        f"--config={write_private(place / 'config.yaml', yaml.safe_dump(config))}",
+        f"--config={write_private(config_folder / 'config.yaml', yaml.safe_dump(config))}",
         "--feature-gates=VisibilityOnDemand=false",  # whose server is not on loopback
     )
     with plane.running(
