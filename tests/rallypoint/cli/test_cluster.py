@@ -1,4 +1,4 @@
-"""``get``, ``describe``, ``logs``, ``why``, ``delete`` and ``exec`` against a site: what they print, and how they end."""
+"""``get``, ``describe``, ``logs``, ``why``, ``delete`` and ``exec`` with a local cluster: output and exit status."""
 
 import asyncio
 import json
@@ -38,16 +38,16 @@ Run = Callable[..., Awaitable[Ended]]
 
 
 @pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[LocalCluster]:
+async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
     async with local_cluster(all_crds(), tmp_path / "site", isolation="loopback") as made:
         yield made
 
 
 @pytest.fixture
-def run(here: LocalCluster, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+def run(cluster: LocalCluster, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
     """Runs a command; what it prints goes through the descriptors, as bytes."""
     kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(yaml.safe_dump(dict(here.kubeconfig)))
+    kubeconfig.write_text(yaml.safe_dump(dict(cluster.kubeconfig)))
 
     async def run(command: str, *arguments: str) -> Ended:
         given = [command, "--kubeconfig", str(kubeconfig), *arguments]
@@ -75,8 +75,8 @@ async def pod(client: Client, name: str, script: str, *, until: str = "Running",
             await asyncio.sleep(0.02)
 
 
-async def test_get_in_the_servers_columns(here: LocalCluster, run: Run) -> None:
-    await pod(here.client, "p", "exec sleep 100")
+async def test_get_prints_the_columns_of_the_server(cluster: LocalCluster, run: Run) -> None:
+    await pod(cluster.client, "p", "exec sleep 100")
     shown = await run("get", "pods")
     wide = await run("get", "po", "p", "-o", "wide")
 
@@ -89,7 +89,7 @@ async def test_get_in_the_servers_columns(here: LocalCluster, run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         pytest.param(["cm/c"], "c", id="a short name"),
         pytest.param(["ConfigMap", "c"], "c", id="a kind"),
@@ -99,29 +99,29 @@ async def test_get_in_the_servers_columns(here: LocalCluster, run: Run) -> None:
         pytest.param(["cm,svc"], "configmap/c", id="of several kinds"),
     ],
 )
-async def test_get_by_the_names_that_people_use(
-    here: LocalCluster, run: Run, words: list[str], told: str
+async def test_get_accepts_all_forms_of_resource_names(
+    cluster: LocalCluster, run: Run, words: list[str], expected: str
 ) -> None:
-    await create(here.client, CONFIG_MAPS, {"metadata": {"name": "c", "labels": {"a": "b"}}})
+    await create(cluster.client, CONFIG_MAPS, {"metadata": {"name": "c", "labels": {"a": "b"}}})
     shown = await run("get", "--no-headers", *words)
 
     assert shown.status == 0
-    assert shown.out.split()[0] == told
+    assert shown.out.split()[0] == expected
 
 
-async def test_get_whole(here: LocalCluster, run: Run) -> None:
-    await create(here.client, CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"a": "b"}})
-    one = await run("get", "cm/c", "-o", "yaml")
+async def test_get_prints_whole_objects(cluster: LocalCluster, run: Run) -> None:
+    await create(cluster.client, CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"a": "b"}})
+    single = await run("get", "cm/c", "-o", "yaml")
     many = await run("get", "cm", "-o", "json")
     name = await run("get", "cm", "-o", "name")
 
-    assert yaml.safe_load(one.out)["data"] == {"a": "b"}
+    assert yaml.safe_load(single.out)["data"] == {"a": "b"}
     assert json.loads(many.out)["kind"] == "List"
     assert json.loads(many.out)["items"][0]["kind"] == "ConfigMap"
     assert name.out == "configmap/c\n"
 
 
-async def test_what_is_not_there(run: Run) -> None:
+async def test_get_of_missing_objects(run: Run) -> None:
     nothing = await run("get", "cm")
     missing = await run("get", "pod", "none")
     unknown = await run("get", "spaceships")
@@ -134,20 +134,20 @@ async def test_what_is_not_there(run: Run) -> None:
     )
 
 
-async def test_describe_a_job(here: LocalCluster, run: Run) -> None:
+async def test_describe_a_job(cluster: LocalCluster, run: Run) -> None:
     container = {"name": "pytorch", "image": "none", "command": ["true"]}
     template = {"spec": {"containers": [container]}}
     spec = {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": template}}}
     await create(
-        here.client,
+        cluster.client,
         JOBS,
         {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "j"}, "spec": spec},
     )
     condition = {"type": "Created", "status": "True", "reason": "New", "message": "is new"}
     status = {"conditions": [condition], "replicaStatuses": {"Worker": {"active": 1}}}
-    await here.client.patch(JOBS, "default", "j", orjson.dumps({"status": status}), subresource="status")
+    await cluster.client.patch(JOBS, "default", "j", orjson.dumps({"status": status}), subresource="status")
     await pod(
-        here.client, "j-worker-0", "exit 3", until="Failed", labels={"training.kubeflow.org/job-name": "j"}
+        cluster.client, "j-worker-0", "exit 3", until="Failed", labels={"training.kubeflow.org/job-name": "j"}
     )
     shown = await run("describe", "pytorchjob", "j")
     lines = [line.split() for line in shown.out.splitlines()]
@@ -159,18 +159,18 @@ async def test_describe_a_job(here: LocalCluster, run: Run) -> None:
     assert ["Created", "True", "<none>", "New", "is", "new"] in lines
 
 
-async def test_describe_a_job_of_several_versions(here: LocalCluster, run: Run) -> None:
-    """Read through the version that is stored: how it behaves is its flavor."""
+async def test_describe_a_job_with_several_versions(cluster: LocalCluster, run: Run) -> None:
+    """The object is read in its storage version; its flavor determines its behavior."""
     jobs = Resource("kubeflow.org", "v2beta1", "MPIJob", "mpijobs")
     body = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": "m"}}
-    await create(here.client, jobs, {**body, "spec": {"mpiReplicaSpecs": {}}})
+    await create(cluster.client, jobs, {**body, "spec": {"mpiReplicaSpecs": {}}})
     shown = await run("describe", "mpijob", "m")
 
     assert ["Flavor:", "v2beta1"] in [line.split() for line in shown.out.splitlines()]
 
 
-async def test_describe_a_pod(here: LocalCluster, run: Run) -> None:
-    await pod(here.client, "p", "exit 3", until="Failed")
+async def test_describe_a_pod(cluster: LocalCluster, run: Run) -> None:
+    await pod(cluster.client, "p", "exit 3", until="Failed")
     async with asyncio.timeout(20):
         shown = await run("describe", "pod/p")
         while "Scheduled" not in shown.out:
@@ -182,18 +182,18 @@ async def test_describe_a_pod(here: LocalCluster, run: Run) -> None:
     assert len({len(line) - len(line.split(None, 1)[1]) for line in head}) == 1
 
 
-async def test_logs_of_a_launcher(here: LocalCluster, run: Run) -> None:
-    """Its pod is a batch Job's, and that is the MPIJob's."""
+async def test_logs_of_a_launcher(cluster: LocalCluster, run: Run) -> None:
+    """A batch Job owns its pod, and the MPIJob owns the batch Job."""
     jobs = Resource("kubeflow.org", "v2beta1", "MPIJob", "mpijobs")
     body = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": "m"}}
-    await create(here.client, jobs, {**body, "spec": {"mpiReplicaSpecs": {}}})
-    made = orjson.loads(await here.client.get(jobs, "default", "m"))
+    await create(cluster.client, jobs, {**body, "spec": {"mpiReplicaSpecs": {}}})
+    made = orjson.loads(await cluster.client.get(jobs, "default", "m"))
     reference = {**body, "name": "m", "uid": made["metadata"]["uid"]}
     del reference["metadata"]
     container = {"name": "mpi", "image": "none", "command": ["echo", "3.14"]}
     template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
     launcher = {"name": "m-launcher", "ownerReferences": [reference]}
-    await create(here.client, BATCH_JOBS, {"metadata": launcher, "spec": {"template": template}})
+    await create(cluster.client, BATCH_JOBS, {"metadata": launcher, "spec": {"template": template}})
     async with asyncio.timeout(20):
         while "3.14" not in (shown := await run("logs", "mpijob/m")).out:
             pass
@@ -201,16 +201,16 @@ async def test_logs_of_a_launcher(here: LocalCluster, run: Run) -> None:
     assert shown.out == "3.14\n"
 
 
-async def test_logs(here: LocalCluster, run: Run) -> None:
+async def test_logs(cluster: LocalCluster, run: Run) -> None:
     for name in ("a", "b"):
-        await pod(here.client, name, f"echo from {name}; echo last", until="Succeeded", labels={"x": "y"})
-    one = await run("logs", "a")
+        await pod(cluster.client, name, f"echo from {name}; echo last", until="Succeeded", labels={"x": "y"})
+    single = await run("logs", "a")
     tail = await run("logs", "pod/a", "--tail", "1")
     many = await run("logs", "-l", "x=y", "--prefix")
     followed = await run("logs", "-f", "b")
     previous = await run("logs", "--previous", "a")
 
-    assert one.out == "from a\nlast\n"
+    assert single.out == "from a\nlast\n"
     assert tail.out == "last\n"
     assert "[pod/a/main] from a\n" in many.out
     assert "[pod/b/main] from b\n" in many.out
@@ -232,17 +232,17 @@ async def owned(client: Client, script: str, *, until: str = "Running", **metada
     await pod(client, "j-worker-0", script, until=until, ownerReferences=[reference], **metadata)
 
 
-async def tell(client: Client, type_: str) -> None:
-    """The job's status says so."""
+async def set_condition(client: Client, type_: str) -> None:
+    """Set this condition in the job's status."""
     since = "2100-01-01T00:00:00Z"
     condition = {"type": type_, "status": "True", "reason": "R", "message": "m", "lastTransitionTime": since}
     body = orjson.dumps({"status": {"conditions": [condition]}})
     await client.patch(JOBS, "default", "j", body, subresource="status")
 
 
-async def test_why_a_job_failed(here: LocalCluster, run: Run) -> None:
-    await owned(here.client, "echo working; echo no luck; exit 3", until="Failed")
-    await tell(here.client, "Failed")
+async def test_why_a_job_failed(cluster: LocalCluster, run: Run) -> None:
+    await owned(cluster.client, "echo working; echo no luck; exit 3", until="Failed")
+    await set_condition(cluster.client, "Failed")
     shown = await run("why", "pytorchjob/j")
     lines = [line.split() for line in shown.out.splitlines()]
 
@@ -253,33 +253,33 @@ async def test_why_a_job_failed(here: LocalCluster, run: Run) -> None:
     assert ["no", "luck"] in lines
 
 
-async def test_why_by_events_of_pods_that_are_gone(here: LocalCluster, run: Run) -> None:
-    """Of this job's, not of one whose name begins as its name does."""
-    await owned(here.client, "true", until="Succeeded")
-    await tell(here.client, "Failed")
+async def test_why_uses_events_of_missing_pods(cluster: LocalCluster, run: Run) -> None:
+    """It ignores pods of another job whose name has this job's name as prefix."""
+    await owned(cluster.client, "true", until="Succeeded")
+    await set_condition(cluster.client, "Failed")
     for name in ("j-worker-7", "j-2-worker-7"):
         about = {"kind": "Pod", "namespace": "default", "name": name, "uid": name}
         event = {"metadata": {"name": f"{name}.1"}, "involvedObject": about, "type": "Normal"}
-        await create(here.client, EVENTS, {**event, "reason": "Killing", "message": "Stopping"})
-    (told,) = json.loads((await run("why", "pytorchjob/j", "-o", "json")).out)
+        await create(cluster.client, EVENTS, {**event, "reason": "Killing", "message": "Stopping"})
+    (report,) = json.loads((await run("why", "pytorchjob/j", "-o", "json")).out)
 
-    assert [(cause["about"], cause["text"]) for cause in told["causes"][1:]] == [
+    assert [(cause["about"], cause["text"]) for cause in report["causes"][1:]] == [
         (["j-worker-7"], "no longer exists: Killing: Stopping")
     ]
 
 
-async def test_why_of_all_that_are_not_finished(here: LocalCluster, run: Run) -> None:
+async def test_why_of_all_unfinished_jobs(cluster: LocalCluster, run: Run) -> None:
     nothing = await run("why")
-    await owned(here.client, "echo step 1; exec sleep 100")
-    await tell(here.client, "Running")
+    await owned(cluster.client, "echo step 1; exec sleep 100")
+    await set_condition(cluster.client, "Running")
     async with asyncio.timeout(20):
-        while not (told := json.loads((await run("why", "-A", "-o", "json")).out))[0]["lastLines"]:
+        while not (reports := json.loads((await run("why", "-A", "-o", "json")).out))[0]["lastLines"]:
             pass
-    await tell(here.client, "Succeeded")
+    await set_condition(cluster.client, "Succeeded")
     finished = await run("why")
 
     assert nothing.out == finished.out == "No job is unfinished.\n"
-    (found,) = told
+    (found,) = reports
     assert (found["kind"], found["name"], found["state"], found["blocked"]) == (
         "PyTorchJob",
         "j",
@@ -291,7 +291,7 @@ async def test_why_of_all_that_are_not_finished(here: LocalCluster, run: Run) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "refusal"),
+    ("arguments", "error"),
     [
         pytest.param(
             ["pod/p"],
@@ -310,17 +310,17 @@ async def test_why_of_all_that_are_not_finished(here: LocalCluster, run: Run) ->
         ),
     ],
 )
-async def test_why_of_nothing(run: Run, arguments: list[str], refusal: str) -> None:
+async def test_why_of_missing_objects(run: Run, arguments: list[str], error: str) -> None:
     shown = await run("why", *arguments)
 
-    assert (shown.status, shown.out, shown.err) == (1, "", f"{refusal}\n")
+    assert (shown.status, shown.out, shown.err) == (1, "", f"{error}\n")
 
 
-async def test_delete(here: LocalCluster, run: Run, tmp_path: Path) -> None:
-    await pod(here.client, "p", "exec sleep 100")
+async def test_delete(cluster: LocalCluster, run: Run, tmp_path: Path) -> None:
+    await pod(cluster.client, "p", "exec sleep 100")
     manifest = tmp_path / "c.yaml"
     manifest.write_text("{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}")
-    await create(here.client, CONFIG_MAPS, {"metadata": {"name": "c"}})
+    await create(cluster.client, CONFIG_MAPS, {"metadata": {"name": "c"}})
     gone = await run("delete", "pod", "p")
     listed = await run("get", "pods")
     by_file = await run("delete", "-f", str(manifest))
@@ -336,8 +336,8 @@ async def test_delete(here: LocalCluster, run: Run, tmp_path: Path) -> None:
     assert unnamed.status == 1
 
 
-async def test_exec(here: LocalCluster, run: Run) -> None:
-    await pod(here.client, "p", "exec sleep 100")
+async def test_exec(cluster: LocalCluster, run: Run) -> None:
+    await pod(cluster.client, "p", "exec sleep 100")
     said = await run("exec", "p", "--", "sh", "-c", "echo $HOSTNAME; echo problem >&2; exit 7")
     nothing = await run("exec", "p", "--", "no-such-program")
     nowhere = await run("exec", "p", "-c", "other", "--", "true")
@@ -349,9 +349,9 @@ async def test_exec(here: LocalCluster, run: Run) -> None:
     assert (nowhere.status, nowhere.err) == (1, "error: container other is not valid for pod p\n")
 
 
-async def test_exec_with_input(here: LocalCluster, run: Run, tmp_path: Path) -> None:
-    """All of it arrives, and its end is seen; a process of its own, as input is one's own."""
-    await pod(here.client, "p", "exec sleep 100")
+async def test_exec_with_input(cluster: LocalCluster, run: Run, tmp_path: Path) -> None:
+    """The command gets all input and its end; it runs in a separate process, because standard input belongs to the process."""
+    await pod(cluster.client, "p", "exec sleep 100")
     given = bytes(range(256)) * 4096
     arguments = ["exec", "--kubeconfig", str(tmp_path / "kubeconfig"), "-i", "p", "--", "cat"]
     ended = await asyncio.to_thread(

@@ -20,20 +20,20 @@ def test_prints_every_definition(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(yaml.safe_load_all(capsys.readouterr().out)) == all_crds(kinds=DEFAULT)
 
 
-def test_writes_a_file_a_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_writes_a_file_per_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--output", str(tmp_path)) == 0
 
     assert sorted(capsys.readouterr().out.split()) == sorted(str(path) for path in tmp_path.iterdir())
     assert (tmp_path / "kubeflow.org_pytorchjobs.yaml").is_file()
 
 
-def test_says_which_kubeconfig_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_a_missing_kubeconfig(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--from-cluster", "--kubeconfig", str(tmp_path / "none.yaml")) == 1
 
     assert "none.yaml" in capsys.readouterr().err
 
 
-def test_says_which_folder_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_a_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
 
     assert run("--output", str(tmp_path / "file")) == 1

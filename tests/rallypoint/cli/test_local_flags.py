@@ -1,4 +1,4 @@
-"""Flags of the commands that are a site themselves: what it has for pods."""
+"""Flags of the commands that run a local cluster: the resources of its node."""
 
 import argparse
 from pathlib import Path
@@ -17,7 +17,7 @@ def parsed(*arguments: str) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def test_without_flags_there_is_nothing_special() -> None:
+def test_defaults() -> None:
     assert node_config_of(parsed()) == NodeConfig()
     assert settings_of(parsed()).gang_scheduler_name == ""
 
@@ -26,17 +26,17 @@ def test_without_flags_there_is_nothing_special() -> None:
     ("written", "meant"),
     [
         pytest.param("Volcano", "volcano", id="volcano in any case"),
-        pytest.param("coscheduling", "coscheduling", id="another one"),
+        pytest.param("coscheduling", "coscheduling", id="coscheduling"),
         pytest.param("None", "", id="none, as the original spells it"),
     ],
 )
-def test_the_controller_and_the_site_have_the_same_gang_scheduler(written: str, meant: str) -> None:
+def test_the_controller_and_the_local_cluster_have_the_same_gang_scheduler(written: str, meant: str) -> None:
     args = parsed("--gang-scheduler-name", written)
 
     assert (node_config_of(args).gang_scheduler, settings_of(args).gang_scheduler_name) == (meant, meant)
 
 
-def test_what_is_no_name_of_a_scheduler(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_scheduler_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         parsed("--gang-scheduler-name", "Bad_Name")
     assert "'Bad_Name' is not the name of a scheduler" in capsys.readouterr().err
@@ -49,7 +49,7 @@ def test_images(tmp_path: Path) -> None:
     assert parsed().images == {}
 
 
-def test_an_image_has_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_image_has_a_single_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         parsed(f"--image=a={tmp_path}", f"--image=a:latest={tmp_path}")
     assert "argument --image: a:latest is given twice" in capsys.readouterr().err
@@ -60,13 +60,13 @@ def test_labels() -> None:
 
 
 @pytest.mark.parametrize("text", ["=a", "a=b c", "a/b/c=d", "-a=b"])
-def test_what_is_no_label(text: str) -> None:
+def test_an_invalid_label_is_rejected(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not a label such as KEY=VALUE"):
         labels(text)
 
 
 @pytest.mark.looptime(False)
-def test_gpus_that_are_not_there(
+def test_missing_gpus_are_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("rallypoint.local.cluster.nvml", lambda: None)

@@ -1,4 +1,4 @@
-"""What ``rallypoint preflight`` says of single jobs; with a cluster it is tested in tests/integration."""
+"""The verdicts of ``rallypoint preflight`` on single jobs; tests/integration tests it with a cluster."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ TWICE, NO_LEADER = "second launcher", "would have no operator"
         ),
     ],
 )
-def test_what_a_go_operator_would_do_to_a_job(
+def test_the_effect_of_a_go_operator_on_a_job(
     operator: Any, flavor: str, manager: str | None, says: str
 ) -> None:
     said = harm(operator, job(flavor, manager), [], reads_managed_by=True)
@@ -60,13 +60,13 @@ def test_what_a_go_operator_would_do_to_a_job(
     assert bool(says) == bool(said)
 
 
-def test_the_form_of_the_launcher_counts_above_the_flavor() -> None:
+def test_the_form_of_the_launcher_overrides_the_flavor() -> None:
     """The flavor is lost under the definition of a Go operator."""
     assert harm(TRAINING, job("v1", MPI_OPERATOR), [LAUNCHER], reads_managed_by=True) == ""
     assert "second launcher" in harm(TRAINING, job("v1", US), [LAUNCHER], reads_managed_by=True)
 
 
-def test_a_job_in_a_queue_of_kueue_is_named_as_any_other() -> None:
+def test_a_job_in_a_queue_of_kueue_is_named() -> None:
     """The operator leaves its managedBy as it is, so somebody has to correct it."""
     body = job("v2beta1", None)
     body["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpus"}
@@ -75,7 +75,7 @@ def test_a_job_in_a_queue_of_kueue_is_named_as_any_other() -> None:
     assert TWICE in harm(TRAINING, body, [], reads_managed_by=True)
 
 
-def test_an_older_release_takes_every_job() -> None:
+def test_an_older_release_handles_every_job() -> None:
     assert "that release does not read managedBy" in harm(
         TRAINING, job("v2beta1", MPI_OPERATOR), [], reads_managed_by=False
     )
@@ -87,11 +87,11 @@ def test_an_older_release_takes_every_job() -> None:
     ("operator", "manager", "is_harmed"),
     [(TRAINING, MULTIKUEUE, True), (TRAINING, US, False), (TRAINING, None, False), (MPI, MULTIKUEUE, False)],
 )
-def test_a_jaxjob_that_is_left_to_another(operator: Any, manager: str | None, is_harmed: bool) -> None:
+def test_a_jaxjob_of_another_manager(operator: Any, manager: str | None, is_harmed: bool) -> None:
     assert bool(harm_to_jax(operator, job("v1", manager))) is is_harmed
 
 
-def test_a_release_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_release_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["preflight", "training-operator", "--release", "latest"])
 

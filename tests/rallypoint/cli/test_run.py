@@ -1,4 +1,4 @@
-"""``rallypoint run`` as people call it: whole processes, judged by what they print, their exit status and what they leave."""
+"""``rallypoint run`` as a process: output, exit status, and no remaining processes or files."""
 
 import asyncio
 import json
@@ -68,7 +68,7 @@ async def started(folder: Path, *arguments: str) -> AsyncIterator[Process]:
             await process.communicate()
 
 
-async def told(process: Process, text: str) -> str:
+async def read_until(process: Process, text: str) -> str:
     """The first line with ``text``."""
     assert process.stdout is not None
     async with asyncio.timeout(60):
@@ -98,7 +98,7 @@ async def test_a_job_that_succeeds(tmp_path: Path, isolation: IsolationMode) -> 
     assert "caches synced" in (tmp_path / "run" / "controller.log").read_text()
 
 
-async def test_packages_in_the_working_directory_do_not_shadow_ours_nor_ours_theirs(tmp_path: Path) -> None:
+async def test_packages_in_the_working_directory_and_ours_do_not_shadow_each_other(tmp_path: Path) -> None:
     """A project often has a folder ``api`` or ``controller`` of its own."""
     for package in ("api", "controller", "rallypoint", "bench"):
         (tmp_path / package).mkdir()
@@ -115,7 +115,7 @@ async def test_packages_in_the_working_directory_do_not_shadow_ours_nor_ours_the
     assert "the user, api; the user, bench; the user, controller; the user, rallypoint" in done.stdout
 
 
-async def test_a_job_that_fails_for_machines(tmp_path: Path) -> None:
+async def test_a_failed_job_as_json(tmp_path: Path) -> None:
     file = write(tmp_path, job(master="sleep 1000", worker="exit 3", restartPolicy="Never"))
     status, out, err = await run(tmp_path, "--output", "json", file)
     document = json.loads(out)
@@ -123,7 +123,7 @@ async def test_a_job_that_fails_for_machines(tmp_path: Path) -> None:
 
     assert (status, document["outcome"], document["exitStatus"]) == (1, "Failed", 1)
     assert (failed["condition"], failed["reason"]) == ("Failed", "PyTorchJobFailed")
-    assert {one["name"]: (one["phase"], one["exitCode"]) for one in failed["replicas"]} == {
+    assert {replica["name"]: (replica["phase"], replica["exitCode"]) for replica in failed["replicas"]} == {
         "job-master-0": ("Stopped", None),
         "job-worker-0": ("Failed", 3),
     }
@@ -147,9 +147,9 @@ async def test_several_files_and_documents(tmp_path: Path) -> None:
     first = job("first", master="echo lr $LR")
     container = first["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
     container["envFrom"] = [{"configMapRef": {"name": "c"}}]
-    one = write(tmp_path, first, settings, name="one.yaml")
-    two = write(tmp_path, job("second"), name="two.yaml")
-    status, out, _ = await run(tmp_path, one, two, "--namespace", "team")
+    first_file = write(tmp_path, first, settings, name="one.yaml")
+    second_file = write(tmp_path, job("second"), name="two.yaml")
+    status, out, _ = await run(tmp_path, first_file, second_file, "--namespace", "team")
 
     assert status == 0
     assert "[first/master-0] lr 0.1\n" in out
@@ -209,7 +209,9 @@ def bad(change: Any) -> dict[str, Any]:
         ),
     ],
 )
-async def test_a_manifest_that_is_refused(tmp_path: Path, documents: list[Any], problems: list[str]) -> None:
+async def test_an_invalid_manifest_is_rejected(
+    tmp_path: Path, documents: list[Any], problems: list[str]
+) -> None:
     status, out, err = await run(tmp_path, write(tmp_path, *documents))
 
     assert status == 2
@@ -218,18 +220,18 @@ async def test_a_manifest_that_is_refused(tmp_path: Path, documents: list[Any], 
     assert "[master-0]" not in out
 
 
-async def test_a_refusal_for_machines(tmp_path: Path) -> None:
+async def test_a_rejected_manifest_as_json(tmp_path: Path) -> None:
     file = write(tmp_path, bad(lambda master: master.update(replicsa=1)))
     status, out, _ = await run(tmp_path, "-o", "json", file)
     document = json.loads(out)
 
     assert (status, document["outcome"], document["jobs"]) == (2, "Refused", [])
-    assert [(one["field"], one["message"]) for one in document["problems"]] == [
+    assert [(problem["field"], problem["message"]) for problem in document["problems"]] == [
         ("spec.pytorchReplicaSpecs.Master.replicsa", "unknown field")
     ]
 
 
-async def test_a_fault_that_only_the_controller_sees_fails_the_job(tmp_path: Path) -> None:
+async def test_a_problem_that_only_the_controller_detects_fails_the_job(tmp_path: Path) -> None:
     manifest = job()
     manifest["spec"]["pytorchReplicaSpecs"]["Boss"] = manifest["spec"]["pytorchReplicaSpecs"]["Master"]
     status, out, _ = await run(tmp_path, write(tmp_path, manifest))
@@ -250,7 +252,7 @@ async def test_a_job_that_this_machine_cannot_run(tmp_path: Path) -> None:
     assert 'master-0: volume "scratch" cannot be mounted in container "pytorch" at /scratch' in out
 
 
-async def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+async def test_a_missing_file(tmp_path: Path) -> None:
     status, _, err = await run(tmp_path, str(tmp_path / "none.yaml"))
 
     assert status == 2
@@ -272,7 +274,7 @@ async def test_an_interruption_leaves_nothing(
 ) -> None:
     file = write(tmp_path, job(master="setsid sleep 1000 & echo up; sleep 1000"))
     async with started(tmp_path, file, "--isolation", isolation) as process:
-        await told(process, "up")
+        await read_until(process, "up")
         assert any("sleep 1000" in line for line in left())
         process.send_signal(number)
         out, _ = await process.communicate()
@@ -288,7 +290,7 @@ async def test_a_second_interruption_does_not_wait(
     script = "trap 'echo asked' TERM; echo up; while :; do sleep 0.05; done"
     file = write(tmp_path, job(master=script))
     async with started(tmp_path, file, "--isolation", isolation) as process:
-        await told(process, "up")
+        await read_until(process, "up")
         process.send_signal(signal.SIGINT)
         await until(lambda: "asked" in written(tmp_path))
         process.send_signal(signal.SIGINT)
@@ -318,7 +320,7 @@ def test_times(text: str, value: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "m", "1d", "5 m", "-1"])
-def test_what_is_no_time_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_duration_is_rejected(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
         main(["run", f"--timeout={text}", "job.yaml"])
 
@@ -326,16 +328,16 @@ def test_what_is_no_time_is_refused(text: str, capsys: pytest.CaptureFixture[str
     assert "is not a time such as" in capsys.readouterr().err
 
 
-def test_a_run_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_run_has_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    one, two = run_folder(None), run_folder(None)
+    first, second = run_folder(None), run_folder(None)
 
-    assert one != two
-    assert one.parent == tmp_path.resolve() / ".rallypoint" / "runs"
-    assert one.is_dir()
+    assert first != second
+    assert first.parent == tmp_path.resolve() / ".rallypoint" / "runs"
+    assert first.is_dir()
 
 
-def test_where_the_working_directory_is_read_only_the_persons_state_is_used(
+def test_a_read_only_working_directory_is_replaced_by_the_state_folder_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ".rallypoint").write_text("in the way")
@@ -345,7 +347,7 @@ def test_where_the_working_directory_is_read_only_the_persons_state_is_used(
     assert run_folder(None).is_relative_to(tmp_path / "state" / "rallypoint" / "runs")
 
 
-def test_a_reader_that_goes_away_ends_the_run(tmp_path: Path) -> None:
+def test_a_closed_pipe_ends_the_run(tmp_path: Path) -> None:
     """As with ``| head -1``: no word more, and the status of a program that SIGPIPE has ended."""
     file = write(tmp_path, job(master="while :; do echo line; sleep 0.02; done"))
     reading, writing = os.pipe()
@@ -360,7 +362,7 @@ def test_a_reader_that_goes_away_ends_the_run(tmp_path: Path) -> None:
         assert process.stderr.read() == b""
 
 
-def test_the_lines_beside_a_json_document_may_lose_their_reader_too(tmp_path: Path) -> None:
+def test_a_closed_error_pipe_ends_the_run(tmp_path: Path) -> None:
     file = write(tmp_path, job(master="while :; do echo line; sleep 0.02; done"))
     reading, writing = os.pipe()
     with subprocess.Popen(
@@ -404,17 +406,17 @@ async def test_files_in_a_relative_run_folder_are_found_from_anywhere(
 
 
 @pytest.mark.parametrize("below", ["file", "file/below"])
-async def test_a_run_folder_that_cannot_be_made(tmp_path: Path, below: str) -> None:
+async def test_a_run_folder_that_cannot_be_created(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").write_text("in the way")
-    place = str(tmp_path / below)
-    status, out, err = await run(tmp_path, "--run-dir", place, write(tmp_path, job()))
+    run_directory = str(tmp_path / below)
+    status, out, err = await run(tmp_path, "--run-dir", run_directory, write(tmp_path, job()))
 
     assert (status, out) == (1, "")
-    assert err.startswith(f"rallypoint run: cannot create the log folder: {place}: ")
+    assert err.startswith(f"rallypoint run: cannot create the log folder: {run_directory}: ")
     assert err.count("\n") == 1
 
 
-def test_an_interruption_before_anything_runs_is_silent(tmp_path: Path) -> None:
+def test_an_interruption_before_the_start_is_silent(tmp_path: Path) -> None:
     """While a command is imported or its files are read; here it reads a file that never ends."""
     endless = tmp_path / "endless.yaml"
     os.mkfifo(endless)
@@ -430,15 +432,15 @@ def test_an_interruption_before_anything_runs_is_silent(tmp_path: Path) -> None:
     assert (process.returncode, out, err) == (130, b"", b"")
 
 
-async def test_what_a_pod_waits_for_is_told_while_it_waits(tmp_path: Path) -> None:
-    """A ConfigMap that does not exist may yet come, as for a kubelet."""
+async def test_pending_pods_are_reported_with_their_reason(tmp_path: Path) -> None:
+    """A missing ConfigMap can still be created, as with a kubelet."""
     manifest = job(worker="cat /etc/secret/x")
-    master, worker = (one["template"]["spec"] for one in manifest["spec"]["pytorchReplicaSpecs"].values())
+    master, worker = (role["template"]["spec"] for role in manifest["spec"]["pytorchReplicaSpecs"].values())
     master["containers"][0]["envFrom"] = [{"configMapRef": {"name": "nothing"}}]
     worker["volumes"] = [{"name": "v", "secret": {"secretName": "none"}}]
     worker["containers"][0]["volumeMounts"] = [{"name": "v", "mountPath": "/etc/secret"}]
     async with started(tmp_path, write(tmp_path, manifest)) as process:
-        lines = {await told(process, "-0: Pending (") for _ in range(2)}
+        lines = {await read_until(process, "-0: Pending (") for _ in range(2)}
         process.send_signal(signal.SIGINT)
         await process.communicate()
 
@@ -457,7 +459,7 @@ async def test_an_image_needs_namespaces(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("written", ["none", "=folder", "none=/nosuch"])
-async def test_an_image_is_a_name_and_a_folder(tmp_path: Path, written: str) -> None:
+async def test_an_image_flag_has_a_name_and_a_folder(tmp_path: Path, written: str) -> None:
     status, _, err = await run(tmp_path, write(tmp_path, job()), f"--image={written}")
 
     assert status == 2

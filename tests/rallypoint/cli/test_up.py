@@ -1,4 +1,4 @@
-"""``rallypoint up`` as a process: who may reach it, what outlives it, and what it leaves alone."""
+"""``rallypoint up`` as a process: authentication, persistent data, and files that it does not overwrite."""
 
 import asyncio
 import os
@@ -37,16 +37,16 @@ def is_running(pod: Any) -> bool:
     return (pod.get("status") or {}).get("phase") == "Running"
 
 
-async def test_a_job_by_the_kubeconfig_that_it_writes(tmp_path: Path) -> None:
-    async with up("--kubeconfig-out", "here.yaml", folder=tmp_path) as here:
-        await here.client.send(Step("POST", JOBS, job("echo done")))
-        await here.until(f"{JOBS}/job", has("Succeeded"))
-        log = await here.client.send(Step("GET", f"{PODS}/job-master-0/log"))
-        status = await here.stop()
+async def test_the_written_kubeconfig_allows_running_a_job(tmp_path: Path) -> None:
+    async with up("--kubeconfig-out", "here.yaml", folder=tmp_path) as cluster:
+        await cluster.client.send(Step("POST", JOBS, job("echo done")))
+        await cluster.until(f"{JOBS}/job", has("Succeeded"))
+        log = await cluster.client.send(Step("GET", f"{PODS}/job-master-0/log"))
+        status = await cluster.stop()
 
-    assert here.kubeconfig == tmp_path / "here.yaml"
-    assert here.kubeconfig.stat().st_mode & 0o777 == 0o600
-    assert here.client.url.startswith("https://127.0.0.1:")
+    assert cluster.kubeconfig == tmp_path / "here.yaml"
+    assert cluster.kubeconfig.stat().st_mode & 0o777 == 0o600
+    assert cluster.client.url.startswith("https://127.0.0.1:")
     assert log.text == "done\n"
     assert status == 0
 
@@ -54,13 +54,13 @@ async def test_a_job_by_the_kubeconfig_that_it_writes(tmp_path: Path) -> None:
 async def test_a_shell_understands_the_line_with_the_kubeconfig(tmp_path: Path) -> None:
     folder = tmp_path / "my $HOME isn't here"
     folder.mkdir()
-    async with up(folder=folder) as here:
-        assert here.kubeconfig.is_relative_to(folder)
+    async with up(folder=folder) as cluster:
+        assert cluster.kubeconfig.is_relative_to(folder)
 
 
-async def test_nobody_without_the_token(tmp_path: Path) -> None:
-    async with up(folder=tmp_path) as here:
-        config = yaml.safe_load(here.kubeconfig.read_text())
+async def test_a_wrong_token_is_rejected(tmp_path: Path) -> None:
+    async with up(folder=tmp_path) as cluster:
+        config = yaml.safe_load(cluster.kubeconfig.read_text())
         config["users"][0]["user"]["token"] = "guessed"
         async with RawClient.from_kubeconfig(config) as stranger:
             reply = await stranger.send(Step("GET", PODS))
@@ -69,28 +69,28 @@ async def test_nobody_without_the_token(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
-async def test_jobs_go_on_after_a_restart(tmp_path: Path, number: signal.Signals) -> None:
-    """As after a reboot of the node: the container is lost and starts again, and the job ends in the second life."""
+async def test_jobs_continue_after_a_restart(tmp_path: Path, number: signal.Signals) -> None:
+    """As after a reboot of the node: the container is lost and starts again, and the job ends after the restart."""
     marker = tmp_path / "again"
     script = f"if [ -e {marker} ]; then exit 0; fi; touch {marker}; echo begun; exec sleep 1000"
     data = tmp_path / "data"
-    async with up("--data", str(data), folder=tmp_path) as here:
-        await here.client.send(Step("POST", JOBS, job(script, restartPolicy="OnFailure")))
-        before = await here.until(f"{PODS}/job-master-0", is_running)
-        await here.until(f"{PODS}/job-master-0/log", lambda log: log == "begun\n")
-        await here.stop(number)
-    async with up("--data", str(data), folder=tmp_path) as here:
-        await here.until(f"{JOBS}/job", has("Succeeded"))
-        after = (await here.client.send(Step("GET", f"{PODS}/job-master-0"))).body
-        first = await here.client.send(Step("GET", f"{PODS}/job-master-0/log?previous=true"))
-        await here.stop()
+    async with up("--data", str(data), folder=tmp_path) as cluster:
+        await cluster.client.send(Step("POST", JOBS, job(script, restartPolicy="OnFailure")))
+        before = await cluster.until(f"{PODS}/job-master-0", is_running)
+        await cluster.until(f"{PODS}/job-master-0/log", lambda log: log == "begun\n")
+        await cluster.stop(number)
+    async with up("--data", str(data), folder=tmp_path) as cluster:
+        await cluster.until(f"{JOBS}/job", has("Succeeded"))
+        after = (await cluster.client.send(Step("GET", f"{PODS}/job-master-0"))).body
+        first = await cluster.client.send(Step("GET", f"{PODS}/job-master-0/log?previous=true"))
+        await cluster.stop()
     (container,) = after["status"]["containerStatuses"]
 
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert container["restartCount"] == 1
     assert container["lastState"]["terminated"]["reason"] == "ContainerStatusUnknown"
     assert first.text == "begun\n"
-    assert not [one for one in psutil.process_iter() if str(marker) in " ".join(_command(one))]
+    assert not [process for process in psutil.process_iter() if str(marker) in " ".join(_command(process))]
 
 
 def _command(process: psutil.Process) -> list[str]:
@@ -100,19 +100,19 @@ def _command(process: psutil.Process) -> list[str]:
         return []
 
 
-async def test_the_log_of_a_pod_that_ended_in_another_life(tmp_path: Path) -> None:
+async def test_logs_of_finished_pods_survive_a_restart(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
-    async with up("--data", data, folder=tmp_path) as here:
-        await here.client.send(Step("POST", JOBS, job("echo done")))
-        await here.until(f"{JOBS}/job", has("Succeeded"))
-        await here.stop()
-    async with up("--data", data, folder=tmp_path) as here:
-        log = await here.client.send(Step("GET", f"{PODS}/job-master-0/log?timestamps=true"))
+    async with up("--data", data, folder=tmp_path) as cluster:
+        await cluster.client.send(Step("POST", JOBS, job("echo done")))
+        await cluster.until(f"{JOBS}/job", has("Succeeded"))
+        await cluster.stop()
+    async with up("--data", data, folder=tmp_path) as cluster:
+        log = await cluster.client.send(Step("GET", f"{PODS}/job-master-0/log?timestamps=true"))
 
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\S+Z done\n", log.text)
 
 
-def test_a_kubeconfig_of_somebody_else_is_left_alone(
+def test_a_foreign_kubeconfig_is_not_overwritten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -124,30 +124,30 @@ def test_a_kubeconfig_of_somebody_else_is_left_alone(
     assert theirs.read_text() == "clusters: [{name: production}]"
 
 
-async def test_data_is_for_one_at_a_time(tmp_path: Path) -> None:
+async def test_a_data_folder_has_a_single_process(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     async with up("--data", data, folder=tmp_path):
         second = await asyncio.create_subprocess_exec(
             *COMMAND, "--data", data, cwd=tmp_path, stderr=PIPE, env=dict(os.environ)
         )
-        _, told = await second.communicate()
+        _, errors = await second.communicate()
 
     assert second.returncode == 1
-    assert "another process uses it" in told.decode()
+    assert "another process uses it" in errors.decode()
 
 
-async def test_a_port_that_is_taken(tmp_path: Path) -> None:
-    async with up(folder=tmp_path) as here:
-        port = here.client.url.rpartition(":")[2]
+async def test_a_taken_port(tmp_path: Path) -> None:
+    async with up(folder=tmp_path) as cluster:
+        port = cluster.client.url.rpartition(":")[2]
         second = await asyncio.create_subprocess_exec(*COMMAND, "--port", port, cwd=tmp_path, stderr=PIPE)
-        _, told = await second.communicate()
+        _, errors = await second.communicate()
 
     assert second.returncode == 1
-    assert "address already in use" in told.decode().lower()
+    assert "address already in use" in errors.decode().lower()
 
 
 @pytest.mark.parametrize("wrong", ["65536", "-1", "x"])
-def test_a_port_that_is_none(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_port(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["up", f"--port={wrong}"])
 

@@ -1,4 +1,4 @@
-"""How logs are read for ``rallypoint why``, and how what it found is shown."""
+"""Parsing of logs for ``rallypoint why``, and its output."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -17,19 +17,19 @@ TIME = "2026-01-01T11:59:00.123456789Z"
     [
         pytest.param(f"{TIME} one\n{TIME} two\n", ("one", "two"), id="lines"),
         pytest.param(f"{TIME} 50%\r60%\r100%\r\n", ("100%",), id="a progress bar"),
-        pytest.param(f"{TIME} a\fb\u2028c\x85d\n", ("abcd",), id="what only looks like the end of a line"),
-        pytest.param(f"{TIME} \x1b[31mred\x1b[0m\x07\n", ("[31mred[0m",), id="commands to the terminal"),
+        pytest.param(f"{TIME} a\fb\u2028c\x85d\n", ("abcd",), id="other line separators"),
+        pytest.param(f"{TIME} \x1b[31mred\x1b[0m\x07\n", ("[31mred[0m",), id="terminal escape sequences"),
         pytest.param(f"{TIME} last\n{TIME} \n{TIME}   \n", ("last",), id="empty lines"),
         pytest.param(f"{TIME} {'x' * 1000}\n", (f"{'x' * 300}…",), id="a long line"),
     ],
 )
-def test_what_a_container_wrote(log: str, lines: tuple[str, ...]) -> None:
+def test_the_last_lines_of_a_log(log: str, lines: tuple[str, ...]) -> None:
     parsed = why.parse_log(log, 10)
 
     assert parsed == LastLines(datetime(2026, 1, 1, 11, 59, 0, 123456, tzinfo=UTC), lines)
 
 
-def test_a_line_may_begin_with_any_time_that_kubernetes_reads() -> None:
+def test_a_line_can_begin_with_any_kubernetes_time() -> None:
     parsed = why.parse_log("2026-01-01t11:59:00.123456789z one\n2026-01-01 two\n", 10)
 
     assert parsed == LastLines(datetime(2026, 1, 1, 11, 59, 0, 123456, tzinfo=UTC), ("one",))
@@ -39,7 +39,7 @@ def test_a_line_may_begin_with_any_time_that_kubernetes_reads() -> None:
     "log",
     ["", f"{TIME} \n", "unable to retrieve container logs for containerd://0123", "failed to open log file"],
 )
-def test_a_log_that_says_nothing(log: str) -> None:
+def test_an_empty_log(log: str) -> None:
     assert why.parse_log(log, 1) is None
 
 
@@ -69,19 +69,19 @@ def test_many_names_are_counted() -> None:
     assert "p0, p1, p2 and 2 more" in found
 
 
-def test_messages_are_kept_from_the_terminal() -> None:
+def test_escape_sequences_are_removed_from_messages() -> None:
     found = shown(Cause((), "several\nlines\x1b[2J", quote="\x07word"))
 
     assert "several lines[2J; last log line: word\n" in found
 
 
-def test_a_job_is_not_called_well_when_not_all_of_it_may_be_seen() -> None:
+def test_a_job_with_forbidden_resources_is_not_reported_as_healthy() -> None:
     assert "The cluster's objects name no cause" in shown()
     assert "The cluster's objects name no cause" not in shown(forbidden=["pods"])
     assert "The cluster's objects name no cause" not in shown(state="Succeeded")
 
 
-def test_phases_are_told_to_the_second() -> None:
+def test_phases_are_printed_with_seconds() -> None:
     phases = (
         Phase("created", NOW, 2, 2),
         Phase("scheduled", NOW + timedelta(seconds=492), 2, 2),
