@@ -1,4 +1,4 @@
-"""The API server's audit log, read while it grows."""
+"""Reading the API server's audit log while the server writes it."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def test_whole_lines_are_read(tmp_path: Path) -> None:
     assert (call.answered - call.received).total_seconds() == 0.01
 
 
-def test_a_call_of_nothing_that_was_not_answered(tmp_path: Path) -> None:
+def test_a_call_without_an_object_or_a_response(tmp_path: Path) -> None:
     event = orjson.loads(LINE) | {"verb": "get", "objectRef": None, "responseStatus": None}
     (log := tmp_path / "audit.log").write_bytes(orjson.dumps(event) + b"\n")
 
@@ -44,11 +44,11 @@ def test_a_call_of_nothing_that_was_not_answered(tmp_path: Path) -> None:
     assert (call.resource, call.code, call.is_write) == ("", 0, False)
 
 
-def test_a_log_that_has_not_begun(tmp_path: Path) -> None:
+def test_a_missing_log_is_empty(tmp_path: Path) -> None:
     assert calls(tmp_path / "audit.log") == []
 
 
-def test_the_policy_tells_of_these_users_only() -> None:
+def test_the_policy_logs_these_users_only() -> None:
     rules = yaml.safe_load(policy(["one", "other"]))["rules"]
 
     assert rules == [{"level": "Metadata", "users": ["one", "other"]}, {"level": "None"}]

@@ -1,4 +1,4 @@
-"""Images as files: what containerd is told of their layers is what is in them."""
+"""Images as archive files: the manifest describes their layers."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ def read(archive: tarfile.TarFile, name: str) -> bytes:
 
 
 def written(tmp_path: Path, **image: Any) -> tarfile.TarFile:
-    """Two images on one layer; what is said is said of the second, which has another one above it."""
+    """Two images with a common layer; the second has another layer above it, and ``image`` are its fields."""
     for name in ("lower", "upper"):
         (tmp_path / name / "etc").mkdir(parents=True)
         (tmp_path / name / "etc" / name).write_text(name)
@@ -33,7 +33,7 @@ def test_layers_are_named_in_order_and_by_their_digests(tmp_path: Path) -> None:
             assert config["rootfs"]["diff_ids"] == [f"sha256:{digest}" for digest in digests]
 
 
-def test_a_layer_that_images_share_is_there_once(tmp_path: Path) -> None:
+def test_a_shared_layer_is_stored_once(tmp_path: Path) -> None:
     with written(tmp_path) as archive:
         lower, upper = json.loads(read(archive, "manifest.json"))
         names = archive.getnames()
@@ -51,9 +51,9 @@ def test_all_files_belong_to_root(tmp_path: Path) -> None:
             assert {(member.uid, member.gid) for member in layer} == {(0, 0)}
 
 
-def test_what_a_container_starts_is_in_the_configuration(tmp_path: Path) -> None:
-    told = {"entrypoint": ("python",), "command": ("x.py",), "environment": {"A": "1"}}
-    with written(tmp_path, **told, user="65532:65532", folder="/x") as archive:
+def test_the_configuration_contains_the_process_of_a_container(tmp_path: Path) -> None:
+    process = {"entrypoint": ("python",), "command": ("x.py",), "environment": {"A": "1"}}
+    with written(tmp_path, **process, user="65532:65532", folder="/x") as archive:
         _, manifest = json.loads(read(archive, "manifest.json"))
         config = json.loads(read(archive, manifest["Config"]))["config"]
 

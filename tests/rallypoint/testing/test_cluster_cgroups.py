@@ -1,4 +1,4 @@
-"""Which hierarchies of control groups a machine has, by what the kernel says of mounts and of this process."""
+"""Control group hierarchies of a machine, read from its mounts and the groups of this process."""
 
 from pathlib import Path
 
@@ -18,19 +18,19 @@ def test_separate_hierarchies_each_have_a_group_of_this_process() -> None:
 
     found = hierarchies(SEPARATE, groups)
 
-    assert {(str(one.mount), one.own) for one in found} == {
+    assert {(str(hierarchy.mount), hierarchy.own) for hierarchy in found} == {
         ("/sys/fs/cgroup/cpu,cpuacct", "/"),
         ("/sys/fs/cgroup/memory", "/user/a:b"),
         ("/sys/fs/cgroup/systemd", "/"),
     }
-    assert {frozenset(one.option.split(",")) for one in found} == {
+    assert {frozenset(hierarchy.option.split(",")) for hierarchy in found} == {
         frozenset({"cpu", "cpuacct"}),
         frozenset({"memory"}),
         frozenset({"name=systemd"}),
     }
 
 
-def test_one_hierarchy_is_used_where_it_is_the_only_one() -> None:
+def test_a_single_unified_hierarchy() -> None:
     mounts = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid,nodev 0 0\n"
 
     assert hierarchies(mounts, "0::/user.slice/session\n") == [
@@ -38,7 +38,7 @@ def test_one_hierarchy_is_used_where_it_is_the_only_one() -> None:
     ]
 
 
-def test_a_group_lies_beneath_the_one_of_this_process() -> None:
+def test_a_new_group_is_a_child_of_the_group_of_this_process() -> None:
     hierarchy = Hierarchy(Path("/sys/fs/cgroup/memory"), "memory", "/user")
 
     assert hierarchy.folder("node-1") == Path("/sys/fs/cgroup/memory/user/node-1")

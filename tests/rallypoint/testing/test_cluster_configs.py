@@ -1,4 +1,4 @@
-"""What nodes are told: places differ, and nothing is asked of the machine as a whole."""
+"""Configuration files of nodes: paths and addresses differ, and nothing changes the whole machine."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from rallypoint.testing.cluster.layout import HOST, PAUSE, NodeLayout
 FIRST, SECOND = NodeLayout(1, Path("/nodes/1")), NodeLayout(2, Path("/nodes/2"))
 
 
-def test_nodes_share_no_address_and_no_link() -> None:
+def test_nodes_have_different_addresses_and_links() -> None:
     assert FIRST.address != SECOND.address
     assert FIRST.pods != SECOND.pods
     assert FIRST.link != SECOND.link
@@ -25,21 +25,21 @@ def test_pods_get_the_addresses_of_their_node() -> None:
     assert bridge["ipMasq"] is False
 
 
-def test_a_kubelet_lets_nobody_in_whom_the_api_server_does_not_know() -> None:
-    told = yaml.safe_load(configs.kubelet(FIRST, Path("/pki/ca.crt")))
+def test_a_kubelet_rejects_anonymous_requests() -> None:
+    config = yaml.safe_load(configs.kubelet(FIRST, Path("/pki/ca.crt")))
 
-    assert told["authentication"]["anonymous"] == {"enabled": False}
-    assert told["authentication"]["x509"] == {"clientCAFile": "/pki/ca.crt"}
-    assert told["authorization"] == {"mode": "Webhook"}
-    assert told["clusterDNS"] == [HOST]
+    assert config["authentication"]["anonymous"] == {"enabled": False}
+    assert config["authentication"]["x509"] == {"clientCAFile": "/pki/ca.crt"}
+    assert config["authorization"] == {"mode": "Webhook"}
+    assert config["clusterDNS"] == [HOST]
 
 
-def test_the_machines_limits_on_connections_stay_as_they_are() -> None:
+def test_kube_proxy_does_not_change_the_conntrack_limits() -> None:
     assert yaml.safe_load(configs.kube_proxy(FIRST))["conntrack"]["maxPerCore"] == 0
 
 
-def test_containerd_keeps_the_image_that_every_pod_needs() -> None:
-    told = configs.containerd(Path("/programs"), Path("/bin/runc"), FIRST)
+def test_containerd_pins_the_pause_image() -> None:
+    config = configs.containerd(Path("/programs"), Path("/bin/runc"), FIRST)
 
-    assert f'sandbox = "{PAUSE}"' in told
-    assert 'root = "/nodes/1/containerd"' in told
+    assert f'sandbox = "{PAUSE}"' in config
+    assert 'root = "/nodes/1/containerd"' in config

@@ -1,4 +1,4 @@
-"""One cluster at a time on a machine: who runs it is known, and named."""
+"""At most a single cluster per machine: the error names the process that runs it."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ from rallypoint.testing.cluster import cluster
 from rallypoint.testing.controlplane import Unavailable
 
 
-def test_who_runs_a_cluster_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_process_that_runs_a_cluster_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cluster.holder() is None
 
@@ -23,10 +23,8 @@ def test_who_runs_a_cluster_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert cluster.holder() is None
 
 
-def test_a_number_that_is_left_in_the_file_is_nobodys(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was a cluster's, whose process has been killed; the number may be another's by now."""
+def test_a_stale_pid_in_the_lock_file_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the pid of a killed process; another process can have it by now."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with cluster._alone(0.0):
         pass

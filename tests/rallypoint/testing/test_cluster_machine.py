@@ -1,4 +1,4 @@
-"""Whether a machine lets somebody make nodes: what is said where it does not."""
+"""The check whether a user can create nodes on a machine, and its errors."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def groups(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Control groups that are there, without any being made."""
+    """The existing control groups; none is really created."""
     there: list[str] = []
     monkeypatch.setattr(cgroups, "make", there.append)
     monkeypatch.setattr(cgroups, "remove", lambda name: there.remove(name) if name in there else None)
@@ -24,14 +24,14 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch, **programs: str) -> None:
-    """Programs that do what these scripts say, and no others."""
+    """Make these scripts the only programs on PATH."""
     for name, script in programs.items():
         (folder / name).write_text(f"#!/bin/sh\n{script}\n")
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(folder))
 
 
-def test_somebody_else_than_root_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_users_other_than_root_get_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
     with pytest.raises(Unavailable, match="requires root"):
@@ -39,7 +39,9 @@ def test_somebody_else_than_root_is_told_so(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.usefixtures("root")
-def test_what_is_refused_is_told(groups: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_the_rejected_operation(
+    groups: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refuses = "echo 'unshare failed: Operation not permitted' >&2; exit 1"
     install(tmp_path, monkeypatch, ip="exit 0", unshare=refuses)
 
@@ -51,9 +53,7 @@ def test_what_is_refused_is_told(groups: list[str], tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.usefixtures("root")
-def test_a_tool_that_is_missing_is_named(
-    groups: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_tool_is_named(groups: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, monkeypatch, ip="exit 0")
 
     with pytest.raises(Unavailable, match="No such file or directory: 'unshare'"):
@@ -61,7 +61,7 @@ def test_a_tool_that_is_missing_is_named(
 
 
 @pytest.mark.usefixtures("root")
-def test_a_machine_that_lets_root_do_it_is_left_as_it_was(
+def test_the_check_leaves_the_machine_unchanged(
     groups: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = tmp_path / "done"

@@ -1,4 +1,4 @@
-"""Programs that are unpacked aside and not installed."""
+"""Programs that are unpacked into a folder and not installed."""
 
 import subprocess
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from rallypoint.testing.cluster.system import wrap
 
 
-def test_a_program_finds_its_libraries_where_the_cache_has_been_moved_to(tmp_path: Path) -> None:
+def test_a_program_finds_its_libraries_in_a_moved_cache(tmp_path: Path) -> None:
     root, moved = tmp_path / "root", tmp_path / "moved"
     libraries, program = root / "usr" / "lib" / "any" / "libseccomp.so.2", root / "usr" / "sbin" / "runc"
     for file in (libraries, program, root / "bin" / "runc"):
@@ -17,6 +17,8 @@ def test_a_program_finds_its_libraries_where_the_cache_has_been_moved_to(tmp_pat
 
     wrap(root, "runc")
     root.rename(moved)
-    told = subprocess.run([moved / "bin" / "runc", "a b"], check=True, capture_output=True, text=True).stdout
+    output = subprocess.run(
+        [moved / "bin" / "runc", "a b"], check=True, capture_output=True, text=True
+    ).stdout
 
-    assert told == f"{moved}/usr/lib/any a b\n"
+    assert output == f"{moved}/usr/lib/any a b\n"

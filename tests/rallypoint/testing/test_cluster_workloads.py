@@ -18,8 +18,8 @@ def test_pods_have_the_environment_of_their_framework_where_the_machine_has_it()
 
 
 @pytest.mark.parametrize("manifest", ["tensorflow/parameter-server.yaml", "mpi/pi.yaml"])
-def test_each_role_is_spread_for_itself(manifest: str) -> None:
-    """Also where the manifest writes one template for all of them."""
+def test_each_role_has_its_own_spread_constraint(manifest: str) -> None:
+    """This holds even if the manifest uses the same template for all roles."""
     (document,) = example(manifest)
 
     for role, template in templates(document).items():
@@ -27,7 +27,7 @@ def test_each_role_is_spread_for_itself(manifest: str) -> None:
         assert spread["labelSelector"]["matchLabels"] == {"role": role} == template["metadata"]["labels"]
 
 
-def test_what_is_not_a_job_stays_as_it_is() -> None:
+def test_an_object_that_is_not_a_job_is_unchanged() -> None:
     claim, _ = example("pytorch/elastic.yaml")
 
     assert claim["kind"] == "PersistentVolumeClaim"

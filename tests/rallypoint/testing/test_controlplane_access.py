@@ -1,4 +1,4 @@
-"""The files with which a control plane lets somebody in: tokens, kubeconfig, certificates."""
+"""The credentials of a control plane: tokens, kubeconfig and certificates."""
 
 import base64
 import csv
@@ -30,7 +30,7 @@ def test_the_token_file_has_a_line_per_user_and_no_empty_group() -> None:
     assert len({row[0] for row in rows}) == 3
 
 
-def test_a_kubeconfig_says_where_who_and_whom_to_trust() -> None:
+def test_a_kubeconfig_contains_server_user_and_authority() -> None:
     written = kubeconfig("https://127.0.0.1:1", b"PEM", "secret", user="operator", namespace="there")
 
     config = yaml.safe_load(written)
@@ -46,13 +46,13 @@ def test_a_kubeconfig_says_where_who_and_whom_to_trust() -> None:
     assert base64.b64decode(cluster["certificate-authority-data"]) == b"PEM"
 
 
-def test_a_token_is_not_shown_by_accident() -> None:
+def test_the_repr_of_a_user_hides_the_token() -> None:
     user = User("operator")
 
     assert user.token not in repr(user)
 
 
-def test_private_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+def test_private_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     path = write_private(tmp_path / "key", "secret")
 
     assert path.read_text() == "secret"

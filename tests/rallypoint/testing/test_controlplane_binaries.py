@@ -1,4 +1,4 @@
-"""The order in which a program of the control plane is looked for, and what is said when it is nowhere."""
+"""The order in which folders are searched for a program of the control plane, and the error if none has it."""
 
 import fcntl
 import threading
@@ -40,32 +40,32 @@ def said() -> list[str]:
 
 @pytest.fixture
 def obtained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Puts a download that has kube-apiserver and a compiler that has everything in place; what each was asked."""
-    asked: list[str] = []
+    """Replace the download by one that has kube-apiserver and the compiler by one that has everything; return their calls."""
+    calls: list[str] = []
 
     def fetch(names: list[str], into: Path, *, version: str, say: binaries.Say) -> None:
-        asked.append(f"download {' '.join(names)}{into.name.removeprefix(f'v{version}')}")
+        calls.append(f"download {' '.join(names)}{into.name.removeprefix(f'v{version}')}")
         if "kube-apiserver" in names:
             program(into, "kube-apiserver")
 
     def build(programs: list[Program], into: Path, *, say: binaries.Say) -> None:
         for wanted in programs:
-            asked.append(f"compile {wanted.name}")
+            calls.append(f"compile {wanted.name}")
             program(into, wanted.name)
 
     monkeypatch.setattr(download, "fetch", fetch)
     monkeypatch.setattr(gobuild, "build", build)
-    return asked
+    return calls
 
 
-def test_the_environment_comes_before_the_cache(environ: dict[str, str], assets: Path, cache: Path) -> None:
+def test_the_environment_overrides_the_cache(environ: dict[str, str], assets: Path, cache: Path) -> None:
     program(cache, "etcd")
     named = program(assets, "etcd")
 
     assert binaries.find("etcd", environ) == named
 
 
-def test_a_program_that_the_environment_lacks_is_looked_for_in_the_cache(
+def test_a_program_missing_in_the_environment_is_found_in_the_cache(
     environ: dict[str, str], assets: Path, cache: Path
 ) -> None:
     program(assets, "etcd")
@@ -74,19 +74,19 @@ def test_a_program_that_the_environment_lacks_is_looked_for_in_the_cache(
     assert binaries.find("kwok", environ) == cached
 
 
-def test_a_file_that_cannot_be_executed_is_no_program(environ: dict[str, str], cache: Path) -> None:
+def test_a_file_that_is_not_executable_is_ignored(environ: dict[str, str], cache: Path) -> None:
     program(cache, "etcd", mode=0o644)
 
     assert binaries.find("etcd", environ) is None
 
 
-def test_the_cache_is_in_the_home_without_the_variable() -> None:
+def test_the_default_cache_is_in_the_home_folder() -> None:
     expected = Path.home() / ".cache" / "rallypoint" / "controlplane" / f"v{KUBERNETES}"
 
     assert binaries.cache_directory({}) == expected
 
 
-def test_what_is_there_is_not_obtained(
+def test_an_existing_program_is_not_obtained(
     environ: dict[str, str], cache: Path, obtained: list[str], said: list[str]
 ) -> None:
     etcd = program(cache, "etcd")
@@ -110,9 +110,9 @@ def test_a_download_is_tried_before_compiling_and_only_for_what_is_missing(
 def test_the_oldest_servers_have_a_folder_of_their_own(
     environ: dict[str, str], assets: Path, cache: Path, obtained: list[str], said: list[str]
 ) -> None:
-    """Whatever else is named or there; but what has been compiled into it is not compiled again."""
-    for place in (assets, cache):
-        program(place, "kube-scheduler")
+    """Other folders with the programs do not count; programs that were compiled into their own folder are not compiled again."""
+    for folder_of_programs in (assets, cache):
+        program(folder_of_programs, "kube-scheduler")
 
     folder = binaries.oldest(environ=environ, say=said.append)
     again = binaries.oldest(environ=environ, say=said.append)
@@ -130,10 +130,10 @@ def test_an_unknown_program_is_named(environ: dict[str, str]) -> None:
         binaries.ensure(["etcd", "kubeadm"], environ=environ)
 
 
-def test_two_do_not_fill_the_cache_at_once(
+def test_two_processes_do_not_fill_the_cache_at_once(
     environ: dict[str, str], cache: Path, obtained: list[str], said: list[str]
 ) -> None:
-    """The second waits for the lock and then finds what the first has made."""
+    """The second waits for the lock and then finds the programs of the first."""
     waiting = threading.Event()
 
     def say(line: str) -> None:

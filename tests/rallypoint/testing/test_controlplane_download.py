@@ -41,7 +41,7 @@ def index(*releases: str, os_name: str = "linux", arch: str = "amd64") -> dict[s
 @pytest.mark.parametrize(
     ("releases", "chosen"),
     [
-        pytest.param(["v1.36.0", "v1.36.3", "v1.36.10"], "v1.36.3", id="the version itself"),
+        pytest.param(["v1.36.0", "v1.36.3", "v1.36.10"], "v1.36.3", id="the exact version"),
         pytest.param(["v1.36.2", "v1.36.10", "v1.37.0"], "v1.36.10", id="else the newest patch, by number"),
         pytest.param(["v1.35.0", "v1.36.0-rc.1"], None, id="neither another minor version nor a candidate"),
     ],
@@ -70,22 +70,22 @@ def test_kwok_without_a_checksum_is_none() -> None:
         pytest.param("Linux", "x86_64", ("linux", "amd64"), id="Linux on x86"),
         pytest.param("Linux", "aarch64", ("linux", "arm64"), id="Linux on ARM"),
         pytest.param("Darwin", "arm64", ("darwin", "arm64"), id="macOS on ARM"),
-        pytest.param("Linux", "ppc64le", ("linux", "ppc64le"), id="the rest has Go's names"),
+        pytest.param("Linux", "ppc64le", ("linux", "ppc64le"), id="other platforms have Go's names"),
     ],
 )
 def test_go_platform(system: str, machine: str, expected: tuple[str, str]) -> None:
     assert go_platform(system, machine) == expected
 
 
-class Site:
-    """What the publishers offer, by path."""
+class PublisherServer:
+    """The files of the publishers, by path."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.files: dict[str, bytes] = {}
         self.publishers = Publishers(f"{address}/envtest.yaml", f"{address}/release", f"{address}/kwok.json")
 
-    def offer_envtest(self, *names: str, digest: str = "") -> None:
+    def publish_envtest(self, *names: str, digest: str = "") -> None:
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w:gz") as tar:
             for name in names:
@@ -100,12 +100,12 @@ class Site:
             {"releases": {f"v{KUBERNETES}": {entry_name: entry_value}}}
         ).encode()
 
-    def offer_release(self, name: str, content: bytes) -> None:
+    def publish_release(self, name: str, content: bytes) -> None:
         path = f"/release/v{KUBERNETES}/bin/linux/amd64/{name}"
         self.files[path] = content
         self.files[f"{path}.sha512"] = hashlib.sha512(content).hexdigest().encode()
 
-    def offer_kwok(self, content: bytes) -> None:
+    def publish_kwok(self, content: bytes) -> None:
         digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
         url = f"{self.address}/kwok-program"
         asset = {"name": "kwok-linux-amd64", "browser_download_url": url, "digest": digest}
@@ -114,12 +114,12 @@ class Site:
 
 
 @pytest.fixture
-def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+def publisher(monkeypatch: pytest.MonkeyPatch) -> Iterator[PublisherServer]:
     monkeypatch.setattr(download, "go_platform", lambda system, machine: ARCH)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            content = offered.files.get(self.path)
+            content = published.files.get(self.path)
             self.send_response(200 if content is not None else 404)
             self.end_headers()
             self.wfile.write(content or b"")
@@ -129,22 +129,22 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
             """Says nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        offered = Site(f"http://127.0.0.1:{server.server_port}")
+        published = PublisherServer(f"http://127.0.0.1:{server.server_port}")
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield offered
+        yield published
         server.shutdown()
         thread.join()
 
 
-def test_each_program_comes_from_its_publisher(site: Site, tmp_path: Path) -> None:
-    site.offer_envtest("etcd", "kube-apiserver", "kubectl")
-    site.offer_release("kube-controller-manager", b"kcm")
-    site.offer_kwok(b"kwok")
+def test_each_program_comes_from_its_publisher(publisher: PublisherServer, tmp_path: Path) -> None:
+    publisher.publish_envtest("etcd", "kube-apiserver", "kubectl")
+    publisher.publish_release("kube-controller-manager", b"kcm")
+    publisher.publish_kwok(b"kwok")
     said: list[str] = []
 
     wanted = ["etcd", "kube-apiserver", "kube-controller-manager", "kwok"]
-    download.fetch(wanted, tmp_path, say=said.append, publishers=site.publishers)
+    download.fetch(wanted, tmp_path, say=said.append, publishers=publisher.publishers)
 
     contents = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert contents == {
@@ -156,21 +156,21 @@ def test_each_program_comes_from_its_publisher(site: Site, tmp_path: Path) -> No
     assert all(path.stat().st_mode & 0o777 == 0o755 for path in tmp_path.iterdir())
 
 
-def test_a_wrong_checksum_leaves_nothing(site: Site, tmp_path: Path) -> None:
-    site.offer_envtest("etcd", digest="0" * 128)
+def test_a_wrong_checksum_leaves_nothing(publisher: PublisherServer, tmp_path: Path) -> None:
+    publisher.publish_envtest("etcd", digest="0" * 128)
     said: list[str] = []
 
-    download.fetch(["etcd"], tmp_path, say=said.append, publishers=site.publishers)
+    download.fetch(["etcd"], tmp_path, say=said.append, publishers=publisher.publishers)
 
     assert list(tmp_path.iterdir()) == []
-    assert said == [f"  no download: {site.address}/archive does not have the published sha512"]
+    assert said == [f"  no download: {publisher.address}/archive does not have the published sha512"]
 
 
-def test_one_publisher_that_fails_does_not_stop_the_others(site: Site, tmp_path: Path) -> None:
-    site.offer_kwok(b"kwok")
+def test_a_failing_publisher_does_not_stop_the_others(publisher: PublisherServer, tmp_path: Path) -> None:
+    publisher.publish_kwok(b"kwok")
     said: list[str] = []
 
-    download.fetch(["etcd", "kwok"], tmp_path, say=said.append, publishers=site.publishers)
+    download.fetch(["etcd", "kwok"], tmp_path, say=said.append, publishers=publisher.publishers)
 
     assert [path.name for path in tmp_path.iterdir()] == ["kwok"]
-    assert said[0].startswith(f"  no download: {site.address}/envtest.yaml: HTTP Error 404")
+    assert said[0].startswith(f"  no download: {publisher.address}/envtest.yaml: HTTP Error 404")

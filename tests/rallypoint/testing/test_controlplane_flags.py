@@ -31,7 +31,7 @@ def server(
     return [str(part) for part in command]
 
 
-def test_the_server_asks_rbac_and_listens_on_loopback_only() -> None:
+def test_the_server_uses_rbac_and_listens_on_loopback_only() -> None:
     command = server()
 
     assert "--authorization-mode=RBAC" in command
@@ -44,7 +44,7 @@ def test_pods_find_a_server_that_is_not_on_loopback() -> None:
     assert "--endpoint-reconciler-type=master-count" in server("10.0.0.5")
 
 
-def test_what_is_asked_for_comes_last_and_so_wins() -> None:
+def test_extra_flags_come_last_and_override_others() -> None:
     command = server(
         audit=flags.Audit(Path("/policy"), Path("/log")),
         disabled=("ServiceAccount",),
@@ -57,7 +57,7 @@ def test_what_is_asked_for_comes_last_and_so_wins() -> None:
     assert command[-1] == "--event-ttl=2h"
 
 
-def test_etcd_answers_only_those_with_a_certificate() -> None:
+def test_etcd_requires_a_client_certificate() -> None:
     command = flags.etcd(Path("etcd"), Path("/data"), FILES, 1, 2)
 
     assert "--client-cert-auth" in command
@@ -84,7 +84,7 @@ def test_simulated_nodes_follow_stages(given: Path | None, expected: Path) -> No
 def test_our_stages_cover_nodes_and_pods() -> None:
     stages = list(yaml.safe_load_all(flags.STAGES.read_text()))
 
-    covered = {(stage["spec"]["resourceRef"]["kind"], stage["metadata"]["name"]) for stage in stages}
+    covered = {(document["spec"]["resourceRef"]["kind"], document["metadata"]["name"]) for document in stages}
     assert covered == {
         ("Node", "node-ready"),
         ("Pod", "pod-running"),
@@ -93,7 +93,7 @@ def test_our_stages_cover_nodes_and_pods() -> None:
     }
 
 
-def test_pods_do_not_wait_for_each_other() -> None:
+def test_simulated_pods_do_not_wait_for_each_other() -> None:
     config = yaml.safe_load(flags.KWOK.read_text())
 
     assert f"--config={flags.KWOK}" in flags.kwok(Path("kwok"), Path("/kubeconfig"), None)

@@ -1,4 +1,4 @@
-"""Compiling the control plane: what is read from Kubernetes' go.mod, and what is told when Go cannot do it.
+"""Compiling the control plane: what is read from Kubernetes' go.mod, and the errors when Go fails.
 
 The compiler here is a script; the real one is run by ``python -m rallypoint.testing.controlplane build``.
 """
@@ -74,7 +74,7 @@ class Go:
         script.chmod(0o755)
 
     @property
-    def asked(self) -> list[str]:
+    def calls(self) -> list[str]:
         return self._log.read_text().splitlines()
 
 
@@ -117,22 +117,22 @@ def test_go_version(printed: str, version: tuple[int, int] | None) -> None:
     assert go_version(printed) == version
 
 
-def test_programs_of_one_module_are_compiled_in_one_workspace(go: Go, into: Path, said: list[str]) -> None:
+def test_programs_of_a_module_are_compiled_in_a_single_workspace(go: Go, into: Path, said: list[str]) -> None:
     go.install()
     names = ["kube-apiserver", "etcd", "kube-controller-manager"]
 
     build([PROGRAMS[name] for name in names], into, say=said.append)
 
     assert sorted(path.name for path in into.iterdir()) == sorted(names)
-    edits = [line for line in go.asked if " mod edit " in line and "kubernetes" in line]
+    edits = [line for line in go.calls if " mod edit " in line and "kubernetes" in line]
     assert len(edits) == 1
     assert f"-require=k8s.io/kubernetes@v{KUBERNETES}" in edits[0]
     assert f"-replace=k8s.io/api=k8s.io/api@v0.{KUBERNETES.partition('.')[2]}" in edits[0]
-    assert all(line.startswith("-mod=mod auto ") for line in go.asked[1:])
+    assert all(line.startswith("-mod=mod auto ") for line in go.calls[1:])
     assert f"  compile kube-apiserver v{KUBERNETES} …" in said
 
 
-def test_the_sums_of_the_module_vouch_for_what_it_requires(go: Go, into: Path, said: list[str]) -> None:
+def test_dependencies_are_verified_by_the_go_sum_of_the_module(go: Go, into: Path, said: list[str]) -> None:
     go.install()
 
     build([PROGRAMS["etcd"]], into, say=said.append)
@@ -140,18 +140,16 @@ def test_the_sums_of_the_module_vouch_for_what_it_requires(go: Go, into: Path, s
     assert (into.parent / "bin" / "used.sum").read_text() == "its sums\n"
 
 
-def test_a_program_names_versions_of_what_its_module_has_in_its_own_tree(
-    go: Go, into: Path, said: list[str]
-) -> None:
+def test_replacements_of_a_program_are_applied(go: Go, into: Path, said: list[str]) -> None:
     go.install()
 
     build([replace(PROGRAMS["etcd"], replacements=("a.io/b=a.io/b@v1.0.0",))], into, say=said.append)
 
-    (edit,) = [line for line in go.asked if " mod edit " in line]
+    (edit,) = [line for line in go.calls if " mod edit " in line]
     assert edit.endswith(" -replace=a.io/b=a.io/b@v1.0.0")
 
 
-def test_what_a_killed_build_has_left_is_removed(go: Go, into: Path, said: list[str]) -> None:
+def test_remains_of_a_killed_build_are_removed(go: Go, into: Path, said: list[str]) -> None:
     go.install()
     (into / ".build-killed").mkdir()
 
@@ -180,7 +178,7 @@ def test_without_go_the_message_says_how_to_get_it(
         build([PROGRAMS["etcd"]], into, say=said.append)
 
 
-def test_a_go_that_cannot_fetch_its_successor_is_too_old(go: Go, into: Path, said: list[str]) -> None:
+def test_a_go_that_cannot_download_a_newer_toolchain_is_too_old(go: Go, into: Path, said: list[str]) -> None:
     go.install(version="1.19.8")
 
     with pytest.raises(Unavailable, match=r"is too old \(go version go1\.19\.8 linux/amd64\)"):

@@ -1,4 +1,4 @@
-"""Kustomizations as far as ours go."""
+"""The part of kustomize that our manifests use."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ subjects: [{kind: ServiceAccount, name: s}]
     )
 
 
-def test_an_overlay_places_and_tags(base: Path, tmp_path: Path) -> None:
+def test_an_overlay_sets_namespace_and_image_tags(base: Path, tmp_path: Path) -> None:
     overlay = write(
         tmp_path / "overlay",
         kustomization="{resources: [../base], namespace: here, images: [{name: ours, newTag: '2'}]}",
@@ -64,7 +64,7 @@ def test_components_come_after_resources(base: Path, tmp_path: Path) -> None:
     assert build(overlay)[-1]["metadata"] == {"name": "f"}
 
 
-def test_what_is_not_understood_is_refused(base: Path, tmp_path: Path) -> None:
+def test_an_unsupported_field_is_an_error(base: Path, tmp_path: Path) -> None:
     overlay = write(tmp_path / "overlay", kustomization="{resources: [../base], namePrefix: x-}")
 
     with pytest.raises(ValueError, match="namePrefix is not understood"):

@@ -1,4 +1,4 @@
-"""Reading the audit log along: whose each call is, and what of a half-written line."""
+"""Reading the audit log while it grows: the job of each call, and incomplete lines."""
 
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,11 @@ def log(path: Path, *lines: bytes) -> AuditLog:
     return AuditLog(path, Owners(["a", "b"]))
 
 
-def test_a_log_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
+def test_a_missing_log_is_empty(tmp_path: Path) -> None:
     assert AuditLog(tmp_path / "audit.log", Owners(["a"])).calls("a") == []
 
 
-def test_calls_belong_to_their_jobs(tmp_path: Path) -> None:
+def test_calls_are_assigned_to_their_jobs(tmp_path: Path) -> None:
     owner = {"metadata": {"name": "group", "ownerReferences": [{"kind": "PyTorchJob", "name": "b"}]}}
     audit = log(
         tmp_path / "audit.log",
@@ -66,7 +66,7 @@ def test_only_whole_lines_are_read(tmp_path: Path) -> None:
     assert [call.name for call in audit.calls("a")] == ["a-0", "a-1"]
 
 
-def test_the_last_write(tmp_path: Path) -> None:
+def test_the_time_of_the_last_write(tmp_path: Path) -> None:
     audit = log(
         tmp_path / "audit.log",
         line("create", "pods", "a-0", second=3),

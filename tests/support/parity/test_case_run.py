@@ -1,4 +1,4 @@
-"""The steps of a case: how long one waits, what it sends, and how one that cannot be carried out is told."""
+"""The steps of a case: how long each waits, its requests, and its errors."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -66,12 +66,12 @@ async def case_run(client: Recorder, observed_job: ObservedJob, tmp_path: Path) 
     return start
 
 
-def seen_job(observed_job: ObservedJob, **status: Any) -> None:
+def observe_job(observed_job: ObservedJob, **status: Any) -> None:
     resource = Case("", "", (JOB,), (), frozenset(), ()).resource
     observed_job.take(resource, {**JOB, "status": status}, gone=False)
 
 
-def seen_pod(observed_job: ObservedJob, name: str, phase: str = "Pending", *, gone: bool = False) -> None:
+def observe_pod(observed_job: ObservedJob, name: str, phase: str = "Pending", *, gone: bool = False) -> None:
     pod = {"metadata": {"name": name}, "spec": {"containers": []}, "status": {"phase": phase}}
     observed_job.take(PODS, pod, gone=gone)
 
@@ -83,48 +83,48 @@ async def elapsed(case_run: CaseRun) -> float:
     return loop.time() - began
 
 
-async def test_a_job_at_rest_has_settled_after_the_quiet_time(
+async def test_an_unchanged_job_settles_after_the_settle_time(
     case_run: Start, observed_job: ObservedJob
 ) -> None:
-    seen_job(observed_job, startTime="")
+    observe_job(observed_job, startTime="")
 
     assert await elapsed(case_run(Step("settle"))) == pytest.approx(1.5, abs=0.11)
 
 
-async def test_a_job_without_a_status_is_given_time(case_run: Start, observed_job: ObservedJob) -> None:
-    seen_job(observed_job)
+async def test_a_job_without_a_status_settles_later(case_run: Start, observed_job: ObservedJob) -> None:
+    observe_job(observed_job)
 
     assert await elapsed(case_run(Step("settle"))) == pytest.approx(5.0, abs=0.11)
 
 
-async def test_a_change_begins_the_quiet_time_anew(case_run: Start, observed_job: ObservedJob) -> None:
-    seen_job(observed_job, startTime="")
-    asyncio.get_running_loop().call_later(1.0, seen_pod, observed_job, "job-worker-0")
+async def test_a_change_restarts_the_settle_time(case_run: Start, observed_job: ObservedJob) -> None:
+    observe_job(observed_job, startTime="")
+    asyncio.get_running_loop().call_later(1.0, observe_pod, observed_job, "job-worker-0")
 
     assert await elapsed(case_run(Step("settle"))) == pytest.approx(2.5, abs=0.11)
 
 
-async def test_children_of_a_job_that_is_gone_are_waited_for(
+async def test_a_deleted_job_settles_after_its_children_are_gone(
     case_run: Start, observed_job: ObservedJob
 ) -> None:
-    seen_pod(observed_job, "job-worker-0")
-    asyncio.get_running_loop().call_later(8.0, lambda: seen_pod(observed_job, "job-worker-0", gone=True))
+    observe_pod(observed_job, "job-worker-0")
+    asyncio.get_running_loop().call_later(8.0, lambda: observe_pod(observed_job, "job-worker-0", gone=True))
 
     assert await elapsed(case_run(Step("settle"))) == pytest.approx(9.5, abs=0.2)
 
 
-async def test_what_never_settles_is_left_at_last(case_run: Start, observed_job: ObservedJob) -> None:
-    seen_pod(observed_job, "job-worker-0")
+async def test_settling_has_a_timeout(case_run: Start, observed_job: ObservedJob) -> None:
+    observe_pod(observed_job, "job-worker-0")
 
     assert await elapsed(case_run(Step("settle"))) == pytest.approx(20.0, abs=0.11)
     assert await elapsed(case_run(Step("settle", {"max": 5}))) == pytest.approx(5.0, abs=0.11)
 
 
-async def test_pods_change_in_reverse_order_and_ended_ones_not_at_all(
+async def test_pods_change_in_reverse_order_and_finished_pods_do_not(
     case_run: Start, observed_job: ObservedJob, client: Recorder
 ) -> None:
     for name, phase in (("job-master-0", "Running"), ("job-worker-0", "Failed"), ("job-worker-1", "Running")):
-        seen_pod(observed_job, name, phase)
+        observe_pod(observed_job, name, phase)
 
     await case_run(Step("pods", {"job-*": "Succeeded"}), Step("pods", {"job-worker-0": "Running"})).run()
 
@@ -136,16 +136,16 @@ async def test_pods_change_in_reverse_order_and_ended_ones_not_at_all(
     ]
 
 
-async def test_pods_that_are_not_there_yet_are_waited_for(
+async def test_a_step_waits_for_its_pods(
     case_run: Start, observed_job: ObservedJob, client: Recorder
 ) -> None:
-    asyncio.get_running_loop().call_later(4.0, seen_pod, observed_job, "job-worker-0")
+    asyncio.get_running_loop().call_later(4.0, observe_pod, observed_job, "job-worker-0")
 
     assert await elapsed(case_run(Step("pods", {"job-*": "Running"}))) == pytest.approx(4.0)
     assert len(client.sent) == 1
 
 
-async def test_a_step_that_cannot_be_carried_out_is_named(case_run: Start) -> None:
+async def test_a_failed_step_is_named(case_run: Start) -> None:
     with pytest.raises(CaseFailed, match=r"step 2, pods \{'job-\*': 'Running'\}: TimeoutError"):
         await case_run(Step("wait", 1), Step("pods", {"job-*": "Running"})).run()
 
@@ -175,7 +175,7 @@ async def test_a_step_that_cannot_be_carried_out_is_named(case_run: Start) -> No
                 "/api/v1/namespaces/golden/pods/job-worker-0",
                 {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0},
             ),
-            id="the end of a pod",
+            id="the deletion of a pod",
         ),
         pytest.param(
             Step("delete", {"Service": "job-worker-0"}),
@@ -188,7 +188,7 @@ async def test_a_step_that_cannot_be_carried_out_is_named(case_run: Start) -> No
         ),
     ],
 )
-async def test_what_a_step_sends(
+async def test_the_request_of_a_step(
     case_run: Start, client: Recorder, step: Step, sent: tuple[str, str, Object]
 ) -> None:
     await case_run(step).run()

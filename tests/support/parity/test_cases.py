@@ -1,4 +1,4 @@
-"""Reading the recordings: all of them, of all kinds, so that none waits unreadable for its kind to be served."""
+"""Reading the recordings of all kinds, even of kinds that are not served yet."""
 
 from pathlib import Path
 
@@ -22,19 +22,19 @@ def test_every_case_is_found() -> None:
     assert len(CASES) == 184
 
 
-def test_every_record_is_there() -> None:
-    asked = {
+def test_every_record_exists() -> None:
+    requested = {
         (name, step.argument) for name, case in CASES.items() for step in case.steps if step.verb == "record"
     }
 
-    assert {(name, record) for name, case in CASES.items() for record in case.expected} == asked
+    assert {(name, record) for name, case in CASES.items() for record in case.expected} == requested
 
 
-def test_every_step_is_understood() -> None:
+def test_every_step_is_supported() -> None:
     assert {step.verb for case in CASES.values() for step in case.steps} <= CaseRun.VERBS.keys()
 
 
-def test_every_state_of_a_pod_is_understood() -> None:
+def test_every_pod_state_can_be_parsed() -> None:
     states = [
         kubelet.state(said)
         for case in CASES.values()
@@ -46,7 +46,7 @@ def test_every_state_of_a_pod_is_understood() -> None:
     assert {state.phase for state in states} == {"Pending", "Running", "Succeeded", "Failed"}
 
 
-def test_a_job_is_one_of_the_manifests() -> None:
+def test_the_manifests_of_a_case_contain_its_job() -> None:
     case = CASES["pytorchjob/host-network"]
 
     assert [manifest["kind"] for manifest in case.manifests] == ["PriorityClass", "PyTorchJob"]
@@ -63,8 +63,8 @@ def test_every_job_has_a_name_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_recorded_body_is_normal_already(name: str) -> None:
-    """What is taken out of our bodies had been taken out of theirs."""
+def test_a_recorded_body_is_already_normalized(name: str) -> None:
+    """Normalization removes nothing from recorded bodies."""
     bodies = [
         (kind, body)
         for record in CASES[name].expected.values()
@@ -82,7 +82,7 @@ def test_a_record_does_not_differ_from_itself(name: str) -> None:
         assert compare(record, record) == []
 
 
-def test_the_slowest_comes_first() -> None:
+def test_the_slowest_case_comes_first() -> None:
     quick, slow = case(Step("settle")), case(Step("settle"), Step("wait", 15))
 
     assert slowest_first([quick, slow]) == [slow, quick]
@@ -91,14 +91,14 @@ def test_the_slowest_comes_first() -> None:
 @pytest.mark.parametrize(
     ("name", "job"),
     [
-        pytest.param("ab-worker-0", "ab", id="begins with the name of the job"),
+        pytest.param("ab-worker-0", "ab", id="a name with the job's name as prefix"),
         pytest.param("ab.1234", "ab", id="an event"),
         pytest.param("ab-c", "ab-c", id="the job itself"),
         pytest.param("ab-c-worker-0", "ab-c", id="the longest name wins"),
-        pytest.param("abc", "", id="nobody's"),
+        pytest.param("abc", "", id="no job"),
     ],
 )
-def test_whose_a_name_is(name: str, job: str) -> None:
+def test_the_job_of_a_name(name: str, job: str) -> None:
     assert Owners(["ab", "ab-c"]).named(name) == job
 
 

@@ -1,4 +1,4 @@
-"""A comparison that must fail fails, and names the place; what is declared does not count, and must be needed."""
+"""Comparisons name the pointer of each difference; declared differences do not count and must be used."""
 
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ def pointers(expected: Record, actual: Record, **options: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("sections", "at"),
     [
-        pytest.param({"creates": {}}, ["/creates/Pod"], id="nothing was made"),
+        pytest.param({"creates": {}}, ["/creates/Pod"], id="nothing was created"),
         pytest.param(
             {"creates": {"Pod": {"a": {"spec": {"env": ["x", "y"], "n": 2}}}}},
             ["/creates/Pod/a/spec/n"],
@@ -68,11 +68,11 @@ def pointers(expected: Record, actual: Record, **options: Any) -> list[str]:
         pytest.param(
             {"creates": {"Pod": {"a": {"spec": {"env": ["x", "y"], "n": 1}, "more": {}}}}},
             ["/creates/Pod/a/more"],
-            id="a field more",
+            id="an additional field",
         ),
-        pytest.param({"rejected": {}}, ["/rejected/Service"], id="not refused"),
-        pytest.param({"deletes": {"Pod": ["b"]}}, ["/deletes/Pod/0"], id="another was deleted"),
-        pytest.param({"live": {"Pod": ["a", "b"]}}, ["/live/Pod"], id="another is there"),
+        pytest.param({"rejected": {}}, ["/rejected/Service"], id="not rejected"),
+        pytest.param({"deletes": {"Pod": ["b"]}}, ["/deletes/Pod/0"], id="another pod was deleted"),
+        pytest.param({"live": {"Pod": ["a", "b"]}}, ["/live/Pod"], id="an additional pod"),
         pytest.param(
             {"current": {"Service": {"a": {"selector": {"x/y": ""}}}}},
             ["/current/Service/a/selector/x~1y"],
@@ -94,13 +94,13 @@ def test_a_difference_is_found(sections: dict[str, Any], at: list[str]) -> None:
     assert pointers(recording(), recording(**sections)) == at
 
 
-def test_a_difference_says_what_was_expected_and_found() -> None:
+def test_a_difference_contains_the_expected_and_the_actual_value() -> None:
     (difference,) = compare(recording(), recording(live={"Pod": ["b"]}))
 
     assert str(difference) == '/live/Pod/0: expected "a", found "b"'
 
 
-def test_any_recorded_variant_is_right() -> None:
+def test_any_recorded_variant_matches() -> None:
     expected = recording(variants=[{"live": {"Pod": ["b"]}}, {"status": None}])
 
     assert pointers(expected, recording(live={"Pod": ["b"]})) == []
@@ -108,36 +108,36 @@ def test_any_recorded_variant_is_right() -> None:
     assert pointers(expected, recording(live={"Pod": ["c"]})) == ["/live/Pod/0"]
 
 
-def test_an_event_that_comes_sometimes_may_be_missing() -> None:
+def test_an_optional_event_can_be_missing() -> None:
     expected = recording(events=[event("Made"), event("Odd", sometimes=True)])
 
     assert pointers(expected, recording(events=[event("Made")])) == []
     assert pointers(expected, recording(events=[event("Odd")])) == ["/events/Made"]
 
 
-def test_an_event_for_ended_pods_may_come_more_often() -> None:
-    told = [event("Made"), event("ExitedWithCode")]
+def test_additional_events_for_finished_pods_are_ignored() -> None:
+    recorded_events = [event("Made"), event("ExitedWithCode")]
 
-    assert pointers(recording(), recording(events=told)) == []
-    assert pointers(recording(events=told), recording()) == ["/events/ExitedWithCode"]
-
-
-def test_lossy_events_may_be_more_and_not_fewer() -> None:
-    told = [event("Made"), event("New")]
-
-    assert pointers(recording(), recording(events=told), lossy_events=True) == []
-    assert pointers(recording(events=told), recording(), lossy_events=True) == ["/events/New"]
+    assert pointers(recording(), recording(events=recorded_events)) == []
+    assert pointers(recording(events=recorded_events), recording()) == ["/events/ExitedWithCode"]
 
 
-def test_a_section_may_be_left_out() -> None:
+def test_with_lossy_events_additional_events_are_ignored() -> None:
+    recorded_events = [event("Made"), event("New")]
+
+    assert pointers(recording(), recording(events=recorded_events), lossy_events=True) == []
+    assert pointers(recording(events=recorded_events), recording(), lossy_events=True) == ["/events/New"]
+
+
+def test_a_section_can_be_left_out() -> None:
     assert pointers(recording(), recording(live={}, status=None), left_out=["live"]) == ["/status"]
 
 
 @pytest.mark.parametrize(
     ("declared", "covered"),
     [
-        pytest.param(Declared("kind/case", "/status/startTime", ""), True, id="the very place"),
-        pytest.param(Declared("kind/case", "/status", ""), True, id="a place above"),
+        pytest.param(Declared("kind/case", "/status/startTime", ""), True, id="the exact pointer"),
+        pytest.param(Declared("kind/case", "/status", ""), True, id="a pointer to a parent"),
         pytest.param(Declared("kind/case", "/", ""), True, id="everything"),
         pytest.param(Declared("*/case", "/*/startTime", ""), True, id="wildcards"),
         pytest.param(Declared("kind/case", "/stat", ""), False, id="half a name"),
@@ -163,7 +163,7 @@ def test_entries_are_read_from_all_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "entry", ["{case: k/a, pointer: /}", "{case: k/a, pointer: /, reason: r, when: now}"]
 )
-def test_an_entry_without_a_reason_is_refused(entry: str, tmp_path: Path) -> None:
+def test_an_entry_without_a_reason_is_an_error(entry: str, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(f"- {entry}\n")
 
     with pytest.raises(ValueError, match=r"a\.yaml"):
@@ -181,7 +181,7 @@ def expect(folder: Path) -> Path:
     return path
 
 
-def test_a_case_as_recorded_gives_no_complaint(case: Case) -> None:
+def test_a_case_equal_to_its_recording_gives_no_complaint(case: Case) -> None:
     verdict = evaluate(case, Outcome({"created": recording()}), [])
 
     assert verdict.complaints == ()
@@ -197,7 +197,7 @@ def test_an_undeclared_difference_is_a_complaint(case: Case) -> None:
     ]
 
 
-def test_a_declared_difference_is_used_instead(case: Case) -> None:
+def test_a_declared_difference_is_no_complaint(case: Case) -> None:
     declared = Declared("kind/*", "/status", "we mean it")
 
     verdict = evaluate(case, Outcome({"created": recording(status=None)}), [declared])
@@ -206,14 +206,14 @@ def test_a_declared_difference_is_used_instead(case: Case) -> None:
     assert verdict.used == {declared}
 
 
-def test_a_case_that_did_not_get_there_is_a_complaint(case: Case) -> None:
+def test_a_missing_record_is_a_complaint(case: Case) -> None:
     assert evaluate(case, Outcome({}, "step 1, create: no"), []).complaints == (
         "step 1, create: no",
         "created: not recorded",
     )
 
 
-def test_entries_that_cover_nothing_are_told() -> None:
+def test_unused_entries_are_reported() -> None:
     used, stale, elsewhere = (
         Declared("kind/a", "/", ""),
         Declared("kind/*", "/status", ""),

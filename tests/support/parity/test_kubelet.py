@@ -1,4 +1,4 @@
-"""The status that a case has its pods report."""
+"""The pod statuses that a case reports."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -40,7 +40,7 @@ def test_a_pod_that_runs_is_ready() -> None:
     }
 
 
-def test_init_containers_are_done_before() -> None:
+def test_init_containers_are_completed() -> None:
     (init,) = reported("Running")["initContainerStatuses"]
 
     assert init["state"]["terminated"]["exitCode"] == 0
@@ -60,7 +60,7 @@ def test_exit_codes(said: str | dict[str, Any], codes: list[int]) -> None:
     assert exit_codes(said) == codes
 
 
-def test_restarts_are_of_containers_alone() -> None:
+def test_init_containers_have_no_restarts() -> None:
     status = reported({"phase": "Running", "restartCount": 2, "ready": False})
 
     assert [container["restartCount"] for container in status["containerStatuses"]] == [2, 2]
@@ -83,6 +83,6 @@ def test_an_evicted_pod_has_no_containers() -> None:
     assert status["conditions"][0]["reason"] == "PodFailed"
 
 
-def test_a_misspelt_state_is_refused() -> None:
+def test_a_misspelled_state_is_an_error() -> None:
     with pytest.raises(msgspec.ValidationError, match="exitcode"):
         state({"phase": "Failed", "exitcode": 1})

@@ -1,4 +1,4 @@
-"""What is taken out before records are compared, and above all what is not."""
+"""What normalization removes before records are compared, and what it preserves."""
 
 from typing import Any
 
@@ -115,7 +115,7 @@ def test_ports_of_a_service() -> None:
     }
 
 
-def test_a_created_object_keeps_what_its_sender_chose() -> None:
+def test_fields_of_the_client_are_preserved() -> None:
     body = {
         "metadata": {
             "name": "a",
@@ -158,7 +158,7 @@ def test_the_argument_stays_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("kind", "obj", "part"),
     [
-        pytest.param("Pod", {"spec": {"containers": []}}, None, id="a pod stays as it was made"),
+        pytest.param("Pod", {"spec": {"containers": []}}, None, id="a pod has no mutable part"),
         pytest.param(
             "ConfigMap", {"data": {"hostfile": "a\n"}}, {"data": {"hostfile": "a\n"}}, id="ConfigMap"
         ),
@@ -189,5 +189,5 @@ def test_the_argument_stays_as_it_is() -> None:
         pytest.param("PodGroup", {"spec": {"minMember": 3}}, {"spec": {"minMember": 3}}, id="PodGroup"),
     ],
 )
-def test_what_may_change_after_creation(kind: str, obj: dict[str, Any], part: dict[str, Any] | None) -> None:
+def test_the_mutable_part_of_an_object(kind: str, obj: dict[str, Any], part: dict[str, Any] | None) -> None:
     assert current(kind, obj, {}) == part

@@ -1,4 +1,4 @@
-"""From the operator's calls and the objects that are there to a record."""
+"""The record of a case, from the operator's calls and the existing objects."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -43,29 +43,29 @@ def recorded(calls: Calls, live: list[str] | None = None, before: list[str] | No
 @pytest.mark.parametrize(
     ("calls", "before", "live", "creates", "deletes"),
     [
-        pytest.param([create("a")], [], ["a"], ["a"], [], id="made"),
+        pytest.param([create("a")], [], ["a"], ["a"], [], id="created"),
         pytest.param([create("a"), create("a")], [], ["a"], ["a"], [], id="equal bodies count once"),
         pytest.param(
             [create("a"), create("a", spec={"x": 1})], [], ["a"], ["a", "a#2"], [], id="another body"
         ),
-        pytest.param([call("patch", "a", 201)], [], ["a"], ["a"], [], id="made by an apply"),
+        pytest.param([call("patch", "a", 201)], [], ["a"], ["a"], [], id="created by an apply"),
         pytest.param([call("patch", "a")], ["a"], ["a"], [], [], id="patched"),
-        pytest.param([create("a", 409)], ["a"], ["a"], [], [], id="there already"),
+        pytest.param([create("a", 409)], ["a"], ["a"], [], [], id="already exists"),
         pytest.param([call("delete", "a")], ["a"], [], [], ["a"], id="deleted"),
-        pytest.param([call("delete", "a", 404)], [], [], [], [], id="gone already"),
+        pytest.param([call("delete", "a", 404)], [], [], [], [], id="already deleted"),
         pytest.param([call("deletecollection", "")], ["a"], [], [], ["<collection>"], id="all at once"),
         pytest.param([call("delete", "a"), create("a")], ["a"], ["a"], ["a"], ["a"], id="replaced"),
-        pytest.param([create("a"), call("delete", "a")], [], [], [], [], id="came and went"),
+        pytest.param([create("a"), call("delete", "a")], [], [], [], [], id="created and deleted"),
         pytest.param(
             [call("delete", "a"), create("a"), call("delete", "a")],
             ["a"],
             [],
             [],
             ["a"],
-            id="was there before",
+            id="existed before",
         ),
         pytest.param([create("a", resource="pods/status")], ["a"], ["a"], [], [], id="a subresource"),
-        pytest.param([create("a", resource="leases")], [], [], [], [], id="no child"),
+        pytest.param([create("a", resource="leases")], [], [], [], [], id="not a child"),
     ],
 )
 def test_created_and_deleted(
@@ -83,11 +83,11 @@ def test_refused_creations_show_their_codes() -> None:
     assert recorded(calls)["rejected"] == {"Pod": {"a": [422, 403]}}
 
 
-def test_the_job_itself_may_be_deleted() -> None:
+def test_the_deletion_of_the_job_is_recorded() -> None:
     assert recorded([call("delete", "job", resource="pytorchjobs")])["deletes"] == {"PyTorchJob": ["job"]}
 
 
-def test_what_is_there_now() -> None:
+def test_existing_objects_are_recorded() -> None:
     actual = record(
         before={},
         calls=[],
@@ -121,5 +121,5 @@ def test_what_is_there_now() -> None:
     ]
 
 
-def test_the_status_shows_which_times_it_has() -> None:
+def test_times_in_the_status_are_masked() -> None:
     assert recorded([])["status"] == {"startTime": "<time>"}

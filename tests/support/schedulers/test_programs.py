@@ -38,9 +38,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return compiled
 
 
-def test_a_module_is_compiled_once_and_what_else_is_needed_of_it_is_kept(
-    built: list[str], tmp_path: Path
-) -> None:
+def test_a_module_is_compiled_once_and_its_files_are_copied(built: list[str], tmp_path: Path) -> None:
     environ = {"XDG_CACHE_HOME": str(tmp_path)}
 
     folder = programs.ensure(MODULE, environ=environ)
