@@ -41,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("oldest"):
         os.environ["KUBEBUILDER_ASSETS"] = str(binaries.oldest())
-    # Without this, looptime 0.9 makes asyncio create a loop for plain tests, and nobody closes it.
+    # Without this, looptime 0.9 makes asyncio create a loop for plain tests, and does not close it.
     asyncio.set_event_loop(None)
     # A shell lets its background jobs ignore interruptions, and every process that they start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

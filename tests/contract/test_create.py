@@ -45,7 +45,7 @@ def mounted(**mount: Any) -> dict[str, Any]:
 
 
 def affinity(**requirement: Any) -> dict[str, Any]:
-    """An affinity to nodes of which this is asked."""
+    """A node affinity with this requirement."""
     terms = [{"matchExpressions": [requirement]}]
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
 
@@ -170,7 +170,7 @@ TAKEN = {
     "what the server decides is not taken from the client": post(
         CONFIGMAPS, named("c", uid="x", creationTimestamp="2001-01-01T00:00:00Z", generation=7, deletionTimestamp="2001-01-01T00:00:00Z"),
     ),
-    "what pods may be told in files": post(
+    "downward API files": post(
         PODS,
         pod(
             volumes=[
@@ -186,7 +186,7 @@ TAKEN = {
             ]
         ),
     ),
-    "what is limited and not asked for": post(PODS, container(resources={"limits": {"nvidia.com/gpu": "2", "hugepages-2Mi": "4Mi", "cpu": 1}})),
+    "limits without requests": post(PODS, container(resources={"limits": {"nvidia.com/gpu": "2", "hugepages-2Mi": "4Mi", "cpu": 1}})),
     "a hook that sleeps": post(PODS, container(lifecycle={"preStop": {"sleep": {"seconds": 5}}, "postStart": {"httpGet": {"port": "web"}}})),
     "a secret with line breaks in it": post(SECRETS, {**named("s"), "data": {"a": "YWJj\nZGVm"}}, ignore=("data",)),
     "a variable that may be missing": post(
@@ -277,8 +277,8 @@ REFUSED = {
         PODS, container(lifecycle={"postStart": {"exec": {"command": ["a"]}, "httpGet": {"port": 1}}}), 422
     ),
     "a hook that sleeps for less than nothing": post(PODS, container(lifecycle={"preStop": {"sleep": {"seconds": -1}}}), 422),
-    "GPUs that are asked for and not limited": post(PODS, container(resources={"requests": {"nvidia.com/gpu": 1}}), 422),
-    "GPUs that are asked for below the limit": post(
+    "GPU requests without limits": post(PODS, container(resources={"requests": {"nvidia.com/gpu": 1}}), 422),
+    "GPU requests below the limit": post(
         PODS, container(resources={"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": 2}}), 422
     ),
     "half a GPU": post(PODS, container(resources={"limits": {"nvidia.com/gpu": "500m"}}), 422),
@@ -288,7 +288,7 @@ REFUSED = {
     "an absolute path in a volume": post(PODS, mounted(subPath="/a"), 422),
     "two paths in a volume": post(PODS, mounted(subPath="a", subPathExpr="b"), 422),
     "a written path out of its volume": post(PODS, mounted(subPathExpr="a/../$(B)"), 422),
-    "a field that pods cannot be told": post(PODS, container(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodename"}}}]), 422),
+    "an unsupported downward API field": post(PODS, container(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodename"}}}]), 422),
     "a field without a path": post(PODS, container(env=[{"name": "A", "valueFrom": {"fieldRef": {}}}]), 422),
     "a label that cannot be": post(
         PODS, container(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['a b']"}}}]), 422
@@ -296,7 +296,7 @@ REFUSED = {
     "all labels in a variable": post(
         PODS, container(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels"}}}]), 422
     ),
-    "a resource that pods cannot be told": post(
+    "an unsupported downward API resource": post(
         PODS, container(env=[{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "limits.gpus"}}}]), 422
     ),
     "a variable from nowhere": post(PODS, container(env=[{"name": "A", "valueFrom": {}}]), 422),
@@ -417,7 +417,7 @@ REFUSED = {
     ),
     "a claim of nothing": post(CLAIMS, {**named("c"), "spec": {}}, 422),
     "a volume of nothing": post("/api/v1/persistentvolumes", {**named("{ns}"), "spec": {}}, 422),
-    "a storage class of nobody": post("/apis/storage.k8s.io/v1/storageclasses", named("{ns}"), 422),
+    "a storage class without a provisioner": post("/apis/storage.k8s.io/v1/storageclasses", named("{ns}"), 422),
     "a namespace with capitals": post("/api/v1/namespaces", named("X"), 422),
     "an event about another namespace": post(
         "/api/v1/namespaces/{ns}/events", {**named("e"), "involvedObject": {"kind": "Pod", "name": "x", "namespace": "other"}}, 422

@@ -640,7 +640,7 @@ async def test_a_stopped_leader_hands_over_at_once() -> None:
         await harness.set_phase("Running")
         await harness.settle(2)
         await harness.submit("two")
-        await harness.settle(0.001)  # a pass is under way
+        await harness.settle(0.001)  # a reconcile is running
         before = loop.time()
         await stopped(task, stop)
         await harness.settle()

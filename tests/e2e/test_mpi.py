@@ -30,7 +30,7 @@ def v1alpha2_mpich(document: Document) -> None:
 
 
 def v1_mpich(document: Document) -> None:
-    """As docs/reference/mpijob-v1.md has it: v1 writes no list of hosts that MPICH reads, and nobody knows the launcher by its name."""
+    """As docs/reference/mpijob-v1.md has it: v1 writes no host list for MPICH, and the launcher's name does not resolve."""
     hosts = ",".join(f"pi-v1-worker-{index}" for index in range(4))
     agent = "-launcher rsh -launcher-exec /etc/mpi/kubexec.sh"
     compile_with_mpich(document)

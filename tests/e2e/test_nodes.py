@@ -179,7 +179,7 @@ def without_power(cluster: Cluster, workloads: Workloads) -> Generator[None]:
     node = cluster.nodes["node-2"]
     node.power_off()
     try:
-        workloads.wait("its pod to be told to go", lambda: POD_NAMES[1] not in running(workloads))
+        workloads.wait("the deletion of its pod", lambda: POD_NAMES[1] not in running(workloads))
         yield
     finally:
         node.power_on()

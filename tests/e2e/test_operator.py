@@ -40,7 +40,7 @@ def holder(cluster: Cluster) -> str:
 
 
 def start_patient(workloads: Workloads) -> dict[str, Any]:
-    """Start a master and two workers that run until they are asked to end; return their pods."""
+    """Start a master and two workers that run until the test ends them; return their pods."""
     roles = {"Master": PATIENT, "Worker": {"replicas": 2, **PATIENT}}
     workloads.apply(job("PyTorchJob", "patient", roles, runPolicy=POLICY))
     workloads.wait("three pods to run", lambda: active(workloads) == [1, 2])

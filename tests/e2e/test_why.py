@@ -62,14 +62,14 @@ def test_why_names_what_blocks_a_job(workloads: Workloads, master: dict[str, Any
     worker = {"image": BASE, "command": ["true"]}
     workloads.apply(job("PyTorchJob", "stuck", {"Master": master, "Worker": worker}))
 
-    workloads.wait("it to be told", lambda: first(workloads, *words))
+    workloads.wait("the cause", lambda: first(workloads, *words))
 
 
 def test_why_names_the_pod_that_others_wait_for(workloads: Workloads) -> None:
     worker = {"image": BASE, "command": ["true"]}
     workloads.apply(job("PyTorchJob", "stuck", {"Master": NOWHERE, "Worker": {**worker, "replicas": 2}}))
 
-    workloads.wait("both to be told", lambda: len(causes(workloads)) == 2 and first(workloads, "nowhere"))
+    workloads.wait("both causes", lambda: len(causes(workloads)) == 2 and first(workloads, "nowhere"))
 
     about, text = causes(workloads)[1]
     assert about == ("stuck-worker-0", "stuck-worker-1")

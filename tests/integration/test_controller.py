@@ -20,7 +20,7 @@ def operator(control_plane: ControlPlane) -> Iterator[Service]:
     with in_cluster_service(control_plane) as running:
         yield running
     refused = [line for line in running.log() if " cannot " in str(line.get("error"))]  # RBAC's words
-    assert not refused, "the shipped ClusterRole lacks a right"
+    assert not refused, "a permission is missing in the shipped ClusterRole"
 
 
 def test_a_job_runs_from_created_to_succeeded(

@@ -23,7 +23,7 @@ GANGS = {
     for group in ("scheduling.volcano.sh", "scheduling.x-k8s.io")
     for verb in ("get", "list", "watch", "create", "patch", "delete")
 }
-"""Rights for --gang-scheduler-name, which is not given here; recordings are played with them."""
+"""Permissions for --gang-scheduler-name, which is not set here; the recorded cases use them."""
 NEVER_REQUESTED = {("kubeflow.org", "jobs of any kind/finalizers", "update"), *GANGS, *OF_MPI_JOBS}
 """Rights that no request needs: the first is looked up by an admission plugin that is on here, when a pod names its owner;
 those for MPIJobs have tests of their own."""

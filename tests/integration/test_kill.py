@@ -38,7 +38,7 @@ REACH_SECONDS = 120.0
 
 @contextmanager
 def controller(plane: ControlPlane, namespace: str, url: str) -> Iterator[Process]:
-    """A controller of one namespace, behind a door."""
+    """A controller of one namespace, behind a breakpoint proxy."""
     token = (plane.service_account_folder("kubeflow", "training-operator") / "token").read_text()
     file = write_private(
         plane.directory / "kubeconfigs" / f"{namespace}.yaml",

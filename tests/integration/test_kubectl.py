@@ -1,6 +1,6 @@
 """A session with kubectl on the embedded API server and on a real one: the same output, the same exit statuses.
 
-What a real one cannot show without a kubelet (logs, commands in pods) is shown on a site, beside what kubectl prints.
+What a real one cannot show without a kubelet (logs, commands in pods) runs on a local cluster, compared with the output of kubectl.
 """
 
 import asyncio
@@ -198,7 +198,7 @@ async def test_exec_runs_commands_in_a_pod(kubectl: Kubectl) -> None:
 
 
 async def test_a_batch_job_runs_to_its_end(kubectl: Kubectl) -> None:
-    """A batch Job through the site's controller of Jobs, followed as people follow one."""
+    """A batch Job on a local cluster with its job controller, followed with kubectl."""
     assert (await kubectl("create job once --image=none -- echo done")).status == 0
     assert (await kubectl("wait --for=condition=Complete job/once --timeout=60s")).status == 0
     assert await kubectl("logs job/once") == Said(0, "done\n", "")

@@ -335,7 +335,7 @@ def check_new_pod(life: Life, workload: Workload, pod: Object, generation: int) 
 def check_quota(life: Life, moments: list[Moment]) -> None:
     """It is given back by pods that are gone, once, and nothing takes it again before Kueue says so.
 
-    An early eviction may find no pod that counts, or some whose Running is still to be told, and may be over before the controller has
+    An early eviction may find no pod that counts, or pods whose Running is not yet reported, and may be over before the controller has
     looked.
     """
     assert not any(moment.pods or moment.holds_quota for moment in moments if moment.generation == 1)

@@ -335,11 +335,11 @@ async def admitting(
     assert made.code == 201, made.text
     try:
 
-        async def is_heard() -> bool:
+        async def is_called() -> bool:
             await cluster.mpi_jobs.create("v2beta1", manifest("v2beta1", "probe"), dryRun="All")
             return bool(reviews)
 
-        await cluster.until("webhook asked", is_heard)
+        await cluster.until("the webhook is called", is_called)
         reviews.clear()
         yield reviews
     finally:
@@ -442,7 +442,7 @@ async def test_the_policies_repair_what_typed_clients_put_and_copy(cluster: Clus
                 read = await mpi_jobs.read("v1", f"copy-{version}-{other}")
                 assert read["spec"]["flavor"] == version
 
-        # Flavors that somebody names are not the stamp of a request.
+        # A flavor that a user sets is not the default of a request's version.
         await mpi_jobs.create("v1", manifest("v1", "named"))
         changed = await mpi_jobs.merge("v1", "named", {"spec": {"flavor": "v2beta1"}})
         chosen = await mpi_jobs.create("v1", manifest("v1", "chosen", flavor="v2beta1"))

@@ -1,6 +1,6 @@
 """The scheduler of local mode and the real kube-scheduler: the same outcomes for the same pods on one node.
 
-What preemption could do is left out of the words: the site has none.
+Messages about preemption are removed: the local cluster has none.
 """
 
 import asyncio
@@ -206,7 +206,7 @@ def _says(about: str, pod: Manifest) -> bool:
 
 @asynccontextmanager
 async def ours() -> AsyncIterator[Client]:
-    """The embedded API server with the site's scheduler, and no kubelet."""
+    """The embedded API server with the scheduler of local mode, and no kubelet."""
     server = ApiServer(auto_namespaces=True)
     await server.start()
     async with Client(Connection(server=server.url, token=lambda: server.token)) as client:

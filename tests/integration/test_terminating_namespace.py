@@ -1,6 +1,6 @@
 """A namespace is deleted with its jobs, on a real kube-apiserver: the calls of the controller in it.
 
-The namespace controller's part is played here, in the order that is worst: pods go first, and their jobs last.
+The test acts as the namespace controller, in the worst order: pods are deleted first, and their jobs last.
 """
 
 from collections import Counter

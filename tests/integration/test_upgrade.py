@@ -51,7 +51,7 @@ def test_running_jobs_go_on(plane: ControlPlane) -> None:
     jobs = Jobs(plane, "default")
     run_a_job_as_the_original(plane, jobs)
     before = {pod: jobs.uid(pod) for pod in jobs.pods("old")}
-    run(plane, INSTALL_THE_ORIGINAL)  # only now, as nobody answers its webhook
+    run(plane, INSTALL_THE_ORIGINAL)  # only now, as its webhook has no server
 
     for command in commands("Upgrade all kinds at once"):
         run(plane, command)

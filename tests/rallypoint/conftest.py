@@ -12,11 +12,11 @@ import pytest
 from rallypoint.local.node.sandbox.selection import IsolationMode
 
 MARK = "RALLYPOINT_TEST"
-"""Whoever a test starts passes it on: to its own helpers, and to the pods as part of the person's environment."""
+"""Every process that a test starts inherits it: helpers, and pods as part of the user's environment."""
 
 
 def allowed() -> bool:
-    """Whether the kernel lets us have namespaces, asked without any of our own code."""
+    """Return whether the kernel allows namespaces, without our own code."""
     ask = shutil.which("unshare")
     kinds = ("--mount", "--net", "--uts", "--ipc", "--pid", "--fork", "--mount-proc")
     user = () if os.geteuid() == 0 else ("--user", "--map-root-user")

@@ -34,7 +34,7 @@ view = FilesystemView("/nowhere")
 for needed in map(Path, (sys.base_prefix, sys.prefix, {str(ROOT)!r}, home)):
     for folder in reversed(needed.parents):
         if not folder.stat().st_mode & 1:
-            view._replace_with_tmpfs(str(folder))  # In this process's view alone others may pass.
+            view._replace_with_tmpfs(str(folder))  # Other users have access in this process's mount namespace only.
             folder.chmod(0o755)
 if has_account:
     accounts = Path("/etc/passwd").read_text().splitlines()

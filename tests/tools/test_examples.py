@@ -66,11 +66,11 @@ class Commands:
 
 @pytest.fixture
 def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
-    played = Commands(tmp_path)
+    double = Commands(tmp_path)
     monkeypatch.chdir(tmp_path)
-    for name, play in (("call", played.call), ("Popen", played.begin), ("check_output", played.check_output)):
+    for name, play in (("call", double.call), ("Popen", double.begin), ("check_output", double.check_output)):
         monkeypatch.setattr(f"tools.examples.subprocess.{name}", play)
-    return played
+    return double
 
 
 def test_a_framework_is_installed_and_trained(commands: Commands) -> None:

@@ -597,7 +597,7 @@ async def test_a_rejected_autoscaler_ends_the_reconcile_before_the_first_pod() -
         assert await it.harness.names(PODS) == []
 
 
-@pytest.mark.parametrize("own", [True, False], ids=["the job's own", "somebody else's"])
+@pytest.mark.parametrize("own", [True, False], ids=["the job's own", "another job's"])
 async def test_an_unwanted_autoscaler_of_the_job_is_deleted(own: bool) -> None:
     async with applying() as it:
         await it.harness.create(HORIZONTAL_POD_AUTOSCALERS, it.autoscaler(owners=it.own if own else []))

@@ -150,7 +150,7 @@ async def test_an_outdated_decision_is_not_written(
             await it.write()
         assert await it.live() == before
         assert it.store.get(NAMESPACE, "train") == job_from_json(orjson.dumps(before)), (
-            "the next pass sees it"
+            "the next reconcile sees it"
         )
 
 

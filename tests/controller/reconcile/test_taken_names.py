@@ -112,7 +112,7 @@ async def test_a_freed_name_is_used_soon(kind: Resource, flavor: str, held: Reso
         }
         for name in remains:
             await harness.change(held, name, RELEASED)
-        # A resource that is not watched is asked about, with pauses that have grown meanwhile.
+        # A resource that is not watched is polled, with pauses that have grown meanwhile.
         await harness.settle(2 if held not in {SECRETS, ROLES} else SECONDS)
         left = {item["metadata"]["name"]: item["metadata"]["uid"] for item in await harness.items(held)}
 

@@ -94,7 +94,7 @@ class InformerMachine(RuleBasedStateMachine):
         if after is not None:
             self.reported[after.name] = after.resource_version
         elif before is not None:
-            # A list that begins a watch is made of events, too: what it lacks because one was lost is there again with a relist.
+            # The initial list of a watch consists of events, too: a relist restores an object whose event was lost.
             is_gone = before.uid not in self.harness.server.store.owners
             assert is_gone or self.loses_events, "an existing object is not reported as deleted"
             self.reported.pop(before.name, None)  # unknown if it came by an answer

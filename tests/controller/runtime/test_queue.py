@@ -379,7 +379,7 @@ class QueueMachine(RuleBasedStateMachine):
     def take(self) -> None:
         key, _ = self.run(self.queue.get())
         assert key not in self.working, "never in two workers"
-        assert key in self.ready, "never without being owed a pass"
+        assert key in self.ready, "never without a pending reconcile"
         self.taken += 1
         if self.taken % OLDEST_EVERY == 0:
             assert self.since[key] == min(self.since.values()), "the oldest has its turn"

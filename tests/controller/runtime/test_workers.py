@@ -139,7 +139,9 @@ async def test_a_permanent_failure_is_counted_and_not_retried(
             queue.add("a")
             await asyncio.sleep(100)
 
-    assert gaps(times) == [10, 990, 10], "a change brings the next pass, and its failure is a first one"
+    assert gaps(times) == [10, 990, 10], (
+        "a change starts the next reconcile, and its failure counts as the first"
+    )
     assert [result for result, _ in observer.ended_with] == ["error", "error", "error", "success"]
     assert [line["error"] for line in logs] == ["OSError()", "no such role", "OSError()"]
 

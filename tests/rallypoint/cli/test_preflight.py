@@ -67,7 +67,7 @@ def test_the_form_of_the_launcher_overrides_the_flavor() -> None:
 
 
 def test_a_job_in_a_queue_of_kueue_is_named() -> None:
-    """The operator leaves its managedBy as it is, so somebody has to correct it."""
+    """The operator does not change its managedBy, so a user must correct it."""
     body = job("v2beta1", None)
     body["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpus"}
     body["spec"]["runPolicy"]["suspend"] = True

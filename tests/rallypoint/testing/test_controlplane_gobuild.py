@@ -54,7 +54,7 @@ esac
 
 
 class Go:
-    """A stand-in for the compiler on PATH, and what it was asked to do."""
+    """A double of the compiler on PATH that records its calls."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._directory = directory

@@ -19,7 +19,7 @@ MODULE = programs.Module(
 
 @pytest.fixture
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The packages that were compiled; the module's sources are a folder that nobody may write in."""
+    """The compiled packages; the module's sources are a read-only folder."""
     compiled: list[str] = []
     source = tmp_path / "source"
     (source / "config" / "crd").mkdir(parents=True)

@@ -94,7 +94,7 @@ def test_ranks_that_share_a_gpu_have_different_host_ids(join: Callable[..., Any]
     group = join(machine, RankInfo(0, 3, 2, 3), share_gpu=True)
 
     assert (group.max_ranks_per_gpu, group.shared_gpu) == (3, True)
-    assert machine.begun == ["nccl rallypoint-0"], "before the library is asked for anything"
+    assert machine.begun == ["nccl rallypoint-0"], "before the first call of the library"
 
 
 @pytest.mark.parametrize(
