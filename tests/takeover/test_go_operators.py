@@ -13,14 +13,14 @@ from api.mpijob import RESOURCE as MPIJOBS
 from controller.crds import all_crds
 from rallypoint.cli import main
 from rallypoint.testing.controlplane import ControlPlane
-from rallypoint.testing.gooperators import (
+from rallypoint.testing.manifests import build
+from rallypoint.testing.service import ACCOUNT, WITH_MPI_V1, Service, in_cluster_service, install
+from tests.support.gooperators import (
     LOCK_NAMESPACE,
     definitions,
     mpi_operator,
     training_operator,
 )
-from rallypoint.testing.manifests import build
-from rallypoint.testing.service import ACCOUNT, WITH_MPI_V1, Service, in_cluster_service, install
 from tests.support.running_jobs import MPI_V1, MPI_V2BETA1, OTHERS, PODS_OF_A_JOB, Jobs
 
 VERSIONS = Path(__file__).parents[2] / "manifests" / "components" / "mpi-versions"

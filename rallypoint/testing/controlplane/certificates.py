@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from rallypoint.local.apiserver.serving import certificates
 from rallypoint.testing.controlplane.access import write_private
@@ -56,54 +56,12 @@ def token_key(path: Path) -> Path:
     return write_private(path, _private_pem(ec.generate_private_key(ec.SECP256R1())))
 
 
-def webhook_certificates(service: str, authority: str) -> dict[str, bytes]:
-    """Return the Secret in which an operator keeps its webhook's certificates, for the Service's name and for loopback.
-
-    Operators that rotate them with Open Policy Agent's cert-controller read RSA keys alone, and replace a certificate of another
-    authority or one that ends within three months.
-    """
-    ca_key, key = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))
-    names = [x509.DNSName(service), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
-    ca = (
-        _builder(authority, authority, ca_key, [x509.DNSName(authority)])
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(ca_key, hashes.SHA256())
-    )
-    leaf = (
-        _builder(service, authority, key, names)
-        .add_extension(usage, critical=False)
-        .sign(ca_key, hashes.SHA256())
-    )
-    return {
-        "ca.crt": ca.public_bytes(serialization.Encoding.PEM),
-        "ca.key": _private_pem(ca_key),
-        "tls.crt": leaf.public_bytes(serialization.Encoding.PEM),
-        "tls.key": _private_pem(key),
-    }
-
-
-def _builder(
-    name: str, issuer: str, key: rsa.RSAPrivateKey, names: Sequence[x509.GeneralName]
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(_now() - datetime.timedelta(hours=1))
-        .not_valid_after(_now() + datetime.timedelta(days=3650))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-    )
-
-
 def _now() -> datetime.datetime:
     """Return the real time, even if a test has set the service's clock: a real server checks it."""
     return datetime.datetime.now(datetime.UTC)
 
 
-def _private_pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> bytes:
+def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.TraditionalOpenSSL,

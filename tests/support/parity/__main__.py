@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 
-from rallypoint.testing import gooperators
 from rallypoint.testing.controlplane import ControlPlane
+from tests.support import gooperators
 from tests.support.parity.case import Case, load
 from tests.support.parity.compare import Outcome
 from tests.support.parity.environment import OPERATOR, start_control_plane

@@ -15,10 +15,10 @@ import yaml
 
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.access import write_private
-from rallypoint.testing.controlplane.certificates import webhook_certificates
 from rallypoint.testing.controlplane.flags import LOOPBACK
 from rallypoint.testing.controlplane.process import Process, answers, free_port
 from tests.support.schedulers import programs
+from tests.support.webhook_certificates import webhook_certificates
 
 NAMESPACE = "kueue-system"
 FRAMEWORKS = ("batch/job", "kubeflow.org/mpijob", "pod")
