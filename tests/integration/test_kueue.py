@@ -28,6 +28,7 @@ from rallypoint.testing import controlplane
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.service import Service, in_cluster_service, install
 from tests.support.history import History, record_history
+from tests.support.invariants import has
 from tests.support.kueue import TOPOLOGY_GATE, Flavor, Kind, Kueue, Object, Workload, is_active
 
 STAGES = Path(controlplane.__file__).parent / "stages.yaml"
@@ -157,7 +158,7 @@ class Life:
         ]
 
     def is_(self, condition: str) -> bool:
-        return (self.kind.resource.kind, self.name) in self.history.now and holds(self.now, condition)
+        return (self.kind.resource.kind, self.name) in self.history.now and has(self.now, condition)
 
     def is_at(self, generation: int) -> bool:
         return bool(self.now["metadata"]["generation"] >= generation)
@@ -177,11 +178,6 @@ class Life:
 
     async def pause(self, longest_seconds: float = 0.5) -> None:
         await asyncio.sleep(self.chance.uniform(0, longest_seconds))
-
-
-def holds(job: Object, condition: str) -> bool:
-    conditions = job.get("status", {}).get("conditions", ())
-    return any(candidate["type"] == condition and candidate["status"] == "True" for candidate in conditions)
 
 
 def active(job: Object) -> dict[str, int]:
@@ -340,7 +336,7 @@ def check_quota(life: Life, moments: list[Moment]) -> None:
     """
     assert not any(moment.pods or moment.holds_quota for moment in moments if moment.generation == 1)
     evicted = [moment for moment in moments if moment.generation == 3]
-    suspended = [moment for moment in evicted if holds(moment.job, "Suspended")]
+    suspended = [moment for moment in evicted if has(moment.job, "Suspended")]
     assert suspended or life.evicted_early
     assert not any(moment.new_pod for moment in suspended)
     if not life.evicted_early:
@@ -352,10 +348,10 @@ def check_quota(life: Life, moments: list[Moment]) -> None:
 
 def check_end(moments: list[Moment]) -> None:
     """Succeeded once and for all."""
-    ends = [holds(moment.job, "Succeeded") for moment in moments]
+    ends = [has(moment.job, "Succeeded") for moment in moments]
     assert ends == sorted(ends)
     assert ends[-1]
-    assert not any(holds(moment.job, "Failed") for moment in moments)
+    assert not any(has(moment.job, "Failed") for moment in moments)
     conditions = {condition["type"]: condition for condition in moments[-1].job["status"]["conditions"]}
     assert len(conditions) == len(moments[-1].job["status"]["conditions"])
     assert conditions["Suspended"]["reason"].endswith("JobResumed")
