@@ -166,7 +166,7 @@ class Job:
 
 
 class Progress:
-    """All jobs of one run."""
+    """The progress of all jobs of one run."""
 
     def __init__(self, *, several: bool) -> None:
         self.jobs: dict[str, Job] = {}

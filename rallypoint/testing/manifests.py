@@ -1,6 +1,6 @@
-"""The objects that a kustomization describes, without kustomize: as much of it as ``manifests`` uses.
+"""Builds the objects of a kustomization without kustomize, as far as ``manifests`` uses its features.
 
-A field that is not understood here raises, so that the tests cannot pass on objects which kustomize would make otherwise.
+An unknown field raises, so that no test passes with objects that kustomize would build differently.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,20 +16,20 @@ _CLUSTER_SCOPED = {
     "Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "FlowSchema", "MutatingAdmissionPolicy",
     "MutatingAdmissionPolicyBinding",
 }  # fmt: skip
-"""FlowSchemas: kustomize 5.8 does not know that and adds a namespace, which the API server takes away again."""
+"""kustomize 5.8 adds a namespace to FlowSchemas, which the API server removes."""
 
 
 def build(folder: Path) -> list[Document]:
-    """The objects of the kustomization in ``folder``, in the order in which it names them.
+    """Return the objects of the kustomization in ``folder``, in the order in which it names them.
 
     Raises:
-        ValueError: it has a field that is not understood here.
+        ValueError: it has an unknown field.
     """
     return _add(folder, [])
 
 
 def _add(folder: Path, before: list[Document]) -> list[Document]:
-    """The objects of the kustomization after those that the kustomization which names it has so far; a component patches them all."""
+    """Return the objects of the kustomization after those in ``before``; a component patches them all."""
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
     if unknown := kustomization.keys() - _UNDERSTOOD:
         raise ValueError(f"{folder}: {', '.join(sorted(unknown))} is not understood")
@@ -56,7 +56,7 @@ def _read(path: Path) -> list[Document]:
 
 
 def _patch(documents: list[Document], target: Mapping[str, str], operations: list[dict[str, Any]]) -> None:
-    """Add to the ends of lists; no other operation of RFC 6902 is understood."""
+    """Apply operations that append to lists; no other operation of RFC 6902 is supported."""
     for document in documents:
         if (document["kind"], document["metadata"]["name"]) != (target["kind"], target["name"]):
             continue

@@ -29,7 +29,7 @@ KINDS = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob")
 READY_SECONDS = 120.0
 NAMESPACE = "kubeflow"
 LOCK_NAMESPACE = "mpi-operator"
-"""Where the Lease of mpi-operator is, by its own manifest."""
+"""The namespace of mpi-operator's Lease in its own manifest."""
 WEBHOOKS = "validator.training-operator.kubeflow.org"
 
 _SECRET = "training-operator-webhook-cert"

@@ -40,7 +40,7 @@ class Cluster:
     """A control plane, real nodes, DNS and images, until ``stop``. One at a time on a machine.
 
     Raises:
-        Unavailable: this is not Linux as root, another cluster runs, or a program is not to be had.
+        Unavailable: this is not Linux as root, another cluster runs, or a program cannot be found, downloaded or compiled.
     """
 
     def __init__(self, nodes: int = 2, *, say: binaries.Say = binaries.say_on_stderr) -> None:
@@ -88,7 +88,7 @@ class Cluster:
             process.check()
 
     def kubectl(self, *arguments: str, document: str | None = None) -> str:
-        """What kubectl prints, as administrator; ``document`` is what it reads.
+        """Run kubectl as administrator and return its output; ``document`` is its input.
 
         Raises:
             subprocess.CalledProcessError: it fails; ``stderr`` says why.

@@ -8,7 +8,7 @@ from rallypoint.testing.cluster.layout import BRIDGE, HOST, PREFIX, NodeLayout
 def lay() -> None:
     """The bridge, with this machine on it.
 
-    Its hardware address is set: else it changes with the cables, and nodes send to the old one for as long as they remember it.
+    Its hardware address is fixed. Otherwise it changes with the veth pairs, and nodes use the old one until their ARP entry expires.
     """
     _ip("link", "add", BRIDGE, "address", hardware(HOST), "type", "bridge")
     _ip("address", "add", f"{HOST}/{PREFIX}", "dev", BRIDGE)

@@ -78,7 +78,7 @@ class Node:
             self.run("ctr", "-n", "k8s.io", "images", "import", str(archive))
 
     def run(self, *command: str) -> str:
-        """What a program prints that runs in the node.
+        """Run a program in the node and return its output.
 
         Raises:
             subprocess.CalledProcessError: it fails; ``stderr`` says why.

@@ -21,7 +21,7 @@ _PLACES = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def ensure(environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
-    """Where both programs are.
+    """Return where both programs are.
 
     Raises:
         Unavailable: one is missing, and so is apt or what it would download from.

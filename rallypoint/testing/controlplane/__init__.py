@@ -1,4 +1,4 @@
-"""A real Kubernetes control plane on loopback: etcd, kube-apiserver and what of the rest a test asks for.
+"""A real Kubernetes control plane on loopback: etcd, kube-apiserver and the other programs that a test requests.
 
     with ControlPlane(users=[User("operator")]) as plane:
         plane.request("GET", "/api/v1/namespaces")

@@ -1,4 +1,4 @@
-"""Where a program of the control plane is: named by the environment, in the user's cache, downloaded, compiled.
+"""Finds the programs of the control plane: named by the environment, in the user's cache, downloaded or compiled.
 
 The places are asked in this order, for each program on its own:
 

@@ -41,7 +41,7 @@ def unreleased_modules(go_mod: str) -> list[str]:
 
 
 def published_replacements(go_mod: str) -> dict[str, str]:
-    """Which published version a module puts in the place of a required one, as ``path@version`` by path.
+    """Return the published versions that a module uses instead of required ones, as ``path@version`` by path.
 
     Go applies the replacements of the main module alone, which here is the throwaway one.
     """

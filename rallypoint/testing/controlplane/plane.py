@@ -115,7 +115,7 @@ class ControlPlane:
         return path
 
     def service_account_folder(self, namespace: str, name: str, *, seconds: int = 3607) -> Path:
-        """A folder like the one that the kubelet mounts into pods of a ServiceAccount, which must exist; anew each time.
+        """Create and return a folder like the one that the kubelet mounts into pods of a ServiceAccount, which must exist.
 
         3607 seconds is what the API server mounts by default.
         """
@@ -132,7 +132,7 @@ class ControlPlane:
         return folder
 
     def request(self, method: str, path: str, body: Any = None, *, user: str = ADMIN) -> Any:
-        """One request, and the JSON it is answered with; a PATCH is a merge patch.
+        """Send one request and return the parsed JSON of the answer; a PATCH is a merge patch.
 
         Raises:
             Refused: with the status code and the server's message.
