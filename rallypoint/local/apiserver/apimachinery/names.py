@@ -94,8 +94,14 @@ def label_value(value: str) -> str:
     )
 
 
-def port(name: str) -> str:
-    """Validate a port name (IANA service name)."""
+def port_number(number: int) -> str:
+    return "" if 0 < number < 65536 else "must be between 1 and 65535, inclusive"
+
+
+def port(name: str | int) -> str:
+    """Validate a port by its number or its name (IANA service name)."""
+    if isinstance(name, int):
+        return port_number(name)
     if len(name) > 15:
         return "must be no more than 15 characters"
     if not PORT.fullmatch(name):

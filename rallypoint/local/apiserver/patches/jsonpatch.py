@@ -3,11 +3,13 @@
 Both return a new document that shares unchanged parts with the original. The original never changes.
 """
 
+import re
 from typing import Any
 
 import orjson
 
 from rallypoint.local.apiserver.apimachinery.errors import StatusError, bad_request
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 
 LIMIT = 10_000
 """Maximum operations in one JSON patch, as in kube-apiserver."""
@@ -16,6 +18,7 @@ MAX_COPIED_BYTES = 3 * 1024 * 1024
 
 Source: kube-apiserver 1.36, JSONPatchMaxCopyBytes.
 """
+INDEX = re.compile(r"-?[0-9]+")
 
 
 def unprocessable() -> StatusError:
@@ -46,143 +49,83 @@ def apply(document: Any, operations: list[Any]) -> Any:
     if len(operations) > LIMIT:
         message = f"The allowed maximum operations in a JSON patch is {LIMIT}, got {len(operations)}"
         raise StatusError(413, "RequestEntityTooLarge", message)
-    copied = 0
+    root = {"": document}  # The first token of every pointer is "".
+    copied_bytes = 0
     for operation in operations:
-        if isinstance(operation, dict) and operation.get("op") == "copy":
-            copied += _copied_bytes(document, operation)
-            if copied > MAX_COPIED_BYTES:
+        match operation:
+            case {"op": "add", "path": str(path), "value": value}:
+                _add(root, path, value)
+            case {"op": "replace", "path": str(path), "value": value}:
+                container, token = _open(root, path)
+                # evanphx/json-patch adds a missing member here.
+                container[_key(container, token, adds=isinstance(container, dict))] = value
+            case {"op": "remove", "path": str(path)}:
+                _remove(root, path)
+            case {"op": "test", "path": str(path)}:
+                container, token = _open(root, path)
+                is_missing = isinstance(container, dict) and token not in container
+                found = None if is_missing else container[_key(container, token)]
+                if not _equal(found, operation.get("value")):
+                    raise unprocessable()
+            case {"op": "move", "from": str(source), "path": str(path)}:
+                _add(root, path, _remove(root, source))
+            case {"op": "copy", "from": str(source), "path": str(path)}:
+                container, token = _open(root, source)
+                value = container[_key(container, token)]
+                copied_bytes += len(orjson.dumps(value))
+                if copied_bytes > MAX_COPIED_BYTES:
+                    raise unprocessable()
+                _add(root, path, value)
+            case _:
                 raise unprocessable()
-        document = _apply_operation(document, operation)
-    return document
+    return root[""]
 
 
-def _copied_bytes(document: Any, operation: Any) -> int:
-    return len(orjson.dumps(_read(document, _tokens(operation.get("from", "")))))
-
-
-def _apply_operation(document: Any, operation: Any) -> Any:
-    if not isinstance(operation, dict) or not isinstance(operation.get("path"), str):
-        raise unprocessable()
-    path = _tokens(operation["path"])
-    match operation.get("op"):
-        case "add":
-            return _change(document, path, _add(_value(operation)))
-        case "replace":
-            return _change(document, path, _replace(_value(operation)))
-        case "remove":
-            return _change(document, path, _remove)
-        case "test":
-            if not _equal(_read(document, path, missing_is_null=True), operation.get("value")):
-                raise unprocessable()
-            return document
-        case "move":
-            source = _tokens(operation.get("from", ""))
-            value = _read(document, source)
-            return _change(_change(document, source, _remove), path, _add(value))
-        case "copy":
-            return _change(document, path, _add(_read(document, _tokens(operation.get("from", "")))))
-        case _:
-            raise unprocessable()
-
-
-def _value(operation: Any) -> Any:
-    if "value" not in operation:
-        raise unprocessable()
-    return operation["value"]
-
-
-def _tokens(pointer: str) -> list[str]:
+def _open(root: Json, pointer: str) -> tuple[Any, str]:
+    """Copy the containers on the path of a pointer; return the innermost one and the last token."""
     if pointer and not pointer.startswith("/"):
         raise unprocessable()
-    return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
-
-
-def _index(items: list[Any], token: str, *, end: bool = False) -> int:
-    if token == "-" and end:
-        return len(items)
-    if not token.lstrip("-").isdigit():
-        raise unprocessable()
-    index = int(token)
-    if index < 0:
-        index += len(items)
-    if not 0 <= index < len(items) + end:
-        raise unprocessable()
-    return index
-
-
-def _read(document: Any, path: list[str], *, missing_is_null: bool = False) -> Any:
-    for depth, token in enumerate(path):
-        if isinstance(document, dict):
-            if token not in document:
-                if missing_is_null and depth == len(path) - 1:
-                    return None
-                raise unprocessable()
-            document = document[token]
-        elif isinstance(document, list):
-            document = document[_index(document, token)]
-        else:
+    *parents, last = (token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/"))
+    container: Any = root
+    for token in parents:
+        key = _key(container, token)
+        if not isinstance(container[key], dict | list):
             raise unprocessable()
-    return document
+        copied = container[key].copy()
+        container[key] = copied
+        container = copied
+    return container, last
 
 
-def _change(document: Any, path: list[str], edit: Any) -> Any:
-    """Copy the containers on the path and call ``edit(container, token)`` on the last one."""
-    if not path:
-        return edit(None, "")
-    token = path[0]
-    if isinstance(document, dict):
-        copied: Any = dict(document)
-        if len(path) == 1:
-            edit(copied, token)
-        elif token in copied:
-            copied[token] = _change(copied[token], path[1:], edit)
-        else:
-            raise unprocessable()
-        return copied
-    if isinstance(document, list):
-        copied = list(document)
-        if len(path) == 1:
-            edit(copied, token)
-        else:
-            index = _index(copied, token)
-            copied[index] = _change(copied[index], path[1:], edit)
-        return copied
+def _key(container: Any, token: str, *, adds: bool = False) -> Any:
+    """Return the key or index of an existing member, or of a new one if ``adds``."""
+    if isinstance(container, dict):
+        if adds or token in container:
+            return token
+    elif token == "-" and adds:
+        return len(container)
+    elif INDEX.fullmatch(token):
+        index = int(token) + (len(container) if token.startswith("-") else 0)
+        if 0 <= index < len(container) + adds:
+            return index
     raise unprocessable()
 
 
-def _add(value: Any) -> Any:
-    def edit(container: Any, token: str) -> Any:
-        if container is None:
-            return value
-        if isinstance(container, dict):
-            container[token] = value
-        else:
-            container.insert(_index(container, token, end=True), value)
-        return None
-
-    return edit
-
-
-def _replace(value: Any) -> Any:
-    def edit(container: Any, token: str) -> Any:
-        if container is None:
-            return value
-        if isinstance(container, dict):
-            container[token] = value  # a missing member is added, as evanphx/json-patch does here
-        else:
-            container[_index(container, token)] = value
-        return None
-
-    return edit
-
-
-def _remove(container: Any, token: str) -> Any:
-    if isinstance(container, dict) and token in container:
-        del container[token]
-    elif isinstance(container, list):
-        del container[_index(container, token)]
+def _add(root: Json, pointer: str, value: Any) -> None:
+    container, token = _open(root, pointer)
+    key = _key(container, token, adds=True)
+    if isinstance(container, dict):
+        container[key] = value
     else:
+        container.insert(key, value)
+
+
+def _remove(root: Json, pointer: str) -> Any:
+    """Remove a member and return it. The document itself cannot be removed."""
+    container, token = _open(root, pointer)
+    if container is root:
         raise unprocessable()
+    return container.pop(_key(container, token))
 
 
 def _equal(left: Any, right: Any) -> bool:

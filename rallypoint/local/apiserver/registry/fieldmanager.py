@@ -18,7 +18,8 @@ from rallypoint.local.apiserver.apimachinery.errors import StatusError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.registry.requests import Target, WriteOptions, WriteResult
 from rallypoint.local.apiserver.registry.writer import Writer
-from rallypoint.local.apiserver.schema.structural import MISSING, Node, prune_and_default
+from rallypoint.local.apiserver.schema.cel import MISSING
+from rallypoint.local.apiserver.schema.structural import Node, prune_and_default
 from rallypoint.local.apiserver.storage.store import Entry
 
 ANY = Node()
@@ -59,7 +60,8 @@ def apply(writer: Writer, target: Target, applied: Any, options: WriteOptions) -
             raise target.not_found
         body = {**applied, "metadata": {**(applied.get("metadata") or {}), "name": target.name}}
         return writer.create(target, body, options, managed_fields=[entry])
-    _check_conflicts(manager, node, own, applied, existing, force=options.force)
+    if not options.force:
+        _check_conflicts(manager, node, own, applied, existing)
 
     def merge(old: Json) -> Json:
         remaining = remove(node, old, manager.released_fields(own))
@@ -70,7 +72,7 @@ def apply(writer: Writer, target: Target, applied: Any, options: WriteOptions) -
     others = [other for other in manager.others if other["fieldsV1"]]
     if options.force:
         others = [{**other, "fieldsV1": difference(other["fieldsV1"], own)} for other in others]
-    return writer.apply(target, merge, options, [entry, *(other for other in others if other["fieldsV1"])])
+    return writer.patch(target, merge, options, [entry, *(other for other in others if other["fieldsV1"])])
 
 
 def _check_unknown_fields(target: Target, applied: Json) -> None:
@@ -125,11 +127,7 @@ class FieldManager:
         return remaining
 
 
-def _check_conflicts(
-    manager: FieldManager, node: Node, own: Json, applied: Json, existing: Entry, *, force: bool
-) -> None:
-    if force:
-        return
+def _check_conflicts(manager: FieldManager, node: Node, own: Json, applied: Json, existing: Entry) -> None:
     changed = [
         path
         for path in leaves(own)
@@ -143,12 +141,9 @@ def _check_conflicts(
     ]
     if not found:
         return
+    reason = "FieldManagerConflict"
     causes = [
-        {
-            "reason": "FieldManagerConflict",
-            "message": f'conflict with "{name}"',
-            "field": _format_path(path),
-        }
+        {"reason": reason, "message": f'conflict with "{name}"', "field": _format_path(path)}
         for name, path in found
     ]
     plural = "s" if len(found) > 1 else ""

@@ -120,18 +120,14 @@ class Writer:
         if resource.strategy.requires_version and not new_metadata.get("resourceVersion"):
             wrong = field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
             raise errors.invalid(resource.group, resource.plural, target.name, [wrong])
-        return self.replace(target, lambda old: body, options, admission.decode)
+        return self._replace(target, lambda old: body, options, admission.decode)
 
-    def patch(self, target: Target, edit: Edit, options: WriteOptions) -> WriteResult:
-        return self.replace(target, edit, options, admission.decode_patched)
-
-    def apply(
-        self, target: Target, edit: Edit, options: WriteOptions, managed_fields: list[Json]
+    def patch(
+        self, target: Target, edit: Edit, options: WriteOptions, managed_fields: list[Json] | None = None
     ) -> WriteResult:
-        """``patch`` with new managed fields."""
-        return self.replace(target, edit, options, admission.decode_patched, managed_fields)
+        return self._replace(target, edit, options, admission.decode_patched, managed_fields)
 
-    def replace(
+    def _replace(
         self,
         target: Target,
         edit: Edit,
@@ -143,7 +139,7 @@ class Writer:
         resource, entry = target.resource, self.find(target)
         old = entry.object
         warnings: list[str] = []
-        new = decode(resource, edit(self.in_version(resource, old)), options, warnings)
+        new = decode(resource, edit(_in_version(old, resource.api_version)), options, warnings)
         new_metadata = new["metadata"]
         self._check_name(target, new)
         self._check_namespace_match(target, new_metadata)
@@ -166,23 +162,13 @@ class Writer:
         admission.validate(resource, new, old, target.subresource)
         return WriteResult(self._commit(resource, new, options), 200, warnings)
 
-    def in_version(self, resource: Resource, obj: Json) -> Json:
-        """Return a stored object in the API version of a resource."""
-        return (
-            obj if obj["apiVersion"] == resource.api_version else {**obj, "apiVersion": resource.api_version}
-        )
-
     def put(self, resource: Resource, obj: Json) -> Entry:
         """Store a validated object, or remove it if its deletion is complete."""
         if is_deletable(resource, obj):
             return self.remove(resource, obj)
         if resource.group == customresources.GROUP:
             return self._define(resource, obj)
-        obj = (
-            obj
-            if obj["apiVersion"] == resource.storage_api_version
-            else {**obj, "apiVersion": resource.storage_api_version}
-        )
+        obj = _in_version(obj, resource.storage_api_version)
         read = resource.read_back(obj)
         entry = self.store.put(self.collection(resource), read)
         entry.stale = read is not obj
@@ -259,6 +245,10 @@ class Writer:
             self.create(Target(resource), {"metadata": {"name": name}}, WriteOptions())
 
 
+def _in_version(obj: Json, api_version: str) -> Json:
+    return obj if obj["apiVersion"] == api_version else {**obj, "apiVersion": api_version}
+
+
 def is_deletable(resource: Resource, obj: Json) -> bool:
     """Return whether an object that is being deleted can be removed now."""
     meta = obj["metadata"]
@@ -275,7 +265,8 @@ def _restrict_update(target: Target, new: Json, old: Json) -> Json:
     if target.subresource == "status":
         if target.resource.strategy.status_owns_metadata:
             merged = metadata.carry_over(
-                {**updated_metadata, **_owner_references(old["metadata"])}, old["metadata"]
+                {**updated_metadata, "ownerReferences": old["metadata"].get("ownerReferences")},
+                old["metadata"],
             )
         else:
             merged = old["metadata"]
@@ -296,10 +287,6 @@ def _with_managed_fields(new: Json, old: Json, managed_fields: list[Json]) -> Js
 
 def _manager_key(entry: Json) -> str:
     return orjson.dumps({**entry, "time": ""}, option=orjson.OPT_SORT_KEYS).decode()
-
-
-def _owner_references(meta: Json) -> Json:
-    return {"ownerReferences": meta.get("ownerReferences")}
 
 
 def _with_status(obj: Json, source: Json) -> Json:

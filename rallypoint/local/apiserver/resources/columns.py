@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.resources.resource import Column
+from rallypoint.local.apiserver.resources.resource import Column, read_path
 
 NONE = "<none>"
 
@@ -27,9 +27,7 @@ CREATED_AT = Column("Created At", _created, type="date")
 
 def _field(*path: str, missing: Any = "") -> Any:
     def cell(obj: Json) -> Any:
-        value: Any = obj
-        for name in path:
-            value = value.get(name) if isinstance(value, dict) else None
+        value = read_path(obj, path)
         return missing if value in (None, "") else value
 
     return cell
@@ -57,7 +55,7 @@ def _ready(pod: Json) -> str:
         for status in inits
         if status["name"] in sidecars and status.get("started") and status.get("ready")
     ]
-    if not _init_status(pod) or _initialized(pod):
+    if not _init_status(pod) or _has_condition(pod, "Initialized"):
         ready += [
             status["name"]
             for status in _statuses(pod)
@@ -72,14 +70,14 @@ def _restarts(pod: Json) -> str:
     counts += [
         status.get("restartCount", 0)
         for status in pod.get("status", {}).get("initContainerStatuses") or ()
-        if status["name"] in sidecars or not _initialized(pod)
+        if status["name"] in sidecars or not _has_condition(pod, "Initialized")
     ]
     return str(sum(counts))
 
 
-def _initialized(pod: Json) -> bool:
-    conditions = pod.get("status", {}).get("conditions") or ()
-    return any(c.get("type") == "Initialized" and c.get("status") == "True" for c in conditions)
+def _has_condition(obj: Json, kind: str) -> bool:
+    conditions = obj.get("status", {}).get("conditions") or ()
+    return any(c.get("type") == kind and c.get("status") == "True" for c in conditions)
 
 
 def _pod_status(pod: Json) -> str:
@@ -90,7 +88,7 @@ def _pod_status(pod: Json) -> str:
         word = "SchedulingGated"
     initializing = _init_status(pod)
     word = initializing or word
-    if not initializing or _initialized(pod):
+    if not initializing or _has_condition(pod, "Initialized"):
         word = _container_status(pod, word)
     if pod["metadata"].get("deletionTimestamp") and status.get("phase") not in ("Succeeded", "Failed"):
         return "Terminating"
@@ -134,20 +132,14 @@ def _container_status(pod: Json, word: str) -> str:
         elif status.get("ready") and "running" in state:
             running = True
     if word == "Completed" and running:
-        return "Running" if _is_ready(pod) else "NotReady"
+        return "Running" if _has_condition(pod, "Ready") else "NotReady"
     return word
-
-
-def _is_ready(pod: Json) -> bool:
-    conditions = pod.get("status", {}).get("conditions") or ()
-    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 
 
 def _gates(pod: Json) -> str:
     gates = pod["spec"].get("readinessGates") or ()
-    conditions = pod.get("status", {}).get("conditions") or ()
-    present = {condition["type"] for condition in conditions if condition.get("status") == "True"}
-    return f"{sum(gate['conditionType'] in present for gate in gates)}/{len(gates)}" if gates else NONE
+    met = sum(_has_condition(pod, gate["conditionType"]) for gate in gates)
+    return f"{met}/{len(gates)}" if gates else NONE
 
 
 def _ports(service: Json) -> str:
@@ -183,14 +175,10 @@ def _event_source(event: Json) -> str:
 
 
 def _job_status(job: Json) -> str:
-    true = {c["type"] for c in job.get("status", {}).get("conditions") or () if c.get("status") == "True"}
-    for condition in ("Complete", "Failed"):
-        if condition in true:
-            return condition
-    if job["metadata"].get("deletionTimestamp"):
-        return "Terminating"
+    words = ["Complete", "Failed", "Terminating", "Suspended", "FailureTarget", "SuccessCriteriaMet"]
+    is_deleted = bool(job["metadata"].get("deletionTimestamp"))
     return next(
-        (name for name in ("Suspended", "FailureTarget", "SuccessCriteriaMet") if name in true), "Running"
+        (w for w in words if (is_deleted and w == "Terminating") or _has_condition(job, w)), "Running"
     )
 
 

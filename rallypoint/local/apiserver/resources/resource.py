@@ -19,14 +19,6 @@ def _unchanged(obj: Json) -> Json:
     return obj
 
 
-def _no_errors(obj: Json) -> Iterable[FieldError]:
-    return ()
-
-
-def _no_update_errors(new: Json, old: Json) -> Iterable[FieldError]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
     """How a resource is defaulted, validated, updated and deleted."""
@@ -35,8 +27,8 @@ class Strategy:
     """Sets defaults that the schema does not have; runs on every write."""
     prepare_create: Callable[[Json], Json] = _unchanged
     """Prepares a new object: its first status and what admission adds."""
-    validate: Callable[[Json], Iterable[FieldError]] = _no_errors
-    validate_update: Callable[[Json, Json], Iterable[FieldError]] = _no_update_errors
+    validate: Callable[[Json], Iterable[FieldError]] = lambda obj: ()
+    validate_update: Callable[[Json, Json], Iterable[FieldError]] = lambda new, old: ()
     """Validates a new object against the old one, in addition to ``validate``."""
     validate_name: Callable[[str], str] = subdomain
     """Returns the error message for a name, "" for a valid one."""

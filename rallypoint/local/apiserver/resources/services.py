@@ -9,6 +9,7 @@ from typing import Any
 
 from rallypoint.local.apiserver.apimachinery import field_errors, names
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
+from rallypoint.local.apiserver.apimachinery.metadata import validate_labels
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.resource import Strategy
 
@@ -61,11 +62,7 @@ def validate(service: Json) -> Iterator[FieldError]:
     used_names: set[str] = set()
     for i, port in enumerate(ports):
         yield from _port(port, f"spec.ports[{i}]", used_names, alone=len(ports) == 1)
-    for key, value in (spec.get("selector") or {}).items():
-        if wrong := names.qualified(key):
-            yield field_errors.invalid("spec.selector", key, wrong)
-        if wrong := names.label_value(value):
-            yield field_errors.invalid("spec.selector", value, wrong)
+    yield from validate_labels(spec.get("selector") or {}, "spec.selector")
     yield from _distinct(ports)
 
 
@@ -78,12 +75,10 @@ def _port(port: Json, path: str, used_names: set[str], *, alone: bool) -> Iterat
     elif name and name in used_names:
         yield field_errors.duplicate(f"{path}.name", name)
     used_names.add(name)
-    if not 0 < number < 65536:
-        yield field_errors.invalid(f"{path}.port", number, "must be between 1 and 65535, inclusive")
+    if wrong := names.port_number(number):
+        yield field_errors.invalid(f"{path}.port", number, wrong)
     target = port.get("targetPort")
-    if isinstance(target, int) and not 0 < target < 65536:
-        yield field_errors.invalid(f"{path}.targetPort", target, "must be between 1 and 65535, inclusive")
-    if isinstance(target, str) and (wrong := names.port(target)):
+    if target is not None and (wrong := names.port(target)):
         yield field_errors.invalid(f"{path}.targetPort", target, wrong)
 
 

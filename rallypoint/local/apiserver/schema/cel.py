@@ -22,7 +22,7 @@ from rallypoint.local.apiserver.apimachinery.unstructured import Json  # noqa: E
 del sys.modules["cel.cli"]
 
 MISSING: Any = object()
-"""Marks a missing old value."""
+"""Marks a missing old value or default."""
 
 CONTEXT = cel.Context()
 """Shared by all rules: they run one at a time, and each sets its own ``self`` and ``oldSelf``."""

@@ -17,9 +17,7 @@ from typing_extensions import override
 
 from api import quantity
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.schema.cel import Rule
-
-MISSING: Any = object()
+from rallypoint.local.apiserver.schema.cel import MISSING, Rule
 
 
 @dataclass(slots=True, eq=False)
@@ -249,22 +247,10 @@ def _is_invalid_quantity(value: Any) -> bool:
 
 
 def _fits(node: Node, value: Any) -> bool:
-    match node.type:
-        case "object":
-            return isinstance(value, dict)
-        case "array":
-            return isinstance(value, list)
-        case "string":
-            return isinstance(value, str)
-        case "boolean":
-            return isinstance(value, bool)
-        case "integer":
-            bound = INTEGER_BOUNDS.get(node.format, math.inf)
-            return isinstance(value, int) and not isinstance(value, bool) and -bound <= value < bound
-        case "number":
-            return isinstance(value, int | float) and not isinstance(value, bool)
-        case _:
-            return True
+    if node.type == "integer":
+        bound = INTEGER_BOUNDS.get(node.format, math.inf)
+        return type(value) is int and -bound <= value < bound
+    return JSON_TYPES[type(value)] == {"boolean": "bool"}.get(node.type, node.type)
 
 
 def _go_type(node: Node) -> str:

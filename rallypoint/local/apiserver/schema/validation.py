@@ -12,7 +12,7 @@ import orjson
 from rallypoint.local.apiserver.apimachinery import field_errors
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.schema.cel import MISSING as NO_OLD_VALUE
+from rallypoint.local.apiserver.schema.cel import MISSING
 from rallypoint.local.apiserver.schema.structural import INTEGER_BOUNDS, Node
 
 UNCHECKED = FieldError(
@@ -44,11 +44,11 @@ def validate(
     validation to that field, except for the CEL rules. ``earlier`` are the errors found before; ``later`` are added
     between the errors of the schema and those of the rules.
     """
-    before = NO_OLD_VALUE if old is None else old
+    before = MISSING if old is None else old
     if part:
         inner = node.properties.get(part) or Node()
         errors = _validate_structure(
-            inner, value.get(part), before.get(part, NO_OLD_VALUE) if old is not None else NO_OLD_VALUE
+            inner, value.get(part), before.get(part, MISSING) if old is not None else MISSING
         )
         found = [FieldError(error.reason, _join(part, error.field), error.message) for error in errors]
     else:
@@ -78,7 +78,7 @@ def validate_enums(node: Node, value: Any, old: Any, path: str = "") -> Iterator
                 yield from validate_enums(part, item, _old_member(old, name), _join(path, name))
     elif isinstance(value, list) and node.items is not None:
         for i, item in enumerate(value):
-            yield from validate_enums(node.items, item, NO_OLD_VALUE, f"{path}[{i}]")
+            yield from validate_enums(node.items, item, MISSING, f"{path}[{i}]")
     elif node.enum and value and value not in node.enum:
         yield field_errors.not_supported(path, value, node.enum)
 
@@ -121,7 +121,7 @@ def _children(node: Node, value: Any, old: Any, path: str) -> Iterator[tuple[Nod
 
 
 def _old_member(old: Any, name: str) -> Any:
-    return old.get(name, NO_OLD_VALUE) if isinstance(old, dict) else NO_OLD_VALUE
+    return old.get(name, MISSING) if isinstance(old, dict) else MISSING
 
 
 def json_type(value: Any) -> str:
@@ -240,7 +240,7 @@ def _validate_uniqueness(node: Node, value: Any, old: Any, path: str) -> Iterato
                     yield field_errors.duplicate(f"{path}[{i}]", identity)
                 identities.add(encoded)
             if node.items is not None:
-                yield from _validate_uniqueness(node.items, item, NO_OLD_VALUE, f"{path}[{i}]")
+                yield from _validate_uniqueness(node.items, item, MISSING, f"{path}[{i}]")
 
 
 def _identity(node: Node, item: Any) -> Any:
@@ -273,7 +273,7 @@ def _validate_rules(node: Node, value: Any, old: Any, path: str) -> Iterator[Fie
 
 
 def _old_item(node: Node, old_items: dict[bytes, Any], item: Any) -> Any:
-    return old_items.get(_list_key(node, item), NO_OLD_VALUE) if old_items else NO_OLD_VALUE
+    return old_items.get(_list_key(node, item), MISSING) if old_items else MISSING
 
 
 def _old_items_by_key(node: Node, old: Any) -> dict[bytes, Any]:

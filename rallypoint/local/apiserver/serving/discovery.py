@@ -70,11 +70,13 @@ def _entries(resource: Resource) -> list[Json]:
         "kind": resource.kind,
         "verbs": list(resource.verbs),
     }
-    if resource.short_names:
-        own["shortNames"] = list(resource.short_names)
-    if resource.categories:
-        own["categories"] = list(resource.categories)
+    own |= _short_names_and_categories(resource)
     return [own, *(_subresource(resource, name) for name in sorted(resource.subresources))]
+
+
+def _short_names_and_categories(resource: Resource) -> Json:
+    lists = {"shortNames": resource.short_names, "categories": resource.categories}
+    return {field: list(names) for field, names in lists.items() if names}
 
 
 def _subresource(resource: Resource, name: str) -> Json:
@@ -122,10 +124,7 @@ def _aggregated_resource(resource: Resource) -> Json:
         "singularResource": resource.singular,
         "verbs": list(resource.verbs),
     }
-    if resource.short_names:
-        entry["shortNames"] = list(resource.short_names)
-    if resource.categories:
-        entry["categories"] = list(resource.categories)
+    entry |= _short_names_and_categories(resource)
     if resource.subresources:
         entry["subresources"] = [
             _aggregated_subresource(resource, name) for name in sorted(resource.subresources)

@@ -418,8 +418,7 @@ def _attributes(request: web.Request, target: Target) -> Attributes:
     resource, name = target.resource, target.name
     verb = "create" if target.subresource in STREAMING_SUBRESOURCES else _verb(request, target)
     if not name and verb in ("list", "watch", "deletecollection"):
-        selected = dict(required_values(request.query.get("fieldSelector", "")))
-        name = selected.get("metadata.name", "")
+        name = required_values(request.query.get("fieldSelector", "")).get("metadata.name", "")
     qualified = f"{resource.plural}/{target.subresource}" if target.subresource else resource.plural
     is_namespace = (resource.group, resource.plural) == ("", "namespaces")
     namespace = target.name if is_namespace else target.namespace
@@ -427,19 +426,9 @@ def _attributes(request: web.Request, target: Target) -> Attributes:
 
 
 def _make_call(request: web.Request, target: Target, body: bytes) -> Call:
-    agent = request.headers.get("User-Agent", "")
-    resource = target.resource
-    return Call(
-        _verb(request, target),
-        request.method,
-        request.path,
-        resource.plural,
-        target.subresource,
-        target.namespace,
-        target.name,
-        agent,
-        body,
-    )
+    plural, agent = target.resource.plural, request.headers.get("User-Agent", "")
+    names = (plural, target.subresource, target.namespace, target.name)
+    return Call(_verb(request, target), request.method, request.path, *names, agent, body)
 
 
 def _decode_body(request: web.Request, target: Target, body: bytes) -> Any:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
@@ -14,20 +14,6 @@ from rallypoint.local.apiserver.resources.resource import Column, Resource
 from rallypoint.local.apiserver.storage.store import Entry
 
 META = "meta.k8s.io/v1"
-
-
-class View(Protocol):
-    """Encodes objects of one resource for one request."""
-
-    def encode_object(self, entry: Entry) -> bytes: ...
-
-    def encode_list(self, entries: Sequence[Entry], list_metadata: Json) -> bytes: ...
-
-    def encode_event(self, entry: Entry) -> bytes:
-        """Encode the object of a watch event."""
-        ...
-
-    def encode_bookmark(self, metadata: Json) -> bytes: ...
 
 
 class FullObject:
@@ -71,13 +57,8 @@ class MetadataOnly:
 
     def encode_list(self, entries: Sequence[Entry], list_metadata: Json) -> bytes:
         items = [partial_metadata(entry.object) for entry in entries]
-        body = {
-            "kind": "PartialObjectMetadataList",
-            "apiVersion": META,
-            "metadata": list_metadata,
-            "items": items,
-        }
-        return orjson.dumps(body)
+        head = {"kind": "PartialObjectMetadataList", "apiVersion": META, "metadata": list_metadata}
+        return orjson.dumps({**head, "items": items})
 
     def encode_bookmark(self, metadata: Json) -> bytes:
         return orjson.dumps({"kind": "PartialObjectMetadata", "apiVersion": META, "metadata": metadata})
@@ -100,14 +81,7 @@ class Table:
         return self.encode_list([entry], {"resourceVersion": entry.metadata["resourceVersion"]})
 
     def encode_list(self, entries: Sequence[Entry], list_metadata: Json) -> bytes:
-        body = {
-            "kind": "Table",
-            "apiVersion": META,
-            "metadata": list_metadata,
-            "columnDefinitions": self._definitions,
-            "rows": self._rows(entries),
-        }
-        return orjson.dumps(body)
+        return self._encode(list_metadata, self._definitions, self._rows(entries))
 
     def encode_event(self, entry: Entry) -> bytes:
         """Only the first event has column definitions, as in kube-apiserver."""
@@ -116,14 +90,11 @@ class Table:
         return shown
 
     def encode_bookmark(self, metadata: Json) -> bytes:
-        body = {
-            "kind": "Table",
-            "apiVersion": META,
-            "metadata": metadata,
-            "columnDefinitions": None,
-            "rows": None,
-        }
-        return orjson.dumps(body)
+        return self._encode(metadata, None, None)
+
+    def _encode(self, metadata: Json, definitions: list[Json] | None, rows: list[Json] | None) -> bytes:
+        head = {"kind": "Table", "apiVersion": META, "metadata": metadata}
+        return orjson.dumps({**head, "columnDefinitions": definitions, "rows": rows})
 
     def _rows(self, entries: Iterable[Entry]) -> list[Json]:
         now = self._clock()
@@ -137,6 +108,9 @@ class Table:
             rows.append(row)
         return rows
 
+
+View = FullObject | MetadataOnly | Table
+"""Encodes objects, lists, watch events and bookmarks of one resource for one request."""
 
 NAME_DESCRIPTION = "Name must be unique within a namespace."
 

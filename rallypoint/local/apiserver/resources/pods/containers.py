@@ -62,9 +62,8 @@ def _ports(ports: list[Json] | tuple[()], path: str) -> Iterator[FieldError]:
         used_names.add(name)
         if number == 0:
             yield field_errors.required(f"{path}[{i}].containerPort")
-        elif not 0 < number < 65536:
-            detail = "must be between 1 and 65535, inclusive"
-            yield field_errors.invalid(f"{path}[{i}].containerPort", number, detail)
+        elif wrong := names.port_number(number):
+            yield field_errors.invalid(f"{path}[{i}].containerPort", number, wrong)
 
 
 def _environment(variables: list[Json] | tuple[()], path: str) -> Iterator[FieldError]:

@@ -79,11 +79,7 @@ def _command(action: Json, path: str) -> Iterator[FieldError]:
 
 def _port(action: Json, path: str) -> Iterator[FieldError]:
     port = action.get("port", 0)
-    if isinstance(port, str):
-        wrong = names.port(port)
-    else:
-        wrong = "" if 0 < port < 65536 else "must be between 1 and 65535, inclusive"
-    if wrong:
+    if wrong := names.port(port):
         yield field_errors.invalid(f"{path}.port", port, wrong)
 
 
