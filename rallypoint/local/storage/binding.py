@@ -1,17 +1,25 @@
-"""Binds claims to volumes. Pure.
+"""Binds claims to volumes, and finds the claims that a pod uses. Pure; ``storage`` writes the results.
 
-Source: Kubernetes, pkg/controller/volume/persistentvolume/pv_controller.go and index.go. Differs: every storage class,
-even an undefined one, provides a folder of this machine; sizes are reported but not enforced.
+Source: Kubernetes, pkg/controller/volume/persistentvolume/pv_controller.go and index.go,
+pkg/scheduler/framework/plugins/volumebinding, staging/src/k8s.io/component-helpers/storage/ephemeral.
+
+Differs: every StorageClass, even an undefined one, provisions a folder on this machine. Capacity is not enforced.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from api import quantity
+from api.meta import PODS, Resource
 from api.times import format_time
-from rallypoint.local.manifest import Manifest
+from rallypoint.local.manifest import Manifest, controller_reference, controller_uid, from_template
+
+CLAIMS = Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+
+Key: TypeAlias = tuple[str, str]
+"""Namespace and name."""
 
 DEFAULT_CLASS = "standard"
 PROVISIONER = "rallypoint/folder"
@@ -27,7 +35,7 @@ CLASS: Mapping[str, Any] = {
     },
     "provisioner": PROVISIONER,
 }
-"""The class of claims that name none."""
+"""The StorageClass of claims that name none."""
 
 
 def is_bound(claim: Manifest) -> bool:
@@ -35,29 +43,28 @@ def is_bound(claim: Manifest) -> bool:
 
 
 def is_reserved_for(volume: Manifest, claim: Manifest) -> bool:
-    """Return whether the ``claimRef`` of a volume names this claim."""
-    held, meta = volume["spec"].get("claimRef") or {}, claim["metadata"]
-    named = (held.get("namespace"), held.get("name")) == (meta["namespace"], meta["name"])
-    return named and held.get("uid") in (None, "", meta["uid"])
+    """Return whether ``claimRef`` of a volume names this claim."""
+    claim_ref, meta = volume["spec"].get("claimRef") or {}, claim["metadata"]
+    is_named = (claim_ref.get("namespace"), claim_ref.get("name")) == (meta["namespace"], meta["name"])
+    return is_named and claim_ref.get("uid") in (None, "", meta["uid"])
 
 
 def find_volume(claim: Manifest, volumes: Iterable[Manifest]) -> Manifest | None:
-    """Return the volume for a claim: the one that it names or that is reserved for it, else the smallest suitable free one."""
-    spec = claim["spec"]
-    there = [volume for volume in volumes if not volume["metadata"].get("deletionTimestamp")]
-    if name := spec.get("volumeName"):
-        there = [volume for volume in there if volume["metadata"]["name"] == name]
+    """Return the volume that the claim names, else one that is reserved for it, else the smallest that satisfies it."""
+    candidates = [volume for volume in volumes if not volume["metadata"].get("deletionTimestamp")]
+    reserved = [volume for volume in candidates if is_reserved_for(volume, claim)]
+    unclaimed = [volume for volume in candidates if not volume["spec"].get("claimRef")]
+    if name := claim["spec"].get("volumeName"):
         return next(
-            (volume for volume in there if _is_unclaimed(volume) or is_reserved_for(volume, claim)), None
+            (volume for volume in (*reserved, *unclaimed) if volume["metadata"]["name"] == name), None
         )
-    if reserved := next((volume for volume in there if is_reserved_for(volume, claim)), None):
-        return reserved
-    fitting = [volume for volume in there if _is_unclaimed(volume) and _satisfies(volume, claim)]
-    return min(fitting, key=_size, default=None)
+    if reserved:
+        return reserved[0]
+    return min((volume for volume in unclaimed if _satisfies(volume, claim)), key=_size, default=None)
 
 
 def provisioned_volume(claim: Manifest, path: Path) -> dict[str, Any]:
-    """Return a new volume for a claim, in its own folder."""
+    """Return a new volume for a claim; its folder is ``path``."""
     spec = claim["spec"]
     return {
         "apiVersion": "v1",
@@ -95,9 +102,9 @@ def reference(claim: Manifest) -> dict[str, Any]:
 
 
 def bound_claim(claim: Manifest, volume: Manifest) -> dict[str, Any]:
-    """Return the changes of a claim, without those of its status."""
-    marks = {COMPLETED: "yes"} | ({} if claim["spec"].get("volumeName") else {BY_CONTROLLER: "yes"})
-    return {"metadata": {"annotations": marks}, "spec": {"volumeName": volume["metadata"]["name"]}}
+    """Return the patch that binds a claim, without its status."""
+    annotations = {COMPLETED: "yes"} | ({} if claim["spec"].get("volumeName") else {BY_CONTROLLER: "yes"})
+    return {"metadata": {"annotations": annotations}, "spec": {"volumeName": volume["metadata"]["name"]}}
 
 
 def bound_status(volume: Manifest) -> dict[str, Any]:
@@ -109,8 +116,48 @@ def volume_status(phase: str, now: datetime) -> dict[str, Any]:
     return {"phase": phase, "lastPhaseTransitionTime": format_time(now)}
 
 
-def _is_unclaimed(volume: Manifest) -> bool:
-    return not volume["spec"].get("claimRef")
+def claims(pod: Manifest) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yield each volume of the pod that a claim backs, with the name of the claim."""
+    for volume in pod["spec"].get("volumes") or ():
+        if (source := volume.get("persistentVolumeClaim")) is not None:
+            yield volume, source["claimName"]
+        elif volume.get("ephemeral") is not None:
+            yield volume, f"{pod['metadata']['name']}-{volume['name']}"
+
+
+def volume_conflict(pod: Manifest, found: Mapping[Key, Manifest]) -> str:
+    """Return why the pod cannot be scheduled, in kube-scheduler's words; empty if all its claims are bound.
+
+    ``found`` are the existing claims among those that the pod uses.
+    """
+    meta = pod["metadata"]
+    for volume, name in claims(pod):
+        claim = found.get((meta["namespace"], name))
+        is_ephemeral = volume.get("ephemeral") is not None
+        if claim is None and is_ephemeral:
+            return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+        if claim is None:
+            return f'persistentvolumeclaim "{name}" not found'
+        if claim["metadata"].get("deletionTimestamp"):
+            return f'persistentvolumeclaim "{name}" is being deleted'
+        if is_ephemeral and controller_uid(claim) != meta["uid"]:
+            about = f"{meta['namespace']}/{name} was not created for pod {meta['namespace']}/{meta['name']}"
+            return f"PVC {about} (pod is not owner)"
+        if not is_bound(claim):
+            return "pod has unbound immediate PersistentVolumeClaims"
+    return ""
+
+
+def ephemeral_claim(pod: Manifest, volume: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the claim of an ``ephemeral`` volume; its pod owns it."""
+    owner = controller_reference(PODS, pod["metadata"])
+    return from_template(CLAIMS, volume["ephemeral"]["volumeClaimTemplate"], owner, name=name)
+
+
+def is_in_use(pod: Manifest) -> bool:
+    """Return whether the pod uses its claims: it is scheduled and has not ended. Such claims are not removed."""
+    ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return bool(pod["spec"].get("nodeName")) and not ended
 
 
 def _size(volume: Manifest) -> Any:

@@ -1,7 +1,7 @@
-"""The controller of claims: binds each to a volume, makes folders for them, and removes these with the claim.
+"""The persistent volume controller: binds claims to volumes, provisions volumes and removes them with their claims.
 
-A claim is a folder of this machine. It outlives the pods that use it, and as long as they do nobody takes it away.
-Which volume it gets is decided by ``binding``; pods are told by the node, which sees them anyway.
+A provisioned volume is a folder on this machine. It outlives the pods that use it, and it is not removed while a pod
+uses it. ``binding`` chooses the volume of a claim. The node reports pods with ``handle_pod``.
 """
 
 import asyncio
@@ -25,18 +25,18 @@ from rallypoint.local.manifest import Manifest, Row, decode
 from rallypoint.local.node.event_recorder import EventRecorder
 from rallypoint.local.node.volumes.references import Unresolved
 from rallypoint.local.node.volumes.setup import Volume, host_path, remove_tree
-from rallypoint.local.storage import binding, using
-from rallypoint.local.storage.using import CLAIMS, Key
+from rallypoint.local.storage import binding
+from rallypoint.local.storage.binding import CLAIMS, Key
 
 VOLUMES = Resource("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False)
 CLASSES = Resource("storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False)
-MADE_OF = ("hostPath", "local")
-"""What volumes that people make may be, here."""
+SUPPORTED_SOURCES = ("hostPath", "local")
+"""The volume sources that local mode supports in volumes of users."""
 NO_CLASS = "no persistent volumes available for this claim and no storage class is set"
 
 
 class Storage:
-    """Runs the claims of one server while ``run`` runs."""
+    """Controls the claims and volumes of one server while ``run`` runs."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Storage:
         changed: Callable[[], None],
         now: Callable[[], datetime],
     ) -> None:
-        """``folder`` holds the folders of volumes; ``changed`` is told when a claim has, so that pods may go on."""
+        """``folder`` contains the folders of provisioned volumes; ``changed`` is called after a claim has changed."""
         self._client = client
         self._folder = folder
         self._changed = changed
@@ -56,7 +56,7 @@ class Storage:
         self._claims = Informer(client, CLAIMS, decode, self._claim_changed)
         self._volumes = Informer(client, VOLUMES, decode, self._volume_changed)
         self._users: dict[Key, dict[str, Manifest]] = {}
-        """Claim → the pods that name it, by uid."""
+        """The pods that use a claim, by their UID."""
 
     async def run(self) -> None:
         with suppress(AlreadyExists):
@@ -72,34 +72,39 @@ class Storage:
         await self._claims.synced.wait()
 
     def handle_pod(self, before: Manifest | None, after: Manifest | None) -> None:
-        """A pod has appeared, changed or gone."""
+        """Handle a pod that was added, changed or deleted."""
         if before is not None and (after is None or before["metadata"]["uid"] != after["metadata"]["uid"]):
             for key in _keys(before):
                 self._users.get(key, {}).pop(before["metadata"]["uid"], None)
                 self._queue.add((CLAIMS, key))
-        for key in () if after is None else _keys(after):
-            assert after is not None
+        if after is None:
+            return
+        for key in _keys(after):
             self._users.setdefault(key, {})[after["metadata"]["uid"]] = after
             self._queue.add((CLAIMS, key))
 
     def volume_conflict(self, pod: Manifest) -> str:
-        """Why the pod cannot be placed yet, in kube-scheduler's words; empty when it can."""
-        names = [name for _, name in using.claims(pod)]
-        return using.volume_conflict(pod, self._known(pod["metadata"]["namespace"], names)) if names else ""
+        """Return why the pod cannot be scheduled, in kube-scheduler's words; empty if it can."""
+        names = [name for _, name in binding.claims(pod)]
+        return (
+            binding.volume_conflict(pod, self._find_claims(pod["metadata"]["namespace"], names))
+            if names
+            else ""
+        )
 
     def volumes(self, pod: Manifest) -> dict[str, Volume]:
-        """Where the volumes of claims are, made if they are missing.
+        """Return the volumes of the pod that claims back, by name. Creates missing folders.
 
         Raises:
-            Unresolved: a claim is not bound, or is bound to something that local mode does not provide.
+            Unresolved: a claim is not bound, or local mode does not support the source of its volume.
         """
         return {
             volume["name"]: self._volume(pod["metadata"]["namespace"], name, volume)
-            for volume, name in using.claims(pod)
+            for volume, name in binding.claims(pod)
         }
 
     def _volume(self, namespace: str, name: str, volume: Manifest) -> Volume:
-        claim = self._known(namespace, [name]).get((namespace, name))
+        claim = self._find_claims(namespace, [name]).get((namespace, name))
         if claim is None or not binding.is_bound(claim):
             raise Unresolved(f'persistentvolumeclaim "{name}" {"is not bound" if claim else "not found"}')
         row = self._volumes.store.get("", claim["spec"]["volumeName"])
@@ -113,15 +118,15 @@ class Storage:
             path = private.folder(self._folder) / str(volume["metadata"]["name"])
             path.mkdir(exist_ok=True)
             return path
-        for kind in MADE_OF:
-            if (given := volume["spec"].get(kind)) is not None:
-                return host_path(volume["metadata"]["name"], given)
+        for kind in SUPPORTED_SOURCES:
+            if (source := volume["spec"].get(kind)) is not None:
+                return host_path(volume["metadata"]["name"], source)
         raise Unresolved(
-            f'persistentvolume "{volume["metadata"]["name"]}" is none of '
-            f"{' and '.join(MADE_OF)}, which is all that local mode provides"
+            f'persistentvolume "{volume["metadata"]["name"]}": '
+            f"local mode supports only the volume sources {' and '.join(SUPPORTED_SOURCES)}"
         )
 
-    def _known(self, namespace: str, names: Iterable[str]) -> dict[Key, Manifest]:
+    def _find_claims(self, namespace: str, names: Iterable[str]) -> dict[Key, Manifest]:
         rows = ((name, self._claims.store.get(namespace, name)) for name in names)
         return {(namespace, name): row.manifest for name, row in rows if row is not None}
 
@@ -143,38 +148,38 @@ class Storage:
             if not binding.is_bound(claim.manifest):
                 self._queue.add((CLAIMS, (claim.namespace, claim.name)))
 
-    async def _reconcile(self, what: tuple[Resource, Key]) -> ReconcileResult:
-        """One pass over a claim or a volume, read anew, so that a pass sees what the one before it did."""
-        resource, key = what
+    async def _reconcile(self, item: tuple[Resource, Key]) -> ReconcileResult:
+        """Reconcile a claim or a volume. Read it from the server to see the writes of the previous reconcile."""
+        resource, key = item
         found = await self._read(resource, key)
         if resource is VOLUMES:
             if found is not None:
                 await self._reconcile_volume(found)
         elif found is None:
-            await self._make_ephemeral(key)
+            await self._create_ephemeral_claims(key)
         elif found["metadata"].get("deletionTimestamp"):
-            if not any(using.is_in_use(pod) for pod in self._users.get(key, {}).values()):
-                await self._unprotect(CLAIMS, found, CLAIM_FINALIZER)
+            if not any(binding.is_in_use(pod) for pod in self._users.get(key, {}).values()):
+                await self._remove_finalizer(CLAIMS, found, CLAIM_FINALIZER)
         elif not binding.is_bound(found):
             await self._bind(found)
         return ReconcileResult()
 
-    async def _make_ephemeral(self, key: Key) -> None:
+    async def _create_ephemeral_claims(self, key: Key) -> None:
         for pod in list(self._users.get(key, {}).values()):
-            for volume, name in using.claims(pod):
+            for volume, name in binding.claims(pod):
                 if (
                     name == key[1]
                     and volume.get("ephemeral")
                     and not pod["metadata"].get("deletionTimestamp")
                 ):
-                    body = orjson.dumps(using.ephemeral_claim(pod, volume, name))
+                    body = orjson.dumps(binding.ephemeral_claim(pod, volume, name))
                     with suppress(AlreadyExists):
                         await self._client.create(CLAIMS, key[0], body)
 
     async def _bind(self, claim: Manifest) -> None:
         if "storageClassName" not in claim["spec"]:
             await self._patch(CLAIMS, claim, {"spec": {"storageClassName": binding.DEFAULT_CLASS}})
-            return  # Its change brings it back.
+            return  # The change triggers another reconcile.
         volume = binding.find_volume(claim, [row.manifest for row in self._volumes.store])
         if volume is None and claim["spec"].get("volumeName"):
             return
@@ -184,30 +189,30 @@ class Storage:
         if volume is None:
             volume = await self._provision(claim)
         elif not (volume["spec"].get("claimRef") or {}).get("uid"):
-            held = {"spec": {"claimRef": binding.reference(claim)}}
-            await self._patch(VOLUMES, volume, held)
+            await self._patch(VOLUMES, volume, {"spec": {"claimRef": binding.reference(claim)}})
         await self._patch(VOLUMES, volume, {"status": binding.volume_status("Bound", self._now())}, "status")
         await self._patch(CLAIMS, claim, binding.bound_claim(claim, volume))
         await self._patch(CLAIMS, claim, {"status": binding.bound_status(volume)}, "status")
 
     async def _provision(self, claim: Manifest) -> Manifest:
-        """Make a volume; one that is there already was made by a pass that did not come to its end."""
+        """Create the volume of a claim, or read the one that an interrupted reconcile has created."""
         name = binding.volume_name(claim)
         body = orjson.dumps(binding.provisioned_volume(claim, self._folder / name))
         try:
-            made: Manifest = orjson.loads(await self._client.create(VOLUMES, "", body))
+            volume: Manifest = orjson.loads(await self._client.create(VOLUMES, "", body))
         except AlreadyExists:
-            made = orjson.loads(await self._client.get(VOLUMES, "", name))
+            volume = orjson.loads(await self._client.get(VOLUMES, "", name))
         else:
             text = f"Successfully provisioned volume {name}"
             self._events.record(_about(claim), "ProvisioningSucceeded", text)
-        return made
+        return volume
 
     async def _reconcile_volume(self, volume: Manifest) -> None:
-        held = volume["spec"].get("claimRef") or {}
-        claim = await self._read(CLAIMS, (held["namespace"], held["name"])) if held else None
-        is_bound = claim is not None and claim["metadata"]["uid"] == held.get("uid", claim["metadata"]["uid"])
-        phase = "Bound" if is_bound and held.get("uid") else "Released" if held.get("uid") else "Available"
+        claim_ref = volume["spec"].get("claimRef") or {}
+        claim = await self._read(CLAIMS, (claim_ref["namespace"], claim_ref["name"])) if claim_ref else None
+        phase = "Available"
+        if uid := claim_ref.get("uid"):
+            phase = "Bound" if claim is not None and claim["metadata"]["uid"] == uid else "Released"
         is_deleted = bool(volume["metadata"].get("deletionTimestamp"))
         if phase == "Released" and volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete":
             is_deleted = is_deleted or binding.is_provisioned(volume)
@@ -219,22 +224,22 @@ class Storage:
             )
 
     async def _remove(self, volume: Manifest) -> None:
-        """The folder first: what is left when this is cut off is removed by the next pass."""
+        """Remove a volume, its folder first, so that an interrupted removal is repeated."""
         if binding.is_provisioned(volume):
             await asyncio.to_thread(remove_tree, self._folder / volume["metadata"]["name"])
-        await self._unprotect(VOLUMES, volume, VOLUME_FINALIZER)
+        await self._remove_finalizer(VOLUMES, volume, VOLUME_FINALIZER)
         name, uid = volume["metadata"]["name"], volume["metadata"]["uid"]
         with suppress(NotFound, Conflict):
             await self._client.delete(VOLUMES, "", name, uid=uid)
 
-    async def _unprotect(self, resource: Resource, obj: Manifest, finalizer: str) -> None:
+    async def _remove_finalizer(self, resource: Resource, obj: Manifest, finalizer: str) -> None:
         left = [name for name in obj["metadata"].get("finalizers") or () if name != finalizer]
         await self._patch(resource, obj, {"metadata": {"finalizers": left}})
 
     async def _patch(
         self, resource: Resource, obj: Manifest, changes: dict[str, Any], subresource: str = ""
     ) -> None:
-        """Change this very object; that it is gone is told by another event."""
+        """Patch an object unless it was deleted or replaced; a watch event reports that."""
         meta = obj["metadata"]
         body = {**changes, "metadata": {**changes.get("metadata", {}), "uid": meta["uid"]}}
         namespace, name = meta.get("namespace", ""), meta["name"]
@@ -250,9 +255,9 @@ class Storage:
 
 
 def _keys(pod: Manifest) -> list[Key]:
-    return [(pod["metadata"]["namespace"], name) for _, name in using.claims(pod)]
+    return [(pod["metadata"]["namespace"], name) for _, name in binding.claims(pod)]
 
 
 def _about(claim: Manifest) -> Manifest:
-    """A claim as events name it."""
+    """Return a claim with the type that events refer to; items of a list have none."""
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **claim}

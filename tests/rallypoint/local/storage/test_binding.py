@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from rallypoint.local.storage.binding import find_volume, provisioned_volume
-from rallypoint.local.storage.using import is_in_use, volume_conflict
+from rallypoint.local.storage.binding import find_volume, is_in_use, provisioned_volume, volume_conflict
 
 CLAIM_META = {"name": "c", "namespace": "team", "uid": "c-1", "resourceVersion": "7"}
 

@@ -11,8 +11,8 @@ import pytest
 from api.meta import PODS, Resource
 from controller.kube.errors import NotFound
 from rallypoint.local.node.sandbox.selection import IsolationMode
+from rallypoint.local.storage.binding import CLAIMS
 from rallypoint.local.storage.storage import VOLUMES
-from rallypoint.local.storage.using import CLAIMS
 from tests.support.local_harness import TIMEOUT_SECONDS, LocalHarness, phase, start_local_harness
 
 pytestmark = pytest.mark.looptime(False)
@@ -173,10 +173,7 @@ async def test_a_volume_of_something_that_local_mode_does_not_have(harness: Loca
     pod = await harness.wait_for("a", lambda pod: "far" in str(pod["status"].get("containerStatuses")))
     message = pod["status"]["containerStatuses"][0]["state"]["waiting"]["message"]
 
-    assert (
-        message
-        == 'persistentvolume "far" is none of hostPath and local, which is all that local mode provides'
-    )
+    assert message == 'persistentvolume "far": local mode supports only the volume sources hostPath and local'
 
 
 @pytest.mark.parametrize("isolation", ["loopback"])
