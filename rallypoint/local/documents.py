@@ -1,11 +1,12 @@
-"""The documents of manifest files: read, matched with what the server serves, checked and created.
+"""Reads the documents of manifest files, finds their resources, validates them with a dry run and creates them.
 
-A document is refused by the server, never here, except when it cannot be sent at all, is of a kind nobody serves, or is
-there twice.
+The server validates documents. This module rejects only what cannot be sent: values that JSON does not have, kinds that
+the server does not serve, and duplicates.
 """
 
+import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,23 +18,27 @@ from typing_extensions import override
 from api.meta import Resource
 from controller.kube.client import Client
 from controller.kube.errors import ApiError, NotFound
-from rallypoint.local import foreign
 from rallypoint.local.manifest import Manifest
 
 _UNKNOWN = re.compile(r'(unknown|duplicate) field "([^"]*)"')
-"""How an API server names fields in a strict decoding error; it gives no causes with it."""
+"""A field in the message of a strict decoding error, which has no causes."""
+MAX_INTEGER = 2**63 - 1
+MAX_DEPTH = 200
+"""Maximum levels of nesting: more than any Kubernetes object has, and fewer than the JSON encoder supports."""
+YAML_TYPES = {bytes: "binary value", set: "set", tuple: "pair"}
+"""Names of the YAML types that JSON does not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One reason why a document is refused."""
+    """One reason why a document is rejected."""
 
     source: str
-    """The file, and the document's number when it has several."""
+    """The file, with the number of the document if the file has several."""
     about: str
-    """Kind and name; empty when the document has none."""
+    """Kind and name; empty if the document has none."""
     field: str
-    """The path of the field; empty when the whole document is meant."""
+    """The path of the field; empty for a problem of the whole document."""
     message: str
 
     @override
@@ -45,7 +50,7 @@ class Problem:
 class Document:
     source: str
     manifest: Any = field(repr=False)
-    """What the YAML says; of what shape is for ``read`` to find out."""
+    """The parsed YAML, of any type. ``read`` returns only documents with an object."""
 
     @property
     def api_version(self) -> str:
@@ -76,7 +81,7 @@ class Document:
 
 
 class Refused(Exception):
-    """Documents are refused; nothing of them has been created."""
+    """Documents were rejected; none of them has been created."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -84,11 +89,11 @@ class Refused(Exception):
 
 
 def read(files: Iterable[str], namespace: str = "default") -> list[Document]:
-    """All documents of ``files``, in order; the items of a ``List`` count as documents.
+    """Return all documents of ``files`` in order, with each ``List`` replaced by its items.
 
     Raises:
-        Refused: a file cannot be read, a document is no object with apiVersion and kind or holds what JSON cannot, or
-            two are of one name; ``namespace`` is for those that name none.
+        Refused: a file cannot be read; a document is not an object with apiVersion and kind; it contains a value that
+            JSON does not have; or two documents have the same name. ``namespace`` is that of documents without one.
     """
     documents: list[Document] = []
     problems: list[Problem] = []
@@ -99,28 +104,25 @@ def read(files: Iterable[str], namespace: str = "default") -> list[Document]:
             ]
         except (OSError, UnicodeDecodeError) as error:
             problems.append(Problem(file, "", "", getattr(error, "strerror", None) or str(error)))
-        except (
-            yaml.YAMLError,
-            ValueError,
-        ) as error:  # ValueError: a date in month 13, a number of 5000 digits.
+        except (yaml.YAMLError, ValueError) as error:  # ValueError: month 13, or a number with 5,000 digits.
             problems.append(Problem(file, "", "", f"not YAML: {' '.join(str(error).split())}"))
         except RecursionError:
             problems.append(Problem(file, "", "", "nested too deep"))
         else:
             for index, document in enumerate(parsed):
                 documents += _items(Document(_source(file, index, len(parsed)), document))
-    problems += [problem for document in documents for problem in _unsendable(document)]
-    problems += [] if problems else _repeated(documents, namespace)
+    problems += [problem for document in documents for problem in _find_problems(document)]
+    problems += [] if problems else _find_duplicates(documents, namespace)
     if problems:
         raise Refused(problems)
     return documents
 
 
 async def match(client: Client, documents: Iterable[Document]) -> list[tuple[Document, Resource]]:
-    """Each document with the resource that it is of, by the server's discovery.
+    """Return each document with its resource, from the discovery of the server.
 
     Raises:
-        Refused: the server serves no such kind.
+        Refused: the server does not serve the kind of a document.
     """
     served: dict[str, dict[str, Resource]] = {}
     matched: list[tuple[Document, Resource]] = []
@@ -141,10 +143,10 @@ async def match(client: Client, documents: Iterable[Document]) -> list[tuple[Doc
 
 
 async def check(client: Client, matched: Iterable[tuple[Document, Resource]], namespace: str) -> None:
-    """Ask the server whether it would take every document.
+    """Validate every document with a dry run.
 
     Raises:
-        Refused: it would not; unknown fields count.
+        Refused: the server rejects a document, also for an unknown field.
     """
     problems: list[Problem] = []
     for document, resource in matched:
@@ -154,10 +156,10 @@ async def check(client: Client, matched: Iterable[tuple[Document, Resource]], na
 
 
 async def create(client: Client, document: Document, resource: Resource, namespace: str) -> Manifest:
-    """Create a document's object, in ``namespace`` unless it names its own.
+    """Create the object of a document, in ``namespace`` if the document has none.
 
     Raises:
-        Refused: the server refuses it.
+        Refused: the server rejects it.
     """
     try:
         created: Manifest = orjson.loads(
@@ -171,7 +173,10 @@ async def create(client: Client, document: Document, resource: Resource, namespa
 async def _rejections(
     client: Client, document: Document, resource: Resource, namespace: str
 ) -> list[Problem]:
-    """Every reason at once: unknown fields are reported before anything else is looked at, so look again without."""
+    """Return all problems that the server reports in a dry run.
+
+    The server reports unknown fields before it validates anything else, so a second request ignores them.
+    """
     problems: list[Problem] = []
     for validation in ("Strict", "Ignore"):
         try:
@@ -203,7 +208,7 @@ async def _post(
 
 
 async def _discover(client: Client, api_version: str) -> dict[str, Resource]:
-    """The kinds of a group and version; none when there is no such group."""
+    """Return the resources of a group version by kind; none if the server does not serve it."""
     group, _, version = api_version.rpartition("/")
     path = f"/apis/{api_version}" if group else f"/api/{version}"
     try:
@@ -221,17 +226,54 @@ def _source(file: str, index: int, count: int) -> str:
     return file if count == 1 else f"{file} (document {index + 1})"
 
 
-def _unsendable(document: Document) -> list[Problem]:
+def _find_problems(document: Document) -> list[Problem]:
     if not isinstance(document.manifest, dict):
         return [Problem(document.source, "", "", "not an object")]
     missing = [key for key in ("apiVersion", "kind") if not document.manifest.get(key)]
     if missing:
         return [document.problem("Required value", missing[0])]
-    return [document.problem(message, path) for path, message in foreign.faults(document.manifest)]
+    return [document.problem(message, path) for path, message in _find_unencodable(document.manifest)]
 
 
-def _repeated(documents: Iterable[Document], namespace: str) -> Iterator[Problem]:
-    """The second and later documents of one object. Those whose names the server makes up are all different."""
+def _find_unencodable(value: Any, path: str = "", parents: tuple[int, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Yield the path and an error message of each value that YAML has and JSON does not.
+
+    ``parents`` are the identities of the containers of the value; YAML aliases can make a value contain itself.
+    """
+    if id(value) in parents:
+        yield path, "Invalid value: an alias of an object or list that contains it"
+    elif len(parents) > MAX_DEPTH:
+        yield path, f"Invalid value: nested more than {MAX_DEPTH} levels deep"
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if message := _scalar_error(key):
+                yield path, f"key: {message}"
+            else:
+                yield from _find_unencodable(item, f"{path}.{key}".lstrip("."), (*parents, id(value)))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _find_unencodable(item, f"{path}[{index}]", (*parents, id(value)))
+    elif message := _scalar_error(value):
+        yield path, message
+
+
+def _scalar_error(scalar: Any) -> str:
+    """Return why JSON does not have this scalar; empty if it has. Dates are sent as strings."""
+    match scalar:
+        case int() if not -MAX_INTEGER - 1 <= scalar <= MAX_INTEGER:
+            return "Invalid value: not an integer of 64 bits"
+        case float() if not math.isfinite(scalar):
+            return f"Invalid value: {scalar}: not a finite number"
+        case str() if any("\ud800" <= char <= "\udfff" for char in scalar):
+            return f"Invalid value: {scalar!a}: not Unicode text"
+        case bytes() | set() | tuple():
+            return f"Invalid value: a {YAML_TYPES[type(scalar)]} of YAML, which JSON does not have"
+        case _:
+            return ""
+
+
+def _find_duplicates(documents: Iterable[Document], namespace: str) -> Iterator[Problem]:
+    """Yield a problem for each document of an object that an earlier one has. Generated names are never duplicates."""
     first: dict[tuple[str, ...], Document] = {}
     for document in documents:
         if not document.meta.get("name"):

@@ -2,12 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from api.meta import PODS, Resource
 from controller.kube.client import Client
 from controller.runtime.informer import Informer
-from rallypoint.local.lines import Lines
 from rallypoint.local.manifest import Manifest, Row, decode
 from rallypoint.local.node.pods import dns_wait
 from rallypoint.local.node.streams.logs import Logs
@@ -17,6 +16,28 @@ from rallypoint.local.screen import Screen
 REFRESH_SECONDS = 0.25
 SETTLE_SECONDS = 3.0
 """The time for pods of succeeded jobs to end by themselves before they are stopped."""
+MAX_LINE_BYTES = 64 * 1024
+"""Longer lines are emitted in parts, so that a progress bar without a line end is shown."""
+
+
+class Lines:
+    """Splits the output of containers into lines. ``emit`` gets the pod, the container and a line without its end."""
+
+    def __init__(self, emit: Callable[[Manifest, str, str], None]) -> None:
+        self._emit = emit
+        self._partial_lines: dict[tuple[str, str], bytes] = {}
+
+    def add(self, pod: Manifest, container: str, data: bytes) -> None:
+        """Add output; empty ``data`` ends the last line."""
+        key = pod["metadata"]["uid"], container
+        *lines, rest = (self._partial_lines.pop(key, b"") + data).split(b"\n")
+        if rest and (not data or len(rest) > MAX_LINE_BYTES):
+            lines.append(rest)
+        elif rest:
+            self._partial_lines[key] = rest
+        for line in lines:
+            # A terminal shows only what follows the last carriage return.
+            self._emit(pod, container, line.decode(errors="replace").rstrip("\r").rpartition("\r")[2])
 
 
 class Follow:
@@ -25,13 +46,13 @@ class Follow:
     def __init__(self, progress: Progress, screen: Screen) -> None:
         self._progress = progress
         self._screen = screen
-        self._lines = Lines(self._line)
+        self._lines = Lines(self._show_line)
         self._changed = asyncio.Event()
         self._pods: Informer[Row] | None = None
 
     def listen(self, logs: Logs) -> None:
         """Show the output of containers from now on."""
-        logs.listen(self._lines.take)
+        logs.listen(self._lines.add)
 
     async def watch(self, client: Client, resources: Iterable[Resource]) -> None:
         """Apply the changes of jobs and pods until canceled."""
@@ -42,7 +63,7 @@ class Follow:
             tasks.create_task(self._pods.run())
 
     def submitted(self, kind: str, created: Manifest) -> None:
-        """Add a created job. Its pods may have been reported before."""
+        """Add a created job. The informer may have reported its pods before."""
         self._progress.add(kind, created)
         for row in self._pods.store if self._pods is not None else ():
             self._pod_changed(None, row)
@@ -75,7 +96,7 @@ class Follow:
             self._screen.note(change.text, in_table=change.in_table)
         self._changed.set()
 
-    def _line(self, pod: Manifest, container: str, line: str) -> None:
+    def _show_line(self, pod: Manifest, container: str, line: str) -> None:
         job = self._progress.job_of(pod)
         if job is None:
             return

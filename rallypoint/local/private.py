@@ -1,8 +1,8 @@
-"""Folders and files of a site that no other account of this machine can read, whatever the person's umask is.
+"""Creates files and folders that only their owner can access, independent of the umask.
 
-Secrets, tokens and logs are in them. A folder closes all that is below it, so what pods see in there keeps the modes
-that the manifest gives it. What is there already may be another account's trap, where that can write to the folder
-above: a link to a folder of the person's, or a folder that stays its own.
+They contain Secrets, tokens and logs. A private folder protects its contents, so files of pods in it keep the modes of
+the manifest. Where other accounts can write to the parent folder, an existing file or folder may be an attack: a link to
+a folder of the user, or a folder that another account owns.
 """
 
 import errno
@@ -16,21 +16,21 @@ FILE_MODE = 0o600
 
 
 class NotOurs(PermissionError):
-    """What is there already cannot be used; ``strerror`` says why."""
+    """An existing file or folder cannot be used; ``strerror`` says why."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(errno.EPERM, f"{why}; remove it or choose another folder", str(path))
 
 
 def folder(path: Path) -> Path:
-    """Make a folder of the site's own, or close the one that is there, and return it. Those above it are only made.
+    """Create a private folder, or restrict the existing one, and return it. Parent folders get the usual mode.
 
     Raises:
-        NotOurs: something else is there, or another account's folder.
+        NotOurs: the path exists and is no folder, or another account owns it.
     """
     try:
         path.mkdir(mode=FOLDER_MODE, parents=True)
-    except OSError:  # Of a folder on a read-only file system, too.
+    except OSError:  # Also for an existing folder on a read-only file system.
         if not os.path.lexists(path):
             raise
         _require_own(path, stat.S_ISDIR, "no folder")
@@ -39,24 +39,24 @@ def folder(path: Path) -> Path:
 
 
 def file(path: Path) -> Path:
-    """Make a file of the owner's alone, or close the one that is there, and return it.
+    """Create a private file, or restrict the existing one, and return it.
 
     Raises:
-        NotOurs: something else is there, or another account's file.
+        NotOurs: the path exists and is no regular file, or another account owns it.
     """
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
     except FileExistsError:
-        _require_own(path, stat.S_ISREG, "no file")  # Its times stay.
+        _require_own(path, stat.S_ISREG, "no file")  # An existing file is not touched.
     path.chmod(FILE_MODE)
     return path
 
 
-def _require_own(path: Path, is_right: Callable[[int], bool], otherwise: str) -> None:
-    there = path.lstat()
-    if stat.S_ISLNK(there.st_mode):
+def _require_own(path: Path, is_expected_type: Callable[[int], bool], otherwise: str) -> None:
+    found = path.lstat()
+    if stat.S_ISLNK(found.st_mode):
         raise NotOurs(path, "it is a symbolic link")
-    if not is_right(there.st_mode):
+    if not is_expected_type(found.st_mode):
         raise NotOurs(path, f"it is {otherwise}")
-    if there.st_uid != os.geteuid():
+    if found.st_uid != os.geteuid():
         raise NotOurs(path, "it belongs to another account")

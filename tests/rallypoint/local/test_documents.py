@@ -76,7 +76,11 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
         pytest.param("!!pairs [b: c]", "spec.a[1][0]: Invalid value: a pair of YAML", id="pairs"),
         pytest.param('"\\ud800"', "spec.a[1]: Invalid value: '\\ud800': not Unicode text", id="no text"),
         pytest.param("{.inf: b}", "spec.a[1]: key: Invalid value: inf", id="a key"),
-        pytest.param("&x [*x]", "spec.a[1][0]: Invalid value: an alias of what holds it", id="itself"),
+        pytest.param(
+            "&x [*x]",
+            "spec.a[1][0]: Invalid value: an alias of an object or list that contains it",
+            id="itself",
+        ),
         pytest.param("[" * 210 + "]" * 210, "nested more than 200 levels deep", id="deep"),
         pytest.param("[" * 5000 + "]" * 5000, "nested too deep", id="too deep for the parser"),
         pytest.param("2026-13-45", "not YAML: month must be in 1..12", id="a date that is none"),

@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from rallypoint.local import screen
-from rallypoint.local.follow import SETTLE_SECONDS, Follow
-from rallypoint.local.lines import LONGEST_LINE_BYTES, Lines
+from rallypoint.local.follow import MAX_LINE_BYTES, SETTLE_SECONDS, Follow, Lines
 from rallypoint.local.manifest import Row
 from rallypoint.local.progress import Change, Job, Progress, Replica
 from rallypoint.local.screen import TerminalScreen, TextScreen
@@ -283,7 +282,7 @@ def test_lines_are_whole(progress: Progress) -> None:
     lines = Lines(lambda pod, container, line: seen.append(line))
     one = pod("a")
     for piece in (b"on", b"e\ntwo\r\n50%\r100", b"%\nwithout end", b"", b"again\n"):
-        lines.take(one, "c", piece)
+        lines.add(one, "c", piece)
 
     assert seen == ["one", "two", "100%", "without end", "again"]
 
@@ -292,7 +291,7 @@ def test_lines_of_containers_do_not_mix() -> None:
     seen: list[str] = []
     lines = Lines(lambda pod, container, line: seen.append(f"{container} {line}"))
     for container, piece in (("a", b"1"), ("b", b"2\n"), ("a", b"3\n")):
-        lines.take(pod("x"), container, piece)
+        lines.add(pod("x"), container, piece)
 
     assert seen == ["b 2", "a 13"]
 
@@ -300,7 +299,7 @@ def test_lines_of_containers_do_not_mix() -> None:
 def test_a_line_without_end_comes_in_parts() -> None:
     seen: list[str] = []
     lines = Lines(lambda pod, container, line: seen.append(line))
-    lines.take(pod("x"), "c", b"x" * (LONGEST_LINE_BYTES + 1))
+    lines.add(pod("x"), "c", b"x" * (MAX_LINE_BYTES + 1))
 
     assert len(seen) == 1
 
@@ -320,10 +319,10 @@ def test_output_is_prefixed(progress: Progress) -> None:
             "command": ["sh", "-c", "for i in $(seq 9); do nslookup job-master-0; done"],
         },
     ]
-    follow._lines.take(pod("job-master-0"), "pytorch", b"hello\n")
-    follow._lines.take(init, "prepare", b"preparing\n")
-    follow._lines.take(init, "init-pytorch", b"waiting\n")
-    follow._lines.take(pod("x", owner="other"), "pytorch", b"not ours\n")
+    follow._lines.add(pod("job-master-0"), "pytorch", b"hello\n")
+    follow._lines.add(init, "prepare", b"preparing\n")
+    follow._lines.add(init, "init-pytorch", b"waiting\n")
+    follow._lines.add(pod("x", owner="other"), "pytorch", b"not ours\n")
 
     assert text.getvalue() == "[master-0] hello\n[worker-0/prepare] preparing\n"
 
@@ -332,7 +331,7 @@ def test_with_several_jobs_the_jobs_name_is_in_front() -> None:
     progress = Progress(several=True)
     progress.add("PyTorchJob", job())
     follow, text = plain(progress)
-    follow._lines.take(pod("job-master-0"), "pytorch", b"hello\n")
+    follow._lines.add(pod("job-master-0"), "pytorch", b"hello\n")
 
     assert text.getvalue() == "[job/master-0] hello\n"
 
