@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rallypoint.local.apiserver.serving.certificates import Identity
 
 NOTICES = {
-    "autoscaling/horizontalpodautoscalers": "a HorizontalPodAutoscaler is kept and has no effect here: nothing measures pods",
+    "autoscaling/horizontalpodautoscalers": "local mode stores a HorizontalPodAutoscaler and does not scale its target: nothing measures pods",
 }
 """Warnings for clients that create such objects."""
 
@@ -41,7 +41,7 @@ class ServerConfig:
     """How the API server is reached from outside this process."""
 
     port: int = 0
-    """0: any free one."""
+    """0 selects a free port."""
     tls: bool = False
     """kubectl sends its token only over TLS."""
 
@@ -51,11 +51,11 @@ class NodeConfig:
     """The configuration of the local node."""
 
     gpus: str | None = None
-    """How many GPUs, or their UUIDs with commas between; None: all that the user may use."""
+    """The number of GPUs, or a comma-separated list of UUIDs; None for all GPUs that the user can use."""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     """Labels of the node, for node selectors."""
     gang_scheduler: str = ""
-    """The name of a gang scheduler beside the default one; empty: none."""
+    """The name of a gang scheduler in addition to the default one; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +140,9 @@ async def local_cluster(
 
 def _machine(folder: Path, node_config: NodeConfig) -> Machine:
     folder.mkdir(parents=True, exist_ok=True)
-    there = list_gpus(nvml())
-    gpus = usable(there, os.environ.get(CUDA), node_config.gpus)
-    return replace(this_machine(folder, gpus, node_config.labels), hides_gpus=bool(there))
+    installed = list_gpus(nvml())
+    gpus = usable(installed, os.environ.get(CUDA), node_config.gpus)
+    return replace(this_machine(folder, gpus, node_config.labels), hides_gpus=bool(installed))
 
 
 @asynccontextmanager
@@ -157,7 +157,7 @@ async def _chosen(
 
 
 async def _open(server: ApiServer, server_config: ServerConfig) -> "tuple[Connection, Identity | None]":
-    """Start the server; return the connection of this process and the identity of the TLS listener.
+    """Start the server. Return the connection of this process, and the identity of the TLS listener if there is one.
 
     Components in this process use no TLS, which costs half a megabyte per connection.
     """
@@ -171,7 +171,7 @@ async def _open(server: ApiServer, server_config: ServerConfig) -> "tuple[Connec
 
 
 async def _allow_pods(server: ApiServer, isolation: Isolation, shown: "Identity | None") -> ApiServerAccess:
-    """Serve in the pod network, too, if there is one; return the access of pods."""
+    """Also listen in the pod network if there is one; return how pods access the server."""
     if not isolation.has_network:
         return ApiServerAccess(server.pod_token, b"" if shown is None else shown.authority, "")
     if shown is None:

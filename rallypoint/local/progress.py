@@ -29,7 +29,7 @@ class Change(NamedTuple):
 
     text: str
     in_table: bool = False
-    """Whether the table of replicas shows it, too."""
+    """Whether the table of replicas also shows it."""
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Replica:
     short: str
     """The name without the job's: ``worker-0``."""
     pod: Manifest = field(repr=False)
-    """The pod, or its last state before its deletion was requested: how it ends after that does not count."""
+    """The pod; once its deletion is requested, its last state before that. How it ends afterwards does not count."""
     uids: list[str] = field(default_factory=list)
     """The UIDs of all pods with the name, in order."""
     gone: bool = False
@@ -51,7 +51,7 @@ class Replica:
         self.update(self.pod)
 
     def update(self, pod: Manifest) -> None:
-        """Take a newer version of the pod, or its replacement. Its status is read once, however often it is shown."""
+        """Replace the pod with a newer version or with its replacement, and read the status once."""
         self.pod, self._status = pod, read_status(pod)
 
     @property
@@ -71,7 +71,7 @@ class Replica:
 
     @property
     def restarts_in_place(self) -> int:
-        """Containers of this pod that were started again."""
+        """Return the number of container restarts in this pod."""
         return sum(container.restart_count for container in _containers(self._status))
 
     @property
@@ -281,7 +281,7 @@ def _index(short: str) -> int:
 
 
 def _containers(status: PodStatus) -> list[ContainerStatus]:
-    """The statuses of all containers, in the order of their starts."""
+    """Return the statuses of all containers, init containers first."""
     return [*(status.init_container_statuses or ()), *(status.container_statuses or ())]
 
 
@@ -290,7 +290,7 @@ def _states(status: PodStatus) -> list[ContainerState]:
 
 
 def _waiting(problem: ContainerProblem) -> str:
-    """Why a container waits, and with what it failed if that is why; empty if it does not wait."""
+    """Return why a container waits, with its last failure in a crash loop; empty if it does not wait."""
     if problem.waiting is None:
         return ""
     reason, message = problem.waiting.reason, problem.waiting.message
@@ -301,14 +301,14 @@ def _waiting(problem: ContainerProblem) -> str:
 
 
 def _failure(problem: ContainerProblem) -> str:
-    """With what a container has failed that is not to be restarted; init containers by their names."""
+    """Return how a container failed that is not restarted; empty for other problems."""
     if problem.type is not ProblemType.FAILED:
         return ""
     return (f"{problem.container}: " if problem.is_init else "") + _termination(problem)
 
 
 def _termination(problem: ContainerProblem) -> str:
-    """The exit code and the last line of the message; empty if the kubelet has not reported them."""
+    """Return the exit code and the last line of the message; empty if the kubelet has not reported them."""
     end = problem.termination
     if end is None:
         return ""

@@ -1,15 +1,17 @@
 """Shows a run: a live table on a terminal, lines of text elsewhere, and a summary at the end."""
 
 import io
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
+from typing_extensions import override
 
 from api.times import parse_time
 from rallypoint.local.progress import Job, Progress, Replica
@@ -26,52 +28,42 @@ MAX_ROWS = 24
 """The largest number of rows in the live table. Replicas with problems come first; the others are counted."""
 
 
-class Screen(Protocol):
+class Screen(AbstractContextManager["Screen"]):
     """Shows lines while jobs run."""
 
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
+    @abstractmethod
     def note(self, text: str, *, in_table: bool = False) -> None:
         """Show a message about a job, a replica or the run; ``in_table`` if the table of replicas shows it, too."""
-        ...
 
+    @abstractmethod
     def output(self, prefix: str, line: str) -> None:
         """Show a line of a replica's output."""
-        ...
 
     def refresh(self) -> None:
         """Show what arrived since the last call; called several times per second."""
-        ...
+        return
+
+    @override
+    def __exit__(self, *exc_info: object) -> None:
+        return None
 
 
-class TextScreen:
+class TextScreen(Screen):
     """Writes lines of text, for files and pipes."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
-
+    @override
     def note(self, text: str, *, in_table: bool = False) -> None:
         self._write(f"{text}\n")
 
+    @override
     def output(self, prefix: str, line: str) -> None:
         self._write(f"[{prefix}] {line}\n")
 
-    def refresh(self) -> None:
-        return None
 
-
-class TerminalScreen:
+class TerminalScreen(Screen):
     """Shows the replicas in a table at the bottom and their output in colors above it."""
 
     def __init__(self, console: Console, progress: Progress, now: Callable[[], datetime]) -> None:
@@ -79,32 +71,35 @@ class TerminalScreen:
         self._progress = progress
         self._now = now
         self._colors: dict[str, str] = {}
-        self._waiting: list[Text] = []
+        self._pending: list[Text] = []
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
+    @override
     def __enter__(self) -> Self:
-        self._live.__enter__()
+        self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    @override
+    def __exit__(self, *exc_info: object) -> None:
         self.refresh()
-        self._live.__exit__(kind, error, trace)
+        self._live.stop()
 
+    @override
     def note(self, text: str, *, in_table: bool = False) -> None:
         if not in_table:
-            self._waiting.append(Text(text, style="bold"))
+            self._pending.append(Text(text, style="bold"))
 
+    @override
     def output(self, prefix: str, line: str) -> None:
         color = self._colors.setdefault(prefix, COLORS[len(self._colors) % len(COLORS)])
-        self._waiting.append(Text.assemble((f"[{prefix}] ", color), Text.from_ansi(line)))
+        self._pending.append(Text.assemble((f"[{prefix}] ", color), Text.from_ansi(line)))
 
+    @override
     def refresh(self) -> None:
         """Print all new lines at once: a redraw per line would be slower than the output of jobs."""
-        if self._waiting:
-            self._console.print(Text("\n").join(self._waiting))
-            self._waiting.clear()
+        if self._pending:
+            self._console.print(Text("\n").join(self._pending))
+            self._pending.clear()
         self._live.update(replica_table(self._progress, self._now()), refresh=True)
 
 

@@ -26,7 +26,7 @@ from rallypoint.local.apiserver.registry.requests import Target, WriteOptions
 from rallypoint.local.apiserver.registry.writer import Writer
 from rallypoint.local.apiserver.resources.catalog import Catalog
 from rallypoint.local.apiserver.resources.customresources import GROUP
-from rallypoint.local.apiserver.serving.handlers import Audit, Handlers, PodRequest
+from rallypoint.local.apiserver.serving.handlers import Handlers, PodRequest
 from rallypoint.local.apiserver.serving.interceptor import Interceptor
 from rallypoint.local.apiserver.storage.journal import Journal
 from rallypoint.local.apiserver.storage.store import Store
@@ -90,10 +90,10 @@ class ApiServer:
             self._restore(self._journal)
         for name in NAMESPACES:
             if ("", name) not in self.store.collection("/namespaces").entries:
-                self._writer.add_namespace(name)
+                self._writer.add("", "namespaces", {"metadata": {"name": name}})
         for plural, obj in authorization.bootstrap_policy():
             if ("", obj["metadata"]["name"]) not in self.store.collection(f"{RBAC}/{plural}").entries:
-                self._add(RBAC, plural, obj)
+                self._writer.add(RBAC, plural, obj)
         for definition in crds:
             self.define(definition)
 
@@ -105,15 +105,6 @@ class ApiServer:
     def url(self) -> str:
         """``http://host:port`` of the latest address; empty until started."""
         return self._url
-
-    @property
-    def audit(self) -> Audit | None:
-        """Called after every call but watches, with method, path, userAgent, verb, code and body."""
-        return self._handlers.audit
-
-    @audit.setter
-    def audit(self, audit: Audit | None) -> None:
-        self._handlers.audit = audit
 
     def answer_for_pods(self, subresource: str, answer: PodRequest) -> None:
         """Set the handler of a subresource of pods (``log``, ``exec``, ``attach``)."""
@@ -136,12 +127,9 @@ class ApiServer:
         if existing is None:
             self._writer.create(Target(resource), definition, options)
             return
-        versioned = {
-            **definition["metadata"],
-            "resourceVersion": existing.metadata["resourceVersion"],
-        }
-        target = Target(resource, name=versioned["name"])
-        self._writer.update(target, {**definition, "metadata": versioned}, options)
+        metadata = {**definition["metadata"], "resourceVersion": existing.metadata["resourceVersion"]}
+        target = Target(resource, name=metadata["name"])
+        self._writer.update(target, {**definition, "metadata": metadata}, options)
 
     def serve_definitions(self) -> None:
         """Serve the resources of the definitions in a restored store."""
@@ -149,11 +137,6 @@ class ApiServer:
         for definition in self.store.collection(f"{GROUP}/customresourcedefinitions").select():
             self._writer.catalog.define(definition.object)
             self._writer.reread(definition.object)
-
-    def _add(self, group: str, plural: str, obj: Json) -> None:
-        resource = self._writer.catalog.find(group, "v1", plural)
-        assert resource is not None
-        self._writer.create(Target(resource), obj, WriteOptions())
 
     def _restore(self, journal: Journal) -> None:
         self.store.restore(journal.revision, journal.objects())

@@ -83,7 +83,7 @@ class Jobs:
         try:
             await self._act(job, step)
         except Conflict:
-            return ReconcileResult(0)  # It has changed since it was read.
+            return ReconcileResult(0)  # The job has changed since it was read.
         return ReconcileResult(
             None if step.reconcile_at is None else (step.reconcile_at - now).total_seconds()
         )

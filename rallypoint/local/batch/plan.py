@@ -34,7 +34,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The actions, in this order: discard, delete, create, write the status, release, record events."""
+    """The actions in their order: discard and delete pods, create pods, write the status, release pods, record events."""
 
     status: Status
     make: int = 0

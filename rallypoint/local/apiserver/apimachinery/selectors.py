@@ -5,10 +5,9 @@ Source: apimachinery, pkg/labels/selector.go and pkg/fields/selector.go.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from rallypoint.local.apiserver.apimachinery.errors import bad_request
-from rallypoint.local.apiserver.apimachinery.unstructured import Json
+from rallypoint.local.apiserver.apimachinery.unstructured import Json, read_path
 
 Predicate = Callable[[Json], bool]
 
@@ -81,12 +80,10 @@ def _numeric_requirement(key: str, operator: str, bound: str) -> Callable[[Label
 
 def path_reader(path: str) -> FieldReader:
     """Return a reader of a dotted path for field selectors: a missing value reads as "", a boolean as ``true`` or ``false``."""
-    names = path.split(".")
+    names = tuple(path.split("."))
 
     def read(obj: Json) -> str:
-        value: Any = obj
-        for name in names:
-            value = value.get(name) if isinstance(value, dict) else None
+        value = read_path(obj, names)
         if isinstance(value, bool):
             return str(value).lower()
         return "" if value is None else str(value)

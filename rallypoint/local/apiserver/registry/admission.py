@@ -6,9 +6,9 @@ from typing import Any
 from rallypoint.local.apiserver.apimachinery import errors, field_errors, metadata
 from rallypoint.local.apiserver.apimachinery.errors import StatusError, bad_request
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError, quoted
-from rallypoint.local.apiserver.apimachinery.unstructured import Json
+from rallypoint.local.apiserver.apimachinery.unstructured import Json, read_path
 from rallypoint.local.apiserver.registry.requests import WriteOptions
-from rallypoint.local.apiserver.resources.resource import Resource, Scale, read_path
+from rallypoint.local.apiserver.resources.resource import Resource, Scale
 from rallypoint.local.apiserver.schema import validation
 from rallypoint.local.apiserver.schema.structural import find_type_mismatch, prune_and_default
 from rallypoint.local.apiserver.schema.validation import json_type

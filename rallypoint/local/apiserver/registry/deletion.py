@@ -52,19 +52,17 @@ def _store_deletion(
 
 
 def _check_preconditions(resource: Resource, entry: Entry, options: DeleteOptions) -> None:
-    uid, version = entry.metadata["uid"], entry.metadata["resourceVersion"]
-    if options.uid and options.uid != uid:
-        why = (
-            f"the UID in the precondition ({options.uid}) does not match the UID in record ({uid}). "
-            "The object might have been deleted and then recreated"
-        )
-        raise errors.conflict(resource.group, resource.kind, entry.metadata["name"], why)
-    if options.version and options.version != version:
-        why = (
-            f"the ResourceVersion in the precondition ({options.version}) does not match the ResourceVersion "
-            f"in record ({version}). The object might have been modified"
-        )
-        raise errors.conflict(resource.group, resource.kind, entry.metadata["name"], why)
+    meta = entry.metadata
+    for name, expected, actual, cause in (
+        ("UID", options.uid, meta["uid"], "deleted and then recreated"),
+        ("ResourceVersion", options.version, meta["resourceVersion"], "modified"),
+    ):
+        if expected and expected != actual:
+            why = (
+                f"the {name} in the precondition ({expected}) does not match the {name} in record ({actual}). "
+                f"The object might have been {cause}"
+            )
+            raise errors.conflict(resource.group, resource.kind, meta["name"], why)
 
 
 def _mark_deleted(writer: Writer, resource: Resource, obj: Json, options: DeleteOptions) -> Json:

@@ -4,13 +4,14 @@ from typing import Any
 
 from api.times import format_time
 from rallypoint.local.apiserver.apimachinery import errors, field_errors
-from rallypoint.local.apiserver.apimachinery.unstructured import Json
+from rallypoint.local.apiserver.apimachinery.unstructured import Json, read_path
 from rallypoint.local.apiserver.registry.deletion import delete
 from rallypoint.local.apiserver.registry.requests import DeleteOptions, Target, WriteOptions, WriteResult
 from rallypoint.local.apiserver.registry.writer import Edit, Writer
-from rallypoint.local.apiserver.resources.resource import Scale, read_path
+from rallypoint.local.apiserver.resources.resource import Scale
 from rallypoint.local.apiserver.storage.store import Entry
 
+CREATED = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 SCALE_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
@@ -34,13 +35,8 @@ def get_scale(obj: Json, paths: Scale) -> Json:
         details = {"causes": [{"message": message}]}
         raise errors.StatusError(500, "InternalError", f"Internal error occurred: {message}", details)
     spec = {"replicas": desired} if desired else {}
-    return {
-        "kind": "Scale",
-        "apiVersion": "autoscaling/v1",
-        "metadata": shown,
-        "spec": spec,
-        "status": status,
-    }
+    scale = {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": shown}
+    return {**scale, "spec": spec, "status": status}
 
 
 def write_scale(
@@ -81,8 +77,7 @@ def bind(writer: Writer, target: Target, body: Any, options: WriteOptions) -> Wr
         raise errors.conflict("", subject, target.name, why)
     if not options.dry_run:
         writer.put(target.resource, _with_node(writer, entry, node))
-    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
-    return WriteResult(status, 201)
+    return WriteResult(CREATED, 201)
 
 
 def _with_node(writer: Writer, entry: Entry, node: str) -> Json:
@@ -106,6 +101,4 @@ def evict(writer: Writer, target: Target, body: Any) -> WriteResult:
     """Evict a pod. The server has no disruption budgets."""
     options = DeleteOptions.read({}, read_path(body, ("deleteOptions",)))
     delete(writer, target, options)
-    return WriteResult(
-        {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201
-    )
+    return WriteResult(CREATED, 201)

@@ -230,7 +230,7 @@ class Writer:
         if found is None:
             if not self._auto_namespaces:
                 raise errors.not_found("", "namespaces", target.namespace)
-            self.add_namespace(target.namespace)
+            self.add("", "namespaces", {"metadata": {"name": target.namespace}})
         elif found.metadata.get("deletionTimestamp"):
             why = (
                 f"unable to create new content in namespace {target.namespace} because it is being terminated"
@@ -239,10 +239,11 @@ class Writer:
             cause = {"reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace"}
             raise errors.forbidden(target.resource.group, target.resource.plural, name, why, [cause])
 
-    def add_namespace(self, name: str) -> None:
-        resource = self.catalog.find("", "v1", "namespaces")
-        if resource is not None:
-            self.create(Target(resource), {"metadata": {"name": name}}, WriteOptions())
+    def add(self, group: str, plural: str, obj: Json) -> None:
+        """Create a cluster-scoped object of a built-in resource."""
+        resource = self.catalog.find(group, "v1", plural)
+        assert resource is not None
+        self.create(Target(resource), obj, WriteOptions())
 
 
 def _in_version(obj: Json, api_version: str) -> Json:

@@ -6,8 +6,8 @@ Source: kubernetes, pkg/printers/internalversion/printers.go.
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.resources.resource import Column, read_path
+from rallypoint.local.apiserver.apimachinery.unstructured import Json, read_path
+from rallypoint.local.apiserver.resources.resource import Column
 
 NONE = "<none>"
 

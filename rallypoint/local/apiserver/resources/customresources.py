@@ -210,11 +210,8 @@ def _schema(schema: Json, metadata: Node) -> Node:
 def _scale(paths: Json | None) -> Scale | None:
     if paths is None:
         return None
-    return Scale(
-        spec=tuple(paths["specReplicasPath"].lstrip(".").split(".")),
-        status=tuple(paths["statusReplicasPath"].lstrip(".").split(".")),
-        selector=tuple(filter(None, paths.get("labelSelectorPath", "").lstrip(".").split("."))),
-    )
+    fields = ("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
+    return Scale(*(tuple(filter(None, paths.get(field, "").split("."))) for field in fields))
 
 
 def _columns(columns: list[Json] | None) -> tuple[Column, ...]:
@@ -276,12 +273,9 @@ def _step(value: Any, name: str | None, index: str | None) -> list[Any]:
     if index == "*":
         return value
     if index.startswith("?"):
-        equality = FILTER.fullmatch(index)
-        return (
-            []
-            if equality is None
-            else [v for v in value if path_reader(equality["path"])(v) == equality["value"]]
-        )
+        if (equality := FILTER.fullmatch(index)) is None:
+            return []
+        return [item for item in value if path_reader(equality["path"])(item) == equality["value"]]
     if ":" in index:
         start, _, end = index.partition(":")
         return value[int(start) if start else None : int(end) if end else None]

@@ -80,13 +80,6 @@ class Scale:
     selector: tuple[str, ...] = ()
 
 
-def read_path(obj: Any, path: tuple[str, ...]) -> Any:
-    """Return the value at a path of names; None if it is missing."""
-    for name in path:
-        obj = obj.get(name) if isinstance(obj, dict) else None
-    return obj
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Resource:
     """One resource in one API version."""

@@ -51,8 +51,6 @@ BODY_LIMIT = 3 * 1024 * 1024
 BODY_SECONDS = 60.0
 """Timeout for receiving the body of a request."""
 
-Audit = Callable[[Json], None]
-
 PodRequest = Callable[[web.Request, Json], Awaitable[web.StreamResponse]]
 """Responds to a request for a subresource of a running pod, such as ``log`` or ``exec``."""
 
@@ -70,17 +68,13 @@ class WatchSender:
         self._sending = False
 
     async def send(self, response: web.StreamResponse, frames: list[bytes]) -> None:
-        interceptor = self._interceptor
-        sent = (
-            frames
-            if interceptor is None
-            else [frame for frame in frames if interceptor.passes(self._call, frame)]
-        )
-        if not sent:
+        if (interceptor := self._interceptor) is not None:
+            frames = [frame for frame in frames if interceptor.passes(self._call, frame)]
+        if not frames:
             return
         await self._store.flush()
         self._sending = True
-        await response.write(b"".join(sent))
+        await response.write(b"".join(frames))
         self._sending = False
 
     def abort(self) -> None:
@@ -105,7 +99,6 @@ class Handlers:
         self._pod_tokens = pod_tokens
         self._clock = clock
         self._interceptor = interceptor
-        self.audit: Audit | None = None
         self.pods: dict[str, PodRequest] = {}
         """Handlers of the pod subresources ``log``, ``exec`` and ``attach``."""
 
@@ -145,9 +138,6 @@ class Handlers:
         await self._writer.store.flush()
         if self._interceptor is not None:
             await self._interceptor.after(call)
-        if self.audit is not None and not response.prepared:
-            self.audit({"method": call.method, "path": request.path_qs, "userAgent": call.user_agent,
-                        "verb": call.verb, "code": response.status, "body": body})  # fmt: skip
         return response
 
     def _authenticate(self, request: web.Request) -> User:
@@ -305,12 +295,11 @@ class Handlers:
         return self._write_response(request, target, result)
 
     def _delete(self, request: web.Request, target: Target, body: bytes) -> web.Response:
-        decoded = _decode_body(request, target, body) if body else None
-        options = DeleteOptions.read(request.query, decoded)
+        options = _read_delete_options(request, target, body)
         return self._write_response(request, target, delete(self._writer, target, options))
 
     def _delete_many(self, request: web.Request, target: Target, body: bytes) -> web.Response:
-        options = DeleteOptions.read(request.query, _decode_body(request, target, body) if body else None)
+        options = _read_delete_options(request, target, body)
         collection = self._writer.collection(target.resource)
         list_options = ListOptions.read(target, request.query)
         entries, metadata = list_entries(self._writer.store, collection, target.namespace, list_options)
@@ -325,11 +314,8 @@ class Handlers:
         headers = [("Warning", f"299 - {json.dumps(text, ensure_ascii=False)}") for text in result.warnings]
         stored = result.object.get("kind") == target.resource.kind
         if stored:
-            entry = (
-                result.body
-                if isinstance(result.body, Entry)
-                else Entry(_without_empty_version(result.body), 0)
-            )
+            found = result.body
+            entry = found if isinstance(found, Entry) else Entry(_without_empty_version(found), 0)
             body = self._view(request, target).encode_object(entry)
         else:
             body = orjson.dumps(result.object)
@@ -448,6 +434,10 @@ def _decode_body(request: web.Request, target: Target, body: bytes) -> Any:
         kind = target.resource.kind
         message = f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; {error}"
         raise errors.bad_request(message) from error
+
+
+def _read_delete_options(request: web.Request, target: Target, body: bytes) -> DeleteOptions:
+    return DeleteOptions.read(request.query, _decode_body(request, target, body) if body else None)
 
 
 def _decode_protobuf(target: Target, body: bytes) -> Json:

@@ -1,4 +1,4 @@
-"""The embedded API server over HTTP: authentication, the audit, and its own features.
+"""The embedded API server over HTTP: authentication, the interceptor, and its own features.
 
 ``tests/contract`` tests what it shares with a real API server.
 """
@@ -14,6 +14,7 @@ from rallypoint.local.apiserver import ApiServer
 from rallypoint.local.apiserver.apimachinery.errors import StatusError
 from rallypoint.local.apiserver.serving import watch
 from rallypoint.testing.http_trace import MERGE, RawClient, Step
+from tests.support.faults import Faults
 
 pytestmark = pytest.mark.looptime(False)
 
@@ -63,17 +64,20 @@ async def test_auto_namespaces_creates_missing_namespaces() -> None:
     assert namespace.body["status"]["phase"] == "Active"
 
 
-async def test_the_audit_records_calls_and_errors(server: ApiServer, client: RawClient) -> None:
-    heard: list[dict[str, Any]] = []
-    server.audit = heard.append
-    await client.send(Step("POST", CONFIGMAPS, {"metadata": {"name": "c"}}))
-    await client.send(Step("POST", CONFIGMAPS, {"metadata": {"name": "c"}}))
+async def test_the_interceptor_gets_calls_and_errors() -> None:
+    server = ApiServer(interceptor=(faults := Faults()))
+    await server.start()
+    async with RawClient(server.url, server.token) as client:
+        step = Step("POST", CONFIGMAPS, {"metadata": {"name": "c"}})
+        replies = [await client.send(step), await client.send(step)]
+    await server.stop()
 
-    assert [(entry["verb"], entry["code"], entry["userAgent"]) for entry in heard] == [
+    calls = zip(faults.calls, replies, strict=True)
+    assert [(call.verb, reply.code, call.user_agent) for call, reply in calls] == [
         ("create", 201, "contract/1"),
         ("create", 409, "contract/1"),
     ]
-    assert heard[0]["body"] == b'{"metadata":{"name":"c"}}'
+    assert faults.calls[0].body == b'{"metadata":{"name":"c"}}'
 
 
 async def test_an_object_from_before_a_stricter_rule_can_be_deleted(
