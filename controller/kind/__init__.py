@@ -174,7 +174,7 @@ class Replicas(JobKind[J], Protocol):
 
     @property
     def settings_word(self) -> str:
-        """The prefix of the reasons of events about settings in the pod template, such as ``SettedPodTemplate``."""
+        """The first word in the reasons of events about settings of the pod template: ``Set``, or ``Setted`` as in the original."""
         ...
 
     @property
@@ -199,7 +199,7 @@ class Replicas(JobKind[J], Protocol):
         ...
 
     def waits_for(self, job: J, snapshot: Snapshot, now: datetime, options: Options, /) -> str:
-        """Return what pods that cannot be created yet have been waiting for too long for, or why pods do not start; empty if neither."""
+        """Return what has prevented the creation of pods for too long, or why pods do not start; empty if nothing has."""
         ...
 
     def counted(self, counts: Mapping[str, Counts], /) -> Mapping[str, Counts]:
