@@ -1,4 +1,4 @@
-"""Pods on a site: the embedded API server and the node together, with real processes and real sockets."""
+"""Pods on a local cluster: the embedded API server and the node, with real processes and sockets."""
 
 import asyncio
 import base64
@@ -36,7 +36,7 @@ async def harness(tmp_path: Path, isolation: IsolationMode) -> AsyncIterator[Loc
         yield harness
 
 
-async def test_the_node_is_there(harness: LocalHarness) -> None:
+async def test_the_node_exists(harness: LocalHarness) -> None:
     node = orjson.loads(await harness.client.get(NODES, "", "local"))
 
     assert int(node["status"]["capacity"]["cpu"]) >= 1
@@ -59,7 +59,7 @@ async def test_a_pod_runs(harness: LocalHarness, code: int, phase_: str, reason:
     assert await harness.log("a") == f"local {pod['status']['podIP']} a\n"
 
 
-async def test_a_program_that_is_not_there(harness: LocalHarness) -> None:
+async def test_a_missing_program(harness: LocalHarness) -> None:
     await harness.pod("a", "nosuch-program")
     pod = await harness.wait_for_end("a")
 
@@ -97,7 +97,7 @@ async def test_values_and_files_of_objects(harness: LocalHarness) -> None:
     assert await harness.log("a") == "0.1\n0.1shh"
 
 
-async def test_a_config_map_that_comes_late(harness: LocalHarness) -> None:
+async def test_a_late_config_map(harness: LocalHarness) -> None:
     await harness.pod("a", "sh", "-c", "echo $LR", envFrom=[{"configMapRef": {"name": "late"}}])
 
     def waits(pod: Manifest) -> bool:
@@ -115,7 +115,7 @@ async def test_a_config_map_that_comes_late(harness: LocalHarness) -> None:
 
 
 @pytest.mark.parametrize("isolation", ["loopback"])
-async def test_what_cannot_be_mounted_is_refused_by_name(harness: LocalHarness) -> None:
+async def test_an_unsupported_volume_is_rejected_by_name(harness: LocalHarness) -> None:
     await harness.pod(
         "a",
         "true",
@@ -145,7 +145,7 @@ async def test_a_pod_that_is_too_large_waits_until_there_is_room(harness: LocalH
     assert phase(await harness.wait_for_end("second")) == "Succeeded"
 
 
-async def test_deletion_asks_the_processes_to_end(harness: LocalHarness) -> None:
+async def test_deletion_sends_sigterm_to_processes(harness: LocalHarness) -> None:
     script = "trap 'echo asked; exit 0' TERM; echo up; while :; do sleep 0.05; done"
     await harness.pod("a", "sh", "-c", script)
     await harness.wait_for_log("a", "up")
@@ -156,7 +156,7 @@ async def test_deletion_asks_the_processes_to_end(harness: LocalHarness) -> None
     assert "asked\n" in path.read_text()
 
 
-async def test_deletion_ends_what_does_not_listen(left: Left, harness: LocalHarness) -> None:
+async def test_deletion_kills_processes_that_ignore_sigterm(left: Left, harness: LocalHarness) -> None:
     script = "trap '' TERM; echo up; while :; do sleep 0.05; done"
     await harness.pod("a", "sh", "-c", script)
     await harness.wait_for_log("a", "up")
@@ -167,7 +167,7 @@ async def test_deletion_ends_what_does_not_listen(left: Left, harness: LocalHarn
     assert not any(script in line for line in left())
 
 
-async def test_a_name_is_waited_for_and_found(harness: LocalHarness) -> None:
+async def test_a_name_resolves_once_its_pod_runs(harness: LocalHarness) -> None:
     """As a worker of a PyTorchJob waits for its master."""
     loop = "for i in $(seq 100); do if nslookup server; then exit 0; fi; sleep 2; done; exit 1"
     init = {"name": "init", "image": "none", "command": ["sh", "-c", loop]}
@@ -225,7 +225,7 @@ async def test_log_options(harness: LocalHarness) -> None:
         ({"previous": "true"}, 'previous terminated container "main" in pod "a" not found'),
     ],
 )
-async def test_a_log_that_is_not_there(harness: LocalHarness, params: dict[str, str], words: str) -> None:
+async def test_a_missing_log(harness: LocalHarness, params: dict[str, str], words: str) -> None:
     await harness.pod("a", "true")
     await harness.wait_for_end("a")
 
@@ -233,24 +233,26 @@ async def test_a_log_that_is_not_there(harness: LocalHarness, params: dict[str, 
         await harness.log("a", **params)
 
 
-async def test_the_log_of_a_pod_that_is_not_there(harness: LocalHarness) -> None:
+async def test_the_log_of_a_missing_pod(harness: LocalHarness) -> None:
     with pytest.raises(NotFound):
         await harness.log("none")
 
 
-async def test_events_tell_of_a_pods_way(harness: LocalHarness) -> None:
+async def test_events_describe_the_lifecycle_of_a_pod(harness: LocalHarness) -> None:
     await harness.pod("a", "nosuch-program")
     await harness.wait_for_end("a")
-    told: set[tuple[str, str]] = set()
+    events: set[tuple[str, str]] = set()
     async with asyncio.timeout(TIMEOUT_SECONDS):
-        while len(told) < 2:
+        while len(events) < 2:
             listed = orjson.loads(await harness.client.list(EVENTS, "default"))
-            told = {(event["reason"], event["source"]["component"]) for event in listed["items"]}
+            events = {(event["reason"], event["source"]["component"]) for event in listed["items"]}
 
-    assert told == {("Scheduled", "default-scheduler"), ("Failed", "kubelet")}
+    assert events == {("Scheduled", "default-scheduler"), ("Failed", "kubelet")}
 
 
-async def test_leaving_the_site_leaves_nothing(tmp_path: Path, left: Left, isolation: IsolationMode) -> None:
+async def test_a_killed_cluster_leaves_no_process_or_file(
+    tmp_path: Path, left: Left, isolation: IsolationMode
+) -> None:
     before = machine()
     async with start_local_harness(tmp_path, isolation) as harness:
         await harness.pod(
@@ -288,7 +290,7 @@ async def test_a_working_directory_in_a_volume_is_made(harness: LocalHarness) ->
     assert await harness.log("a") == "mine\n"
 
 
-async def test_a_working_directory_that_is_not_there_is_waited_for(harness: LocalHarness) -> None:
+async def test_a_missing_working_directory_delays_the_container(harness: LocalHarness) -> None:
     await harness.pod("a", "pwd", workingDir="/nowhere-else")
     pod = await harness.wait_for(
         "a", lambda pod: "CreateContainerError" in str(pod["status"].get("containerStatuses"))

@@ -1,4 +1,4 @@
-"""Manifest files: read, and refused with the place of each fault. What a server refuses is in ``test_run``."""
+"""Reading manifest files, and errors with the position of each problem. ``test_run`` tests errors of the server."""
 
 from pathlib import Path
 
@@ -15,12 +15,16 @@ def write(folder: Path, text: str, name: str = "a.yaml") -> str:
 
 
 def test_documents_of_several_files_in_order(tmp_path: Path) -> None:
-    one = write(tmp_path, "apiVersion: v1\nkind: A\n---\n---\napiVersion: v1\nkind: B\n", "one.yaml")
-    two = write(tmp_path, '{"apiVersion": "v1", "kind": "C"}', "two.json")
-    found = documents.read([one, two])
+    first = write(tmp_path, "apiVersion: v1\nkind: A\n---\n---\napiVersion: v1\nkind: B\n", "one.yaml")
+    second = write(tmp_path, '{"apiVersion": "v1", "kind": "C"}', "two.json")
+    found = documents.read([first, second])
 
     assert [document.kind for document in found] == ["A", "B", "C"]
-    assert [document.source for document in found] == [f"{one} (document 1)", f"{one} (document 2)", two]
+    assert [document.source for document in found] == [
+        f"{first} (document 1)",
+        f"{first} (document 2)",
+        second,
+    ]
 
 
 def test_a_list_is_its_items(tmp_path: Path) -> None:
@@ -41,7 +45,7 @@ def test_a_list_is_its_items(tmp_path: Path) -> None:
         pytest.param("apiVersion: v1\nkind: List\nitems: [5]", "(item 1): not an object", id="a bad item"),
     ],
 )
-def test_what_is_no_object_is_refused(tmp_path: Path, text: str, words: str) -> None:
+def test_an_invalid_document_is_rejected(tmp_path: Path, text: str, words: str) -> None:
     file = write(tmp_path, text)
 
     with pytest.raises(Refused) as raised:
@@ -51,7 +55,7 @@ def test_what_is_no_object_is_refused(tmp_path: Path, text: str, words: str) -> 
     assert words in str(problem)
 
 
-def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     missing, bad = str(tmp_path / "none.yaml"), write(tmp_path, "- a\n---\nkind: A\n")
 
     with pytest.raises(Refused) as raised:
@@ -87,7 +91,9 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
         pytest.param("9" * 5000, "not YAML: Exceeds the limit", id="a number that is not even read"),
     ],
 )
-def test_what_json_cannot_say_is_refused_with_its_field(tmp_path: Path, value: str, words: str) -> None:
+def test_values_without_a_json_form_are_rejected_with_their_field(
+    tmp_path: Path, value: str, words: str
+) -> None:
     file = write(tmp_path, f"apiVersion: v1\nkind: A\nspec: {{a: [1, {value}]}}")
 
     with pytest.raises(Refused) as raised:
@@ -96,7 +102,7 @@ def test_what_json_cannot_say_is_refused_with_its_field(tmp_path: Path, value: s
     assert words in str(problem)
 
 
-def test_what_json_can_say_is_taken(tmp_path: Path) -> None:
+def test_values_with_a_json_form_are_accepted(tmp_path: Path) -> None:
     text = "[&x [1, two], *x, 9223372036854775807, -9223372036854775808, 1.5, true, null, 2026-01-01, {1: a}]"
 
     assert documents.read([write(tmp_path, f"apiVersion: v1\nkind: A\nspec: {text}")])
@@ -118,14 +124,17 @@ def named(name: str, api_version: str = "v1", kind: str = "A", **meta: str) -> s
         ),
     ],
 )
-def test_an_object_that_is_there_twice_is_refused(tmp_path: Path, second: str) -> None:
-    one, two = write(tmp_path, named("n"), "one.yaml"), write(tmp_path, second, "two.yaml")
+def test_a_duplicate_object_is_rejected(tmp_path: Path, second: str) -> None:
+    first_file, second_file = write(tmp_path, named("n"), "one.yaml"), write(tmp_path, second, "two.yaml")
 
     with pytest.raises(Refused) as raised:
-        documents.read([one, two], "team")
+        documents.read([first_file, second_file], "team")
     (problem,) = raised.value.problems
-    assert problem.source.startswith(two)
-    assert (problem.field, problem.message) == ("metadata.name", f'Duplicate value: "n": also in {one}')
+    assert problem.source.startswith(second_file)
+    assert (problem.field, problem.message) == (
+        "metadata.name",
+        f'Duplicate value: "n": also in {first_file}',
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,13 +146,13 @@ def test_an_object_that_is_there_twice_is_refused(tmp_path: Path, second: str) -
         pytest.param(named("n", namespace="other"), id="another namespace"),
     ],
 )
-def test_objects_that_differ_are_taken(tmp_path: Path, second: str) -> None:
+def test_objects_that_differ_are_accepted(tmp_path: Path, second: str) -> None:
     files = [write(tmp_path, named("n"), "one.yaml"), write(tmp_path, second, "two.yaml")]
 
     assert len(documents.read(files)) == 2
 
 
-def test_names_that_the_server_makes_up_are_no_duplicates(tmp_path: Path) -> None:
-    one = "apiVersion: v1\nkind: A\nmetadata: {generateName: n-}\n"
+def test_generated_names_are_not_duplicates(tmp_path: Path) -> None:
+    document = "apiVersion: v1\nkind: A\nmetadata: {generateName: n-}\n"
 
-    assert len(documents.read([write(tmp_path, f"{one}---\n{one}")])) == 2
+    assert len(documents.read([write(tmp_path, f"{document}---\n{document}")])) == 2

@@ -1,4 +1,4 @@
-"""From changes of jobs and pods to what people see: progress, lines, the screen, and when following ends."""
+"""From changes of jobs and pods to output: progress, lines, the screen, and the end of following."""
 
 import asyncio
 import io
@@ -91,14 +91,14 @@ def test_the_state_of_a_job(
     assert (progress.jobs["j"].state, progress.finished) == (state, finished)
 
 
-def test_news_of_a_job_are_told_once(progress: Progress) -> None:
+def test_a_change_of_a_job_is_reported_once(progress: Progress) -> None:
     running = row(job(("Running", "True")))
 
     assert progress.update_job(None, running) == [Change("PyTorchJob job: Running (it is Running.)")]
     assert progress.update_job(running, running) == []
 
 
-def test_a_job_that_is_deleted_is_over_and_keeps_how_it_ended(progress: Progress) -> None:
+def test_a_deleted_job_is_over_and_keeps_its_result(progress: Progress) -> None:
     done = row(job(("Succeeded", "True")))
     progress.update_job(None, done)
     progress.update_job(done, None)
@@ -118,12 +118,12 @@ def test_duration(progress: Progress) -> None:
     assert progress.jobs["j"].duration_seconds == 30
 
 
-def test_other_peoples_pods_are_not_ours(progress: Progress) -> None:
+def test_pods_of_other_owners_are_ignored(progress: Progress) -> None:
     assert progress.update_pod(None, row(pod("x", owner="other"))) == []
     assert progress.jobs["j"].replicas == {}
 
 
-def test_a_pod_that_is_replaced_is_one_replica_that_was_restarted(progress: Progress) -> None:
+def test_a_replaced_pod_is_a_restart_of_its_replica(progress: Progress) -> None:
     first = row(pod("job-worker-0", "Failed", uid="1", **ended(143)))
     second = row(pod("job-worker-0", "Running", uid="2"))
 
@@ -136,11 +136,11 @@ def test_a_pod_that_is_replaced_is_one_replica_that_was_restarted(progress: Prog
     assert (replica.uids, replica.restarts, replica.over) == (["1", "2"], 1, False)
 
 
-def test_a_pod_that_is_taken_away_has_not_failed(progress: Progress) -> None:
+def test_a_deleted_pod_has_not_failed(progress: Progress) -> None:
     going = pod("job-worker-0")
     going["metadata"]["deletionTimestamp"] = CREATED
     done = {**going, "status": {"phase": "Failed", **ended(143)}}
-    told = [
+    updates = [
         progress.update_pod(None, row(pod("job-worker-0"))),
         progress.update_pod(None, row(going)),
         progress.update_pod(None, row(done)),
@@ -148,11 +148,14 @@ def test_a_pod_that_is_taken_away_has_not_failed(progress: Progress) -> None:
     ]
     (replica,) = progress.jobs["j"].rows
 
-    assert [changes.text for one in told for changes in one] == ["worker-0: Running", "worker-0: Deleted"]
+    assert [changes.text for update in updates for changes in update] == [
+        "worker-0: Running",
+        "worker-0: Deleted",
+    ]
     assert (replica.phase, replica.detail, replica.exit_code) == ("Deleted", "", None)
 
 
-def test_a_pod_that_had_failed_before_it_was_taken_away_has(progress: Progress) -> None:
+def test_a_pod_that_failed_before_its_deletion_has_failed(progress: Progress) -> None:
     failed = pod("job-worker-0", "Failed", **ended(3))
     going = {**failed, "metadata": {**failed["metadata"], "deletionTimestamp": CREATED}}
     for after in (row(failed), row(going), None):
@@ -162,7 +165,7 @@ def test_a_pod_that_had_failed_before_it_was_taken_away_has(progress: Progress) 
     assert (replica.phase, replica.detail, replica.exit_code) == ("Failed", "exit code 3", 3)
 
 
-def test_restarts_in_place_count_as_well(progress: Progress) -> None:
+def test_container_restarts_count_as_well(progress: Progress) -> None:
     status: dict[str, Any] = {
         "containerStatuses": [{"name": "pytorch", "restartCount": 2, "state": {"running": {}}}]
     }
@@ -172,7 +175,7 @@ def test_restarts_in_place_count_as_well(progress: Progress) -> None:
     assert progress.jobs["j"].replicas["job-worker-0"].restarts == 5
 
 
-def test_replicas_are_in_the_order_of_people(progress: Progress) -> None:
+def test_replicas_are_in_natural_order(progress: Progress) -> None:
     for name in ("worker-10", "worker-2", "master-0"):
         progress.update_pod(None, row(pod(f"job-{name}")))
 
@@ -259,14 +262,14 @@ def test_replicas_are_in_the_order_of_people(progress: Progress) -> None:
         ),
     ],
 )
-def test_what_is_said_of_a_replica(status: dict[str, Any], detail: str) -> None:
+def test_the_description_of_a_replica(status: dict[str, Any], detail: str) -> None:
     manifest = pod("job-worker-0")
     manifest["status"] |= status
 
     assert Replica("job-worker-0", "worker-0", manifest, ["1"]).detail == detail
 
 
-def test_a_pod_that_the_node_never_runs_ends_the_waiting(progress: Progress) -> None:
+def test_a_rejected_pod_ends_the_wait(progress: Progress) -> None:
     waits = {"waiting": {"reason": "Refused", "message": "volume v"}}
     changes = progress.update_pod(
         None, row(pod("job-worker-0", "Pending", containerStatuses=[{"name": "c", "state": waits}]))
@@ -278,39 +281,39 @@ def test_a_pod_that_the_node_never_runs_ends_the_waiting(progress: Progress) -> 
 
 
 def test_lines_are_whole(progress: Progress) -> None:
-    seen: list[str] = []
-    lines = Lines(lambda pod, container, line: seen.append(line))
-    one = pod("a")
+    printed: list[str] = []
+    lines = Lines(lambda pod, container, line: printed.append(line))
+    manifest = pod("a")
     for piece in (b"on", b"e\ntwo\r\n50%\r100", b"%\nwithout end", b"", b"again\n"):
-        lines.add(one, "c", piece)
+        lines.add(manifest, "c", piece)
 
-    assert seen == ["one", "two", "100%", "without end", "again"]
+    assert printed == ["one", "two", "100%", "without end", "again"]
 
 
 def test_lines_of_containers_do_not_mix() -> None:
-    seen: list[str] = []
-    lines = Lines(lambda pod, container, line: seen.append(f"{container} {line}"))
+    printed: list[str] = []
+    lines = Lines(lambda pod, container, line: printed.append(f"{container} {line}"))
     for container, piece in (("a", b"1"), ("b", b"2\n"), ("a", b"3\n")):
         lines.add(pod("x"), container, piece)
 
-    assert seen == ["b 2", "a 13"]
+    assert printed == ["b 2", "a 13"]
 
 
 def test_a_line_without_end_comes_in_parts() -> None:
-    seen: list[str] = []
-    lines = Lines(lambda pod, container, line: seen.append(line))
+    printed: list[str] = []
+    lines = Lines(lambda pod, container, line: printed.append(line))
     lines.add(pod("x"), "c", b"x" * (MAX_LINE_BYTES + 1))
 
-    assert len(seen) == 1
+    assert len(printed) == 1
 
 
-def plain(progress: Progress) -> tuple[Follow, io.StringIO]:
+def text_follow(progress: Progress) -> tuple[Follow, io.StringIO]:
     text = io.StringIO()
     return Follow(progress, TextScreen(text.write)), text
 
 
 def test_output_is_prefixed(progress: Progress) -> None:
-    follow, text = plain(progress)
+    follow, text = text_follow(progress)
     init = pod("job-worker-0")
     init["spec"]["initContainers"] = [
         {"name": "prepare", "command": ["sh"]},
@@ -327,17 +330,17 @@ def test_output_is_prefixed(progress: Progress) -> None:
     assert text.getvalue() == "[master-0] hello\n[worker-0/prepare] preparing\n"
 
 
-def test_with_several_jobs_the_jobs_name_is_in_front() -> None:
+def test_with_several_jobs_output_is_prefixed_with_the_job() -> None:
     progress = Progress(several=True)
     progress.add("PyTorchJob", job())
-    follow, text = plain(progress)
+    follow, text = text_follow(progress)
     follow._lines.add(pod("job-master-0"), "pytorch", b"hello\n")
 
     assert text.getvalue() == "[job/master-0] hello\n"
 
 
 async def test_following_ends_when_all_jobs_have_and_their_pods_too(progress: Progress) -> None:
-    follow, _ = plain(progress)
+    follow, _ = text_follow(progress)
     loop = asyncio.get_running_loop()
     follow._pod_changed(None, row(pod("job-worker-0")))
     following = asyncio.create_task(follow.until_finished(asyncio.Event()))
@@ -352,8 +355,8 @@ async def test_following_ends_when_all_jobs_have_and_their_pods_too(progress: Pr
     assert loop.time() == pytest.approx(61, abs=0.5)
 
 
-async def test_pods_that_go_on_are_not_waited_for_long(progress: Progress) -> None:
-    follow, _ = plain(progress)
+async def test_running_pods_delay_the_end_only_briefly(progress: Progress) -> None:
+    follow, _ = text_follow(progress)
     follow._pod_changed(None, row(pod("job-worker-0")))
     follow._job_changed(None, row(job(("Succeeded", "True"))))
     await follow.until_finished(asyncio.Event())
@@ -362,7 +365,7 @@ async def test_pods_that_go_on_are_not_waited_for_long(progress: Progress) -> No
 
 
 async def test_following_ends_when_it_is_stopped(progress: Progress) -> None:
-    follow, _ = plain(progress)
+    follow, _ = text_follow(progress)
     stop = asyncio.Event()
     following = asyncio.create_task(follow.until_finished(stop))
     await asyncio.sleep(10)
@@ -396,7 +399,7 @@ def test_the_table_says_what_a_replica_waits_for(progress: Progress) -> None:
     assert 'Pending  CreateContainerConfigError: configmap "c" not found' in console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_a_large_table_shows_first_what_is_not_simply_running(progress: Progress) -> None:
+def test_a_large_table_lists_unusual_replicas_first(progress: Progress) -> None:
     for index in range(50):
         progress.update_pod(None, row(pod(f"job-worker-{index}", "Pending" if index == 49 else "Running")))
     console = Console(file=io.StringIO(), width=100)
@@ -422,7 +425,7 @@ def test_a_terminal_shows_output_above_the_table(progress: Progress) -> None:
     assert written.index("[worker-0]") < written.index("PyTorchJob job: Running") < written.index("replica")
 
 
-def test_the_summary_says_how_it_ended_and_where_logs_are(progress: Progress) -> None:
+def test_the_summary_has_the_result_and_the_log_folder(progress: Progress) -> None:
     progress.update_job(None, row(job(("Failed", "True"))))
     progress.update_pod(None, row(pod("job-master-0")))
     progress.update_pod(None, row(pod("job-worker-0", "Failed", uid="1", **ended(3))))
@@ -434,18 +437,18 @@ def test_the_summary_says_how_it_ended_and_where_logs_are(progress: Progress) ->
     assert text.endswith("controller log: c.log\n")
 
 
-def test_the_document_for_machines(progress: Progress) -> None:
+def test_the_json_report(progress: Progress) -> None:
     progress.update_job(None, row(job(("Succeeded", "True"))))
     progress.update_pod(None, row(pod("job-worker-0", "Succeeded", uid="1", **ended(0))))
-    (told,) = screen.document(progress, logs)
+    (report,) = screen.document(progress, logs)
 
-    assert (told["kind"], told["name"], told["condition"], told["durationSeconds"]) == (
+    assert (report["kind"], report["name"], report["condition"], report["durationSeconds"]) == (
         "PyTorchJob",
         "job",
         "Succeeded",
         30,
     )
-    assert told["replicas"] == [
+    assert report["replicas"] == [
         {
             "name": "job-worker-0",
             "phase": "Succeeded",
@@ -462,5 +465,5 @@ def logs(job: Job, replica: Replica, uid: str) -> str:
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0s"), (65, "1m05s"), (3725, "1h02m")])
-def test_times_are_short(seconds: float, text: str) -> None:
+def test_durations_are_short(seconds: float, text: str) -> None:
     assert screen.format_seconds(seconds) == text

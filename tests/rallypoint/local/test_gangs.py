@@ -1,4 +1,4 @@
-"""Gangs on a site, with the controller: jobs that each need the whole machine run one after the other, never in part."""
+"""Gangs on a local cluster, with the controller: jobs that each need the whole machine run in sequence, never partially."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -20,7 +20,7 @@ from rallypoint.local.manifest import Manifest, Row, decode
 
 pytestmark = pytest.mark.looptime(False)
 
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 SCHEDULERS = {"volcano": VOLCANO_POD_GROUPS, "scheduler-plugins": COSCHEDULING_POD_GROUPS}
 
 
@@ -30,7 +30,7 @@ class Watched:
     def __init__(self, cluster: LocalCluster, groups: Resource) -> None:
         self.client = cluster.client
         self.cores = int(cluster.node.machine.capacity["cpu"])
-        self.seen: list[Row] = []
+        self.observed: list[Row] = []
         self.informers = {
             resource: Informer(cluster.client, resource, decode, self._changed)
             for resource in (RESOURCE, PODS, groups)
@@ -39,12 +39,12 @@ class Watched:
 
     def _changed(self, before: Row | None, after: Row | None) -> None:
         if after is not None:
-            self.seen.append(after)
+            self.observed.append(after)
         self._change.set()
         self._change = asyncio.Event()
 
     async def until(self, resource: Resource, name: str, holds: Callable[[Manifest], Any]) -> Manifest:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while True:
                 change, row = self._change, self.informers[resource].store.get("default", name)
                 if row is not None and holds(row.manifest):
@@ -75,18 +75,24 @@ class Watched:
         return await self.until(RESOURCE, name, lambda job: "Succeeded" in conditions(job))
 
     def phases(self, name: str) -> list[str]:
-        """Those that the PodGroup of a job has been through."""
-        told = [
+        """The phases of the PodGroup of a job, in order."""
+        recorded = [
             phase(row.manifest)
-            for row in self.seen
+            for row in self.observed
             if row.manifest["kind"] == "PodGroup" and row.name == name
         ]
-        return [one for one, before in zip(told, ["", *told], strict=False) if one and one != before]
+        return [
+            phase
+            for phase, before in zip(recorded, ["", *recorded], strict=False)
+            if phase and phase != before
+        ]
 
 
 def conditions(job: Manifest) -> set[str]:
     return {
-        one["type"] for one in (job.get("status") or {}).get("conditions") or () if one["status"] == "True"
+        condition["type"]
+        for condition in (job.get("status") or {}).get("conditions") or ()
+        if condition["status"] == "True"
     }
 
 
@@ -116,14 +122,14 @@ async def watched(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
             task.cancel()
 
 
-async def test_two_gangs_that_need_the_whole_machine_run_one_after_the_other(watched: Watched) -> None:
+async def test_two_gangs_that_need_the_whole_machine_run_in_sequence(watched: Watched) -> None:
     half = str(watched.cores / 2)
     for name in ("one", "two"):
         await watched.submit(name, cpu=half, script="sleep 0.3")
     for name in ("one", "two"):
         await watched.succeeded(name)
     running: dict[str, set[str]] = {"one": set(), "two": set()}
-    for row in watched.seen:
+    for row in watched.observed:
         if row.manifest["kind"] == "Pod":
             job = row.name.partition("-")[0]
             (running[job].add if phase(row.manifest) == "Running" else running[job].discard)(row.name)
@@ -132,7 +138,7 @@ async def test_two_gangs_that_need_the_whole_machine_run_one_after_the_other(wat
     assert "Running" in watched.phases("two")
 
 
-async def test_a_gang_that_never_fits_binds_nothing(watched: Watched) -> None:
+async def test_no_pod_of_a_gang_that_never_fits_is_bound(watched: Watched) -> None:
     policy = {"minResources": {"cpu": "100m"}}
     await watched.submit("large", cpu=str(watched.cores * 0.75), policy=policy)
     await watched.submit("small", cpu="100m")
@@ -142,12 +148,12 @@ async def test_a_gang_that_never_fits_binds_nothing(watched: Watched) -> None:
     assert not first["spec"].get("nodeName")
     assert not second["spec"].get("nodeName")
     said = {words(first), words(second)}
-    assert any("Insufficient cpu" in one for one in said)
-    assert any("possibly be assigned" in one or "optimistic rejection" in one for one in said)
+    assert any("Insufficient cpu" in message for message in said)
+    assert any("possibly be assigned" in message or "optimistic rejection" in message for message in said)
     assert "Running" not in watched.phases("large")
 
 
-async def test_a_gang_waits_for_as_many_pods_as_it_is_told(watched: Watched) -> None:
+async def test_a_gang_waits_for_min_available_pods(watched: Watched) -> None:
     """As the training SDK's own test has it."""
     await watched.submit("patient", cpu="100m", policy={"minAvailable": 10})
     pod = await watched.until(PODS, "patient-worker-1", words)

@@ -1,4 +1,4 @@
-"""The example for GPUs, where there are none and where there are two; what would train prints what it sees."""
+"""The example for GPUs, without GPUs and with two; the program prints the visible GPUs instead of training."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -53,7 +53,7 @@ def shown() -> Any:
     return job
 
 
-async def test_without_gpus_its_pods_wait_in_the_schedulers_words(
+async def test_without_gpus_its_pods_are_unschedulable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with with_gpus(tmp_path, monkeypatch) as harness:
@@ -63,12 +63,12 @@ async def test_without_gpus_its_pods_wait_in_the_schedulers_words(
             assert condition["message"] == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 
 
-async def test_with_two_gpus_each_pod_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_with_two_gpus_each_pod_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with with_gpus(tmp_path, monkeypatch, "GPU-a", "GPU-b") as harness:
-        seen = {
+        printed = {
             (await harness.log(name)).strip()
             for name in PODS
             if phase(await harness.wait_for_end(name)) == "Succeeded"
         }
 
-        assert seen == {"GPU-a", "GPU-b"}
+        assert printed == {"GPU-a", "GPU-b"}

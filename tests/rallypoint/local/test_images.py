@@ -1,4 +1,4 @@
-"""Jobs whose containers have no command, on a site that stays up: the image's config gives one, or the job fails."""
+"""Jobs whose containers have no command, on a running local cluster: the image's config has one, or the job fails."""
 
 import asyncio
 import json
@@ -39,9 +39,13 @@ async def conditions(folder: Path, images: dict[str, Image]) -> dict[str, str]:
                 while True:
                     job = orjson.loads(await cluster.client.get(RESOURCE, "default", "job"))
                     found = (job.get("status") or {}).get("conditions") or ()
-                    told = {one["type"]: one["message"] for one in found if one["status"] == "True"}
-                    if told.keys() & {"Succeeded", "Failed"}:
-                        return told
+                    messages = {
+                        condition["type"]: condition["message"]
+                        for condition in found
+                        if condition["status"] == "True"
+                    }
+                    if messages.keys() & {"Succeeded", "Failed"}:
+                        return messages
                     await asyncio.sleep(POLL_SECONDS)
         finally:
             service.cancel()
@@ -52,14 +56,14 @@ async def test_a_job_without_a_command_fails(tmp_path: Path) -> None:
     assert "Failed" in await conditions(tmp_path, {})
 
 
-async def test_a_job_without_a_command_runs_that_of_its_image(tmp_path: Path) -> None:
+async def test_a_job_without_a_command_runs_the_command_of_its_image(tmp_path: Path) -> None:
     config = tmp_path / "train.json"
     written = tmp_path / "written"
     config.write_text(
         json.dumps({"Entrypoint": ["sh", "-c"], "Cmd": [f"echo $A > {written}"], "Env": ["A=1"]})
     )
 
-    told = await conditions(tmp_path / "run", {"example.com/train:1": Image.read(config)})
+    conditions_of_job = await conditions(tmp_path / "run", {"example.com/train:1": Image.read(config)})
 
-    assert "Succeeded" in told
+    assert "Succeeded" in conditions_of_job
     assert written.read_text() == "1\n"

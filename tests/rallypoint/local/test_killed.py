@@ -1,4 +1,4 @@
-"""``kill -9`` at random moments: what has been started ends by itself, in both isolations; no answer was a lie.
+"""``kill -9`` at random moments: started processes end by themselves, in both isolations; no acknowledged write is lost.
 
 ``RALLYPOINT_KILLS`` says how many times (50 in a measurement), ``RALLYPOINT_SEED`` repeats a run.
 """
@@ -29,7 +29,7 @@ ROUNDS = int(os.environ.get("RALLYPOINT_KILLS", "3"))
 SEED = int(os.environ.get("RALLYPOINT_SEED", random.randrange(2**32)))
 LONGEST_SECONDS = 4.0
 """By then all pods run; earlier kills meet the start of each part."""
-PATIENCE_SECONDS = 30.0
+TIMEOUT_SECONDS = 30.0
 ROOT = Path(__file__).parents[3]
 COMMAND = [*RALLYPOINT, "run"]
 JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
@@ -86,43 +86,46 @@ def test_a_killed_run_leaves_nothing(
 
 
 @pytest.mark.looptime(False)
-async def test_a_killed_site_has_lost_nothing(
+async def test_a_killed_cluster_loses_no_acknowledged_write(
     tmp_path: Path, left: Callable[[], list[str]], isolation: IsolationMode
 ) -> None:
-    """Whatever was acknowledged is there in the next life, and every job still comes to its end."""
+    """Every acknowledged write survives the restart, and every job still reaches its end."""
     chance = random.Random(SEED)
     print(f"RALLYPOINT_SEED={SEED}")  # noqa: T201 - shown when it fails
-    before, told = machine(), Told()
+    before, acknowledged = machine(), AcknowledgedWrites()
     arguments = ["--data", str(tmp_path / "data"), "--isolation", isolation]
     for number in range(ROUNDS):
-        async with up(*arguments, folder=tmp_path) as here:
-            await told.holds_for(here)
-            users = [asyncio.create_task(told.use(here.client, f"r{number}u{user}")) for user in range(2)]
+        async with up(*arguments, folder=tmp_path) as cluster:
+            await acknowledged.holds_for(cluster)
+            users = [
+                asyncio.create_task(acknowledged.use(cluster.client, f"r{number}u{user}"))
+                for user in range(2)
+            ]
             await asyncio.sleep(moment := chance.uniform(0, LONGEST_SECONDS))
-            await here.stop(signal.SIGKILL)
+            await cluster.stop(signal.SIGKILL)
             await asyncio.gather(*users)
         until(lambda: not left(), f"after {moment:.3f} s these are left: {left()}")
         assert machine() == before
-    async with up(*arguments, folder=tmp_path) as here:
-        await told.holds_for(here)
-        for name in told.there:
-            await here.until(f"{JOBS}/{name}", has("Succeeded"))
-        await here.stop()
+    async with up(*arguments, folder=tmp_path) as cluster:
+        await acknowledged.holds_for(cluster)
+        for name in acknowledged.there:
+            await cluster.until(f"{JOBS}/{name}", has("Succeeded"))
+        await cluster.stop()
 
-    assert told.there
+    assert acknowledged.there
     assert not left()
     assert machine() == before
 
 
-class Told:
-    """What users of a site were told: jobs that are there with their last change, and jobs that are gone."""
+class AcknowledgedWrites:
+    """The writes that the API server acknowledged: existing jobs with their last change, and deleted jobs."""
 
     def __init__(self) -> None:
         self.there: dict[str, int] = {}
         self.gone: set[str] = set()
 
     async def use(self, client: RawClient, user: str) -> None:
-        """Create jobs, change each, delete every third; until nobody answers."""
+        """Create jobs, change each, delete every third; until the server stops."""
         with contextlib.suppress(aiohttp.ClientError):
             for number in itertools.count():
                 name = f"{user}n{number}"
@@ -133,14 +136,14 @@ class Told:
                     await self._say(client, Step("PATCH", f"{JOBS}/{name}", patch, type=MERGE))
                     self.there[name] = change
                 if number % 3 == 0:
-                    del self.there[name]  # What was asked and not acknowledged may be or not.
+                    del self.there[name]  # A request without a response can have been executed or not.
                     await self._say(client, Step("DELETE", f"{JOBS}/{name}"))
                     self.gone.add(name)
                 await asyncio.sleep(0.2)
 
-    async def holds_for(self, here: Up) -> None:
-        listed = (await here.client.send(Step("GET", JOBS))).body["items"]
-        changes = {one["metadata"]["name"]: int(one["metadata"]["labels"]["change"]) for one in listed}
+    async def holds_for(self, cluster: Up) -> None:
+        listed = (await cluster.client.send(Step("GET", JOBS))).body["items"]
+        changes = {job["metadata"]["name"]: int(job["metadata"]["labels"]["change"]) for job in listed}
         assert not self.gone & set(changes)
         lost = {name: change for name, change in self.there.items() if changes.get(name, -1) < change}
         assert not lost
@@ -175,8 +178,8 @@ def run_and_kill(command: list[str], moment: float) -> None:
 
 
 def until(holds: Callable[[], bool], otherwise: str) -> None:
-    """What ends with a killed process ends a moment after it."""
-    late = time.monotonic() + PATIENCE_SECONDS
+    """Wait until the condition holds; children of a killed process end shortly after it."""
+    late = time.monotonic() + TIMEOUT_SECONDS
     while not holds():
         assert time.monotonic() < late, otherwise
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""The life of a pod on a site, with real processes and real sockets: probes, sidecars, hooks, last words."""
+"""The lifecycle of a pod on a local cluster, with real processes and sockets: probes, sidecars, hooks, termination messages."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -43,20 +43,20 @@ def ended(pod: Manifest) -> dict[str, Any]:
 
 
 def conditions(pod: Manifest) -> dict[str, str]:
-    return {one["type"]: one["status"] for one in pod["status"].get("conditions") or ()}
+    return {condition["type"]: condition["status"] for condition in pod["status"].get("conditions") or ()}
 
 
 async def events(harness: LocalHarness, reason: str) -> list[str]:
-    """What is told with this reason, once anything is."""
+    """The messages of events with this reason, once there are any."""
     async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             listed = orjson.loads(await harness.client.list(EVENTS, "default"))
-            if found := [one["message"] for one in listed["items"] if one["reason"] == reason]:
+            if found := [event["message"] for event in listed["items"] if event["reason"] == reason]:
                 return found
             await asyncio.sleep(0.05)
 
 
-async def test_readiness_is_asked_over_http_through_the_pods_network(
+async def test_readiness_is_probed_over_http_in_the_network_of_the_pod(
     harness: LocalHarness, tmp_path: Path
 ) -> None:
     file = tmp_path / "ready"
@@ -107,7 +107,7 @@ async def test_a_name_is_known_once_its_pod_is_ready(harness: LocalHarness, tmp_
     assert phase(await harness.wait_for_end("worker")) == "Succeeded"
 
 
-async def test_a_container_that_does_not_live_is_started_again(harness: LocalHarness, tmp_path: Path) -> None:
+async def test_a_container_with_failed_liveness_is_restarted(harness: LocalHarness, tmp_path: Path) -> None:
     """Its second run is left alone: the file that fails the first one is gone."""
     file = tmp_path / "sick"
     file.touch()
@@ -124,7 +124,7 @@ async def test_a_container_that_does_not_live_is_started_again(harness: LocalHar
     assert "Container main failed liveness probe, will be restarted" in await events(harness, "Killing")
 
 
-async def test_a_port_that_nobody_listens_on(harness: LocalHarness) -> None:
+async def test_a_closed_port_fails_the_startup_probe(harness: LocalHarness) -> None:
     probe = {"tcpSocket": {"port": 8766}, **QUICK}
     await harness.pod("a", "sh", "-c", FOREVER, startupProbe=probe)
     pod = await harness.wait_for("a", lambda pod: phase(pod) == "Running")
@@ -203,7 +203,7 @@ async def test_a_post_start_hook_that_fails_has_its_container_killed(harness: Lo
         pytest.param("echo logged; exit 3", {}, None, id="not from the log unless it is asked for"),
     ],
 )
-async def test_last_words(
+async def test_termination_messages(
     harness: LocalHarness, script: str, container: dict[str, Any], words: str | None
 ) -> None:
     await harness.pod("a", "sh", "-c", script, **container)
@@ -211,9 +211,9 @@ async def test_last_words(
     assert ended(await harness.wait_for_end("a")).get("message") == words
 
 
-async def test_a_gate_that_somebody_else_opens(harness: LocalHarness) -> None:
-    gate = {"conditionType": "example.com/connected"}
-    await harness.pod("a", "sh", "-c", FOREVER, spec={"readinessGates": [gate]})
+async def test_a_readiness_gate_of_another_client(harness: LocalHarness) -> None:
+    readiness_gate = {"conditionType": "example.com/connected"}
+    await harness.pod("a", "sh", "-c", FOREVER, spec={"readinessGates": [readiness_gate]})
     pod = await harness.wait_for("a", lambda pod: conditions(pod).get("ContainersReady") == "True")
     assert conditions(pod)["Ready"] == "False"
     condition = {"type": "example.com/connected", "status": "True"}
@@ -223,10 +223,12 @@ async def test_a_gate_that_somebody_else_opens(harness: LocalHarness) -> None:
     pod = await harness.wait_for("a", lambda pod: conditions(pod)["Ready"] == "True")
 
     assert conditions(pod)["example.com/connected"] == "True"
-    assert "reason" not in next(one for one in pod["status"]["conditions"] if one["type"] == "Ready")
+    assert "reason" not in next(
+        condition for condition in pod["status"]["conditions"] if condition["type"] == "Ready"
+    )
 
 
-async def test_a_probe_by_grpc_is_refused_by_its_field(harness: LocalHarness) -> None:
+async def test_a_grpc_probe_is_rejected_by_its_field(harness: LocalHarness) -> None:
     await harness.pod("a", "true", livenessProbe={"grpc": {"port": 1}})
     pod = await harness.wait_for("a", lambda pod: "Refused" in str(pod.get("status")))
 

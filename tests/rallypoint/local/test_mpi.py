@@ -23,7 +23,7 @@ from tests.support.unprivileged_user import ROOT, TEST_UIDS, command_as, uid_lab
 pytestmark = pytest.mark.looptime(False)
 
 RUN = "from tests.support.mpipods import main; main()"
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 
 PROGRAM = r"""
 #include <mpi.h>
@@ -95,7 +95,7 @@ def test_ranks_run_in_all_workers(
     home.mkdir()
     program = compiled(home, implementation)
     ends = implementation == "openmpi" or isolation == "loopback"
-    told = {
+    arguments = {
         "folder": str(home / "run"),
         "isolation": isolation,
         "transport": transport,
@@ -103,11 +103,9 @@ def test_ranks_run_in_all_workers(
         "command": [f"mpirun.{implementation}", "-np", "6", str(program)],
         "enough": "" if ends else TOGETHER,
     }
-    command = [*command_as(home, RUN, uid), json.dumps(told)]
+    command = [*command_as(home, RUN, uid), json.dumps(arguments)]
     env = {**os.environ, "HOME": str(home), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=PATIENCE_SECONDS
-    )
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
 
     assert TOGETHER in done.stdout, done.stdout + done.stderr
     assert done.stdout.endswith("\nSucceeded\n") or not ends
@@ -117,9 +115,9 @@ def test_ranks_run_in_all_workers(
 def keys() -> tuple[str, str]:
     """As v2beta1 makes them."""
     key = ec.generate_private_key(ec.SECP521R1())
-    plain = serialization.NoEncryption()
+    no_encryption = serialization.NoEncryption()
     private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, plain
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, no_encryption
     )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return private.decode(), f"{public.decode()}\n"
@@ -138,11 +136,11 @@ def test_the_real_ssh_and_sshd(
     home.mkdir()
     at = "/root/.ssh" if uid == 0 else str(home / "keys")
     settings = {"Port": 2222, "HostKey": f"{at}/id_rsa", "AuthorizedKeysFile": f"{at}/authorized_keys"}
-    kept = {"PidFile": home / "pid", "StrictModes": "no", "UsePAM": "yes"}
+    fixed = {"PidFile": home / "pid", "StrictModes": "no", "UsePAM": "yes"}
     (home / "sshd_config").write_text(
-        "".join(f"{name} {value}\n" for name, value in {**settings, **kept}.items())
+        "".join(f"{name} {value}\n" for name, value in {**settings, **fixed}.items())
     )
-    told = {
+    arguments = {
         "folder": str(home / "run"),
         "isolation": "namespaces",
         "real_ssh": True,
@@ -151,11 +149,9 @@ def test_the_real_ssh_and_sshd(
         "keys_at": at,
         "command": ["mpirun.openmpi", "-np", "6", str(compiled(home, "openmpi"))],
     }
-    command = [*command_as(home, RUN, uid, has_account=True), json.dumps(told)]
+    command = [*command_as(home, RUN, uid, has_account=True), json.dumps(arguments)]
     env = {**os.environ, "HOME": str(home), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=PATIENCE_SECONDS
-    )
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
 
     assert TOGETHER in done.stdout, done.stdout + done.stderr
     assert done.stdout.endswith("\nSucceeded\n")
@@ -170,7 +166,7 @@ async def under_way(
     command = [f"mpirun.{implementation}", "-np", "6", str(compiled(folder, implementation)), "1000"]
     async with (
         start_local_harness(folder / "run", isolation) as harness,
-        asyncio.timeout(PATIENCE_SECONDS),
+        asyncio.timeout(TIMEOUT_SECONDS),
     ):
         await submit(harness, MpiJob(command, implementation=implementation))
         await harness.wait_for_log(LAUNCHER, "ranks 6")
@@ -189,7 +185,7 @@ async def test_a_worker_that_dies_fails_the_launcher(
 
 
 @pytest.mark.parametrize("implementation", ["openmpi", "mpich"])
-async def test_nothing_is_left_in_workers_when_the_launcher_dies(
+async def test_no_process_remains_in_workers_when_the_launcher_dies(
     tmp_path: Path, left: Callable[[], list[str]], isolation: IsolationMode, implementation: Implementation
 ) -> None:
     """The workers themselves stay."""

@@ -17,7 +17,7 @@ from tests.support.mpicc import PACKAGES, mpicc
 ROOT = Path(__file__).parents[3]
 RALLYPOINT = "import sys; from rallypoint.cli import main; sys.exit(main())"
 EXAMPLES = ROOT / "examples" / "mpi"
-PATIENCE_SECONDS = 240
+TIMEOUT_SECONDS = 240
 LONG = '/opt/pi/pi, "100000000000"]'
 """Slices enough that nobody sees the end."""
 
@@ -45,7 +45,7 @@ def started(
     folder: Path, *manifests: Path, python: str = sys.executable
 ) -> Iterator["subprocess.Popen[str]"]:
     """``rallypoint run`` of those manifests; the packages that they take are named in its output where they are missing."""
-    command = [python, "-c", RALLYPOINT, "run", "--timeout", str(PATIENCE_SECONDS)]
+    command = [python, "-c", RALLYPOINT, "run", "--timeout", str(TIMEOUT_SECONDS)]
     command += ["--run-dir", str(folder / "run"), *map(str, manifests)]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -55,7 +55,7 @@ def started(
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
-                process.wait(PATIENCE_SECONDS)
+                process.wait(TIMEOUT_SECONDS)
 
 
 def rewritten(folder: Path, example: str, *changes: tuple[str, str]) -> Path:
@@ -76,11 +76,11 @@ def on_four_workers(job: str) -> set[str]:
     return {f"{job}-worker-{index}" for index in range(4)}
 
 
-def test_all_with_open_mpi_in_one_go(tmp_path: Path, python: str) -> None:
-    """Each rank runs in a worker of its own; workers are taken away with their job, and nobody calls that a failure."""
+def test_all_examples_with_open_mpi_in_a_single_run(tmp_path: Path, python: str) -> None:
+    """Each rank runs in its own worker; workers are deleted with their job, which counts as no failure."""
     jobs = ("pi", "pi-v1", "pi-v1alpha2", "digits")
     with started(tmp_path, *(EXAMPLES / f"{job}.yaml" for job in jobs), python=python) as process:
-        output, _ = process.communicate(timeout=2 * PATIENCE_SECONDS)
+        output, _ = process.communicate(timeout=2 * TIMEOUT_SECONDS)
 
     assert process.returncode == 0, output[-4000:]
     for job in jobs:
@@ -119,16 +119,16 @@ def test_mpich_in_v1(tmp_path: Path) -> None:
 
 
 def assert_computed(folder: Path, job: str, manifest: Path) -> None:
-    seen = ""
+    output = ""
     with started(folder, manifest) as process:
         assert process.stdout
         for line in process.stdout:
-            seen += line
+            output += line
             if "on 4 ranks" in line:
                 break
 
-    assert re.search(r"pi 3\.14159265\d+ on 4 ranks", seen), seen[-4000:]
-    assert set(hosts(seen).values()) == on_four_workers(job)
+    assert re.search(r"pi 3\.14159265\d+ on 4 ranks", output), output[-4000:]
+    assert set(hosts(output).values()) == on_four_workers(job)
 
 
 def test_a_worker_that_dies_fails_a_v1_job(tmp_path: Path) -> None:
@@ -164,16 +164,16 @@ def test_a_v2beta1_job_whose_worker_dies_fails_when_it_is_out_of_tries(tmp_path:
 
 def lose_a_worker(folder: Path, example: str, *changes: tuple[str, str]) -> tuple[str, int]:
     """The output and the exit status of a run in which all processes of worker 1 are killed in mid-run."""
-    seen = ""
+    output = ""
     with started(folder, rewritten(folder, example, *changes)) as process:
         assert process.stdout
         for line in process.stdout:
-            seen += line
-            if len(hosts(seen)) == 4:
+            output += line
+            if len(hosts(output)) == 4:
                 break
         kill(process.pid, f"{example}-worker-1")
-        rest, _ = process.communicate(timeout=2 * PATIENCE_SECONDS)
-    return seen + rest, process.returncode
+        rest, _ = process.communicate(timeout=2 * TIMEOUT_SECONDS)
+    return output + rest, process.returncode
 
 
 def kill(ancestor: int, pod: str) -> None:

@@ -79,7 +79,7 @@ def run(
 
 
 @pytest.mark.parametrize("uid", TEST_UIDS, ids=uid_label)
-def test_two_jobs_at_once_with_one_port_find_their_own(
+def test_two_concurrent_jobs_can_use_the_same_port(
     tmp_path: Path, left: Callable[[], list[str]], uid: int, isolation: IsolationMode
 ) -> None:
     status, out = run(tmp_path, uid, isolation, job("one", RENDEZVOUS), job("two", RENDEZVOUS, workers=3))
@@ -127,10 +127,10 @@ def test_a_claim_an_image_and_the_api_server(
             volumeMounts=[{"name": "v", "mountPath": "/claimed"}],
         ),
     ]
-    for one in jobs:
-        pod = one["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+    for job_manifest in jobs:
+        pod = job_manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
         pod["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
-        one["spec"]["pytorchReplicaSpecs"].pop("Worker")
+        job_manifest["spec"]["pytorchReplicaSpecs"].pop("Worker")
     image = build(tmp_path / "small")
     change_owner(image, uid)
     status, out = run(tmp_path, uid, "namespaces", claim, *jobs, flags=[f"--image=small={image}"])

@@ -1,4 +1,4 @@
-"""What a second account of the machine finds of a site that runs: nothing."""
+"""A second account of the machine cannot read anything of a running local cluster."""
 
 import asyncio
 import base64
@@ -79,27 +79,27 @@ def open_to(uid: int, paths: list[Path]) -> list[Path]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as a second account")
-@pytest.mark.parametrize("kept", ["a new folder", "a folder that everybody can enter"])
+@pytest.mark.parametrize("data_folder", ["a new folder", "a folder that everybody can enter"])
 @pytest.mark.parametrize("uid", [0, UIDS[0]], ids=uid_label)
-async def test_nothing_of_a_site_is_open_to_a_second_account(
-    home: Path, uid: int, kept: str, isolation: IsolationMode
+async def test_nothing_of_a_cluster_is_readable_by_a_second_account(
+    home: Path, uid: int, data_folder: str, isolation: IsolationMode
 ) -> None:
-    """Tokens, Secrets, volumes, claims, logs, messages, objects; whoever the site is run by."""
+    """Tokens, Secrets, volumes, claims, logs, messages and objects, for any user who runs the cluster."""
     data = home / "data"
-    if kept != "a new folder":
+    if data_folder != "a new folder":
         data.mkdir(mode=0o755)
     command = [*command_as(home, RUN, uid), "up", "--isolation", isolation, "--data", str(data)]
-    async with up(folder=ROOT, command=command) as here:
+    async with up(folder=ROOT, command=command) as cluster:
         for step in objects():
-            reply = await here.client.send(step)
+            reply = await cluster.client.send(step)
             assert reply.code == step.code, reply.text
-        await here.until(f"{POD}/log", lambda log: log == "begun\n")
+        await cluster.until(f"{POD}/log", lambda log: log == "begun\n")
         paths = [path for path in (data, *data.rglob("*")) if not path.is_symlink()]
         found = await asyncio.to_thread(open_to, OTHER, paths)
         contents = {path: path.read_bytes() for path in paths if path.is_file()}
-        await here.stop()
+        await cluster.stop()
 
-    assert found == ([] if kept == "a new folder" else [data])
+    assert found == ([] if data_folder == "a new folder" else [data])
     for text in (b"a password", b"said\n", b"begun\n"):
         assert text in contents.values()
     assert {"token", "kubeconfig", "objects.sqlite", "controller.log"} <= {path.name for path in contents}

@@ -1,4 +1,4 @@
-"""What is closed to other accounts, and what another account may have put in the way."""
+"""Private files and folders, and obstacles that another account can create."""
 
 import os
 from collections.abc import Callable
@@ -90,7 +90,7 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
         private.file(path)
 
 
-def test_objects_are_not_kept_where_a_link_leads(theirs: Path, tmp_path: Path) -> None:
+def test_the_journal_does_not_follow_links(theirs: Path, tmp_path: Path) -> None:
     path = tmp_path / "objects.sqlite"
     path.symlink_to(theirs / "file")
     with pytest.raises(JournalError, match=r"objects\.sqlite: it is a symbolic link"):
@@ -113,7 +113,7 @@ def test_a_command_does_not_begin_in_a_folder_with_a_link(
     assert (mode(theirs), (theirs / "file").read_text()) == (0o755, "kept")
 
 
-async def test_nothing_is_left_running_where_pods_have_no_folder(theirs: Path, tmp_path: Path) -> None:
+async def test_nothing_runs_if_the_folder_of_pods_cannot_be_created(theirs: Path, tmp_path: Path) -> None:
     link = tmp_path / "volumes"
     link.symlink_to(theirs)
     before = psutil.Process().children()

@@ -1,4 +1,4 @@
-"""Which job a pod is shown under, and by what name."""
+"""The job under which a pod is shown, and its name."""
 
 from typing import Any
 
@@ -37,14 +37,14 @@ OWN = pod("pi-worker-0", {"kind": "MPIJob", "name": "pi", "uid": "job", "control
         pytest.param(by_batch(namespace="other"), False, id="a batch Job's in another namespace"),
     ],
 )
-def test_whose_a_pod_is(manifest: dict[str, Any], is_ours: bool) -> None:
+def test_the_job_of_a_pod(manifest: dict[str, Any], is_ours: bool) -> None:
     progress = Progress(several=False)
     progress.add("MPIJob", JOB)
 
     assert (progress.job_of(manifest) is not None) is is_ours
 
 
-def test_what_a_pod_is_called() -> None:
+def test_the_short_name_of_a_pod() -> None:
     progress = Progress(several=True)
     progress.add("MPIJob", JOB)
     job = progress.jobs["job"]
@@ -52,5 +52,5 @@ def test_what_a_pod_is_called() -> None:
         meta = manifest["metadata"]
         progress.update_pod(None, Row("ml", meta["name"], meta["uid"], 1, manifest))
 
-    assert [short_name(job, one) for one in (OWN, by_batch())] == ["worker-0", "launcher"]
-    assert [progress.prefix(job, one.short) for one in job.rows] == ["pi/launcher", "pi/worker-0"]
+    assert [short_name(job, shown) for shown in (OWN, by_batch())] == ["worker-0", "launcher"]
+    assert [progress.prefix(job, shown.short) for shown in job.rows] == ["pi/launcher", "pi/worker-0"]

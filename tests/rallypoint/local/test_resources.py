@@ -1,4 +1,4 @@
-"""What a site has for pods: amounts on its Node, GPUs that each pod has for itself, labels, priorities, a cordon."""
+"""The resources of a local cluster: allocatable amounts, GPUs, labels, priorities and cordoning."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -89,7 +89,7 @@ async def test_a_pod_that_names_the_node_and_does_not_fit_fails(harness: LocalHa
     )
 
 
-async def test_a_label_that_comes_late(harness: LocalHarness) -> None:
+async def test_a_late_label(harness: LocalHarness) -> None:
     await harness.pod("here", "true", spec={"nodeSelector": {"pool": "a"}})
     await harness.pod("there", "true", spec={"nodeSelector": {"pool": "b"}})
     await harness.wait_for_end("here")
@@ -101,7 +101,7 @@ async def test_a_label_that_comes_late(harness: LocalHarness) -> None:
     assert phase(await harness.wait_for_end("there")) == "Succeeded"
 
 
-async def test_a_cordoned_node_takes_nobody(harness: LocalHarness) -> None:
+async def test_a_cordoned_node_accepts_no_pod(harness: LocalHarness) -> None:
     await harness.client.patch(NODES, "", "local", orjson.dumps({"spec": {"unschedulable": True}}))
     await asyncio.sleep(0)
     await harness.pod("a", "true")
@@ -111,8 +111,8 @@ async def test_a_cordoned_node_takes_nobody(harness: LocalHarness) -> None:
     await harness.wait_for_end("a")
 
 
-async def test_an_amount_that_somebody_adds_to_the_node(harness: LocalHarness) -> None:
-    """As Kubernetes' own documentation has it, with ``kubectl patch --subresource=status``."""
+async def test_a_resource_that_is_added_to_the_node(harness: LocalHarness) -> None:
+    """As in the Kubernetes documentation, with ``kubectl patch --subresource=status``."""
     await harness.pod("a", "true", resources={"limits": {"example.com/dongle": "1"}})
     assert await message(harness, "a") == "0/1 nodes are available: 1 Insufficient example.com/dongle."
     added = {"status": {"allocatable": {"example.com/dongle": "1"}}}
@@ -121,7 +121,7 @@ async def test_an_amount_that_somebody_adds_to_the_node(harness: LocalHarness) -
     assert phase(await harness.wait_for_end("a")) == "Succeeded"
 
 
-async def test_the_more_urgent_class_goes_first(harness: LocalHarness) -> None:
+async def test_the_higher_priority_class_goes_first(harness: LocalHarness) -> None:
     await harness.create(PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 1000})
     await harness.pod("full", "sh", "-c", "sleep 1000", resources=gpus(2))
     await harness.wait_for("full", lambda pod: phase(pod) == "Running")
@@ -146,7 +146,7 @@ async def _bound(harness: LocalHarness) -> list[str]:
     return [event["involvedObject"]["name"] for event in scheduled]
 
 
-async def test_a_gated_pod_waits_for_its_gate(harness: LocalHarness) -> None:
+async def test_a_pod_with_a_scheduling_gate_waits(harness: LocalHarness) -> None:
     await harness.pod("a", "true", spec={"schedulingGates": [{"name": "example.com/gate"}]})
     assert await message(harness, "a") == "Scheduling is blocked due to non-empty scheduling gates"
     await harness.client.patch(PODS, "default", "a", orjson.dumps({"spec": {"schedulingGates": []}}))

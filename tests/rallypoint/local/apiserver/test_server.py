@@ -90,12 +90,14 @@ async def test_an_object_from_before_a_stricter_rule_can_be_deleted(
     probed = {**made.body["spec"]["containers"][0], "livenessProbe": {}}
     before = {**made.body, "spec": {**made.body["spec"], "containers": [probed]}}
     server.store.put(server.store.collection("/pods"), before)
-    told = await client.send(Step("PATCH", f"{PODS}/p/status", {"status": {"phase": "Failed"}}, type=MERGE))
+    reported = await client.send(
+        Step("PATCH", f"{PODS}/p/status", {"status": {"phase": "Failed"}}, type=MERGE)
+    )
     freed = await client.send(Step("PATCH", f"{PODS}/p", {"metadata": {"finalizers": None}}, type=MERGE))
     changed = {"spec": {"activeDeadlineSeconds": 5}}
     refused = await client.send(Step("PATCH", f"{PODS}/p", changed, type=MERGE))
 
-    assert (told.code, freed.code) == (200, 200)
+    assert (reported.code, freed.code) == (200, 200)
     assert (refused.code, refused.body["details"]["causes"][0]["field"]) == (
         422,
         "spec.containers[0].livenessProbe",
@@ -108,12 +110,12 @@ async def test_the_handler_for_pods_serves_logs(server: ApiServer, client: RawCl
 
     spec = {"containers": [{"name": "c", "image": "i"}]}
     await client.send(Step("POST", PODS, {"metadata": {"name": "p"}, "spec": spec}))
-    nobody = await client.send(Step("GET", f"{PODS}/p/log"))
+    without_handler = await client.send(Step("GET", f"{PODS}/p/log"))
     server.answer_for_pods("log", answer)
-    told = await client.send(Step("GET", f"{PODS}/p/log", query={"tailLines": "5"}))
+    with_handler = await client.send(Step("GET", f"{PODS}/p/log", query={"tailLines": "5"}))
 
-    assert nobody.code == 501
-    assert told.text == "p 5"
+    assert without_handler.code == 501
+    assert with_handler.text == "p 5"
 
 
 async def test_a_page_of_a_compacted_list(client: RawClient) -> None:

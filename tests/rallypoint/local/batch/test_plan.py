@@ -1,6 +1,6 @@
-"""What a batch/v1 Job needs next, where a real controller would have to be waited for: back-off, deadlines, time to live.
+"""The next actions for a batch/v1 Job that depend on time: back-off, deadlines, time to live.
 
-What it shares with the real one is in ``tests/contract/test_batch.py``.
+``tests/contract/test_batch.py`` compares the rest with the real controller.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -31,11 +31,11 @@ def job(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "j"}, "spec": desired | spec, "status": status or {}}
 
 
-def pod(name: str, phase: str = "Pending", *, ended: float = 0, kept: bool = True) -> dict[str, Any]:
+def pod(name: str, phase: str = "Pending", *, ended: float = 0, has_finalizer: bool = True) -> dict[str, Any]:
     metadata = {"name": name, "uid": name, "creationTimestamp": spelled(0)}
     state = {"terminated": {"exitCode": 1, "finishedAt": spelled(ended)}}
     status = {"phase": phase, "containerStatuses": [{"name": "c", "restartCount": 0, "state": state}]}
-    return {"metadata": metadata | ({"finalizers": [FINALIZER]} if kept else {}), "status": status}
+    return {"metadata": metadata | ({"finalizers": [FINALIZER]} if has_finalizer else {}), "status": status}
 
 
 def test_a_new_job_gets_its_pod() -> None:
@@ -46,13 +46,13 @@ def test_a_new_job_gets_its_pod() -> None:
     assert step.status["startTime"] == spelled(0)
 
 
-def test_a_pod_is_counted_once_it_need_not_be_kept() -> None:
-    """First it is listed, then released; only when nobody can lose it any more it is counted."""
+def test_a_pod_is_counted_after_its_finalizer_is_removed() -> None:
+    """First it is listed as uncounted, then its finalizer is removed, and only then it is counted."""
     listed = plan(job({"startTime": spelled(0)}), [pod("p", "Failed")], at(1))
-    counted = plan(job(listed.status), [pod("p", "Failed", kept=False)], at(2))
+    counted = plan(job(listed.status), [pod("p", "Failed", has_finalizer=False)], at(2))
 
     assert listed.status["uncountedTerminatedPods"] == {"failed": ["p"]}
-    assert [one["metadata"]["name"] for one in listed.release] == ["p"]
+    assert [released["metadata"]["name"] for released in listed.release] == ["p"]
     assert "failed" not in listed.status
     assert counted.status["failed"] == 1
     assert counted.status["uncountedTerminatedPods"] == {}
@@ -63,13 +63,13 @@ def test_a_pod_is_counted_once_it_need_not_be_kept() -> None:
     [
         pytest.param(1, 10, id="10 s after the first failure"),
         pytest.param(2, 20, id="twice as long after the second"),
-        pytest.param(6, 320, id="and so on"),
+        pytest.param(6, 320, id="and so on, doubling"),
         pytest.param(30, 600, id="at most 10 minutes"),
     ],
 )
-def test_the_next_pod_is_held_back(failed: int, seconds: float) -> None:
+def test_the_next_pod_waits_for_its_back_off(failed: int, seconds: float) -> None:
     status = {"startTime": spelled(0), "failed": failed}
-    pods = [pod("p", "Failed", ended=100, kept=False)]
+    pods = [pod("p", "Failed", ended=100, has_finalizer=False)]
     early = plan(job(status, backoffLimit=100), pods, at(101))
     late = plan(job(status, backoffLimit=100), pods, at(100 + seconds))
 
@@ -85,32 +85,32 @@ def test_the_next_pod_is_held_back(failed: int, seconds: float) -> None:
         pytest.param(None, id="without a state"),
     ],
 )
-def test_a_pod_that_does_not_say_when_it_ended_ended_when_it_was_made(state: dict[str, Any] | None) -> None:
-    failed = pod("p", "Failed", kept=False)
+def test_a_pod_without_an_end_time_ended_at_its_creation(state: dict[str, Any] | None) -> None:
+    failed = pod("p", "Failed", has_finalizer=False)
     failed["status"]["containerStatuses"][0]["state"] = state
     step = plan(job({"startTime": spelled(0), "failed": 1}), [failed], at(1))
 
     assert step.reconcile_at == at(10)
 
 
-def test_the_deadline_is_looked_for() -> None:
+def test_the_deadline_is_scheduled() -> None:
     status = {"startTime": spelled(0)}
     early = plan(job(status, activeDeadlineSeconds=60), [pod("p", "Running")], at(1))
     late = plan(job(status, activeDeadlineSeconds=60), [pod("p", "Running")], at(60))
 
     assert early.reconcile_at == at(60)
-    assert [one["metadata"]["name"] for one in late.delete] == ["p"]
+    assert [deleted["metadata"]["name"] for deleted in late.delete] == ["p"]
     assert late.status["conditions"][0]["reason"] == "DeadlineExceeded"
 
 
-def test_it_has_not_failed_before_its_pods_are_gone() -> None:
+def test_a_job_fails_after_its_pods_are_gone() -> None:
     first = plan(
         job({"startTime": spelled(0)}, backoffLimit=0, parallelism=2), [pod("a", "Failed"), pod("b")], at(1)
     )
-    second = plan(job(first.status, backoffLimit=0), [pod("a", "Failed", kept=False)], at(2))
+    second = plan(job(first.status, backoffLimit=0), [pod("a", "Failed", has_finalizer=False)], at(2))
 
-    assert [one["type"] for one in first.status["conditions"]] == ["FailureTarget"]
-    assert [one["type"] for one in second.status["conditions"]] == ["FailureTarget", "Failed"]
+    assert [condition["type"] for condition in first.status["conditions"]] == ["FailureTarget"]
+    assert [condition["type"] for condition in second.status["conditions"]] == ["FailureTarget", "Failed"]
     assert second.status["failed"] == 2
     assert [event.reason for event in second.events] == ["BackoffLimitExceeded"]
 
@@ -120,14 +120,14 @@ def test_time_to_live() -> None:
     status = {"conditions": [done]}
     early = plan(job(status, ttlSecondsAfterFinished=5), [], at(12))
     late = plan(job(status, ttlSecondsAfterFinished=5), [], at(15))
-    kept = plan(job(status), [], at(1000))
+    without_ttl = plan(job(status), [], at(1000))
 
     assert (early.expired, early.reconcile_at) == (False, at(15))
     assert late.expired
-    assert (kept.expired, kept.reconcile_at) == (False, None)
+    assert (without_ttl.expired, without_ttl.reconcile_at) == (False, None)
 
 
-def test_what_a_finished_job_says_stays() -> None:
+def test_the_status_of_a_finished_job_is_unchanged() -> None:
     done = {"type": "Complete", "status": "True", "lastTransitionTime": spelled(10)}
     status = {"conditions": [done], "succeeded": 1}
     step = plan(job(status), [pod("p", "Running")], at(20))

@@ -1,4 +1,4 @@
-"""Events about pods, and how often each is told."""
+"""Events about pods, and their counts."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -32,12 +32,12 @@ class Written:
         self.events[name] |= orjson.loads(body)
 
     @property
-    def told(self) -> list[tuple[str, int]]:
+    def counts(self) -> list[tuple[str, int]]:
         return [(event["message"], event["count"]) for event in self.events.values()]
 
 
-async def tell(server: Written, *messages: str) -> None:
-    """One each second."""
+async def record_events(server: Written, *messages: str) -> None:
+    """Record an event with each message, one per second."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     recorder = EventRecorder(
@@ -51,11 +51,11 @@ async def tell(server: Written, *messages: str) -> None:
     await asyncio.wait([running])
 
 
-async def test_what_is_told_again_is_counted() -> None:
+async def test_repeated_events_are_counted() -> None:
     server = Written()
-    await tell(server, "a", "b", "a", "a")
+    await record_events(server, "a", "b", "a", "a")
 
-    assert server.told == [("a", 3), ("b", 1)]
+    assert server.counts == [("a", 3), ("b", 1)]
     event = next(iter(server.events.values()))
     assert (event["firstTimestamp"], event["lastTimestamp"]) == (
         "2026-01-01T00:00:00Z",
@@ -63,18 +63,18 @@ async def test_what_is_told_again_is_counted() -> None:
     )
 
 
-async def test_an_event_that_has_gone_is_told_anew() -> None:
-    """The first time after that is lost."""
+async def test_an_expired_event_is_created_again() -> None:
+    """The first repeat after the expiry is lost."""
     server = Written()
     discard = asyncio.get_running_loop().call_later(0.5, server.events.clear)
-    await tell(server, "a", "a", "a")
+    await record_events(server, "a", "a", "a")
 
-    assert (server.told, discard.cancelled()) == ([("a", 1)], False)
+    assert (server.counts, discard.cancelled()) == ([("a", 1)], False)
 
 
-async def test_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_remembered_events_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_recorder, "MAX_AGGREGATED", 2)
     server = Written()
-    await tell(server, "a", "b", "c", "a", "c")
+    await record_events(server, "a", "b", "c", "a", "c")
 
-    assert server.told == [("a", 1), ("b", 1), ("c", 2), ("a", 1)]
+    assert server.counts == [("a", 1), ("b", 1), ("c", 2), ("a", 1)]

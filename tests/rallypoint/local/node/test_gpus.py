@@ -42,7 +42,7 @@ def test_a_machine_without_the_library_has_none_and_says_nothing() -> None:
     assert logs == []
 
 
-def test_a_driver_that_does_not_answer_is_told() -> None:
+def test_a_driver_error_is_logged() -> None:
     with capture_logs() as logs:
         assert list_gpus(Nvml(*GPUS, driver=False)) == ()
 
@@ -56,12 +56,12 @@ def test_a_driver_that_does_not_answer_is_told() -> None:
         pytest.param(None, "2", GPUS[:2], id="the first two"),
         pytest.param(None, "0", (), id="none"),
         pytest.param(None, "GPU-c,GPU-aa", ("GPU-c", "GPU-aa"), id="by name"),
-        pytest.param("2,0", None, ("GPU-c", "GPU-aa"), id="the person's own limit"),
-        pytest.param("1,2", "1", ("GPU-ab",), id="both"),
-        pytest.param("", None, (), id="a limit to none"),
+        pytest.param("2,0", None, ("GPU-c", "GPU-aa"), id="limited by CUDA_VISIBLE_DEVICES"),
+        pytest.param("1,2", "1", ("GPU-ab",), id="limited by both"),
+        pytest.param("", None, (), id="limited to none"),
     ],
 )
-def test_what_the_site_may_use(visible: str | None, wanted: str | None, expected: tuple[str, ...]) -> None:
+def test_usable_gpus(visible: str | None, wanted: str | None, expected: tuple[str, ...]) -> None:
     assert usable(GPUS, visible, wanted) == expected
 
 
@@ -69,11 +69,11 @@ def test_what_the_site_may_use(visible: str | None, wanted: str | None, expected
     ("visible", "wanted", "words"),
     [
         pytest.param(None, "4", "there are 3", id="too many"),
-        pytest.param("0", "2", "there are 1", id="more than the person may use"),
+        pytest.param("0", "2", "there are 1", id="more than the user is allowed to use"),
         pytest.param(None, "GPU-x", "there is no GPU-x; there are GPU-aa, GPU-ab, GPU-c", id="another one"),
     ],
 )
-def test_what_is_not_there_is_refused(visible: str | None, wanted: str, words: str) -> None:
+def test_missing_gpus_are_rejected(visible: str | None, wanted: str, words: str) -> None:
     with pytest.raises(NoSuchGpu, match=words):
         usable(GPUS, visible, wanted)
 
@@ -117,46 +117,46 @@ def pod(name: str, *containers: dict[str, Any], inits: tuple[dict[str, Any], ...
     }
 
 
-async def test_no_two_pods_have_the_same() -> None:
-    allotment = DeviceManager(NODE_GPUS)
+async def test_pods_get_different_gpus() -> None:
+    device_manager = DeviceManager(NODE_GPUS)
     first, second = pod("a", container("c", 1)), pod("b", container("c", 2))
-    await allotment.allocate(first)
-    await allotment.allocate(second)
+    await device_manager.allocate(first)
+    await device_manager.allocate(second)
 
-    assert (allotment.of(first, "c"), allotment.of(second, "c")) == (NODE_GPUS[:1], NODE_GPUS[1:])
+    assert (device_manager.of(first, "c"), device_manager.of(second, "c")) == (NODE_GPUS[:1], NODE_GPUS[1:])
 
 
-async def test_a_pod_waits_for_what_another_one_gives_back() -> None:
-    allotment = DeviceManager(NODE_GPUS)
+async def test_a_pod_waits_for_released_gpus() -> None:
+    device_manager = DeviceManager(NODE_GPUS)
     first, second = pod("a", container("c", 2)), pod("b", container("c", 3))
-    await allotment.allocate(first)
-    waiting = asyncio.create_task(allotment.allocate(second))
+    await device_manager.allocate(first)
+    waiting = asyncio.create_task(device_manager.allocate(second))
     await asyncio.sleep(10)
     assert not waiting.done()
-    allotment.release(first)
+    device_manager.release(first)
     await waiting
 
-    assert allotment.of(second, "c") == NODE_GPUS
-    assert allotment.of(first, "c") == ()
+    assert device_manager.of(second, "c") == NODE_GPUS
+    assert device_manager.of(first, "c") == ()
 
 
-async def test_what_is_given_back_twice_is_there_once() -> None:
-    allotment = DeviceManager(NODE_GPUS)
-    one = pod("a", container("c", 2))
-    await allotment.allocate(one)
-    allotment.release(one)
-    allotment.release(one)
-    await allotment.allocate(pod("b", container("c", 3)))
+async def test_releasing_twice_frees_a_gpu_once() -> None:
+    device_manager = DeviceManager(NODE_GPUS)
+    holder = pod("a", container("c", 2))
+    await device_manager.allocate(holder)
+    device_manager.release(holder)
+    device_manager.release(holder)
+    await device_manager.allocate(pod("b", container("c", 3)))
 
-    assert allotment.of(pod("b", container("c", 3)), "c") == NODE_GPUS
+    assert device_manager.of(pod("b", container("c", 3)), "c") == NODE_GPUS
 
 
-async def test_a_pod_that_names_the_node_itself_does_not_wait_for_what_there_is_none_of() -> None:
-    allotment = DeviceManager((), hides=True)
-    one = pod("a", container("c", 1))
-    await allotment.allocate(one)
+async def test_a_bound_pod_does_not_wait_on_a_node_without_gpus() -> None:
+    device_manager = DeviceManager((), hides=True)
+    bound = pod("a", container("c", 1))
+    await device_manager.allocate(bound)
 
-    assert allotment.of(one, "c") == ()
+    assert device_manager.of(bound, "c") == ()
 
 
 @pytest.mark.parametrize(
@@ -180,13 +180,15 @@ async def test_a_pod_that_names_the_node_itself_does_not_wait_for_what_there_is_
         pytest.param(pod("a", {"name": "c"}), {"c": ()}, id="none asked for"),
     ],
 )
-def test_the_containers_of_a_pod(manifest: dict[str, Any], expected: dict[str, tuple[str, ...]]) -> None:
+def test_gpus_are_assigned_to_containers(
+    manifest: dict[str, Any], expected: dict[str, tuple[str, ...]]
+) -> None:
     assert allocation(manifest, NODE_GPUS) == expected
 
 
-async def test_without_gpus_there_is_nothing_to_say() -> None:
-    """An empty variable is no absent one: Paddle looks for GPUs when it is there."""
-    allotment = DeviceManager(())
-    await allotment.allocate(one := pod("a"))
+async def test_without_gpus_no_variable_is_set() -> None:
+    """An empty variable differs from a missing variable: Paddle looks for GPUs if it is set."""
+    device_manager = DeviceManager(())
+    await device_manager.allocate(bound := pod("a"))
 
-    assert allotment.of(one, "c") is None
+    assert device_manager.of(bound, "c") is None

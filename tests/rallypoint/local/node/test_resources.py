@@ -40,7 +40,7 @@ def pod(**requests: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_in_a_kubelets_words(
+def test_a_rejected_pod_gets_the_message_of_the_kubelet(
     requests: dict[str, str], others: list[dict[str, Any]], reason: str, message: str
 ) -> None:
     refused = rejection(pod(**requests), others, CAPACITY)
@@ -62,5 +62,5 @@ def test_in_a_kubelets_words(
         pytest.param({"a/b": "1"}, id="what the node knows nothing of"),
     ],
 )
-def test_what_is_taken(requests: dict[str, str]) -> None:
+def test_accepted_pods(requests: dict[str, str]) -> None:
     assert rejection(pod(**requests), [pod(cpu="1")], CAPACITY) is None

@@ -63,18 +63,18 @@ def test_a_volume_for_a_claim(wanted: dict[str, Any], there: dict[str, Any], exp
     assert name_of(wanted, there) == expected
 
 
-def test_the_smallest_of_those_that_fit() -> None:
+def test_the_smallest_matching_volume_is_bound() -> None:
     assert name_of(claim(), volume("large", "9Gi"), volume("right", "3Gi"), volume("small", "1Gi")) == "right"
 
 
-def test_one_that_goes_is_not_taken() -> None:
+def test_a_terminating_volume_is_not_bound() -> None:
     going = volume()
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 
     assert name_of(claim(), going) == ""
 
 
-def test_a_provisioned_volume_is_kept_for_its_claim(tmp_path: Any) -> None:
+def test_a_provisioned_volume_is_reserved_for_its_claim(tmp_path: Any) -> None:
     made = provisioned_volume(claim(storageClassName="any"), tmp_path)
 
     assert name_of(claim(storageClassName="any"), made) == "pvc-c-1"
@@ -98,7 +98,7 @@ GOING = {**BOUND, "metadata": {**CLAIM_META, "deletionTimestamp": "2026-01-01T00
     ("user", "known", "words"),
     [
         pytest.param(USES, {}, 'persistentvolumeclaim "c" not found', id="missing"),
-        pytest.param(USES, {"c": GOING}, 'persistentvolumeclaim "c" is being deleted', id="going"),
+        pytest.param(USES, {"c": GOING}, 'persistentvolumeclaim "c" is being deleted', id="being deleted"),
         pytest.param(
             USES, {"c": claim()}, "pod has unbound immediate PersistentVolumeClaims", id="not bound"
         ),
@@ -107,7 +107,7 @@ GOING = {**BOUND, "metadata": {**CLAIM_META, "deletionTimestamp": "2026-01-01T00
             OWN,
             {},
             'waiting for ephemeral volume controller to create the persistentvolumeclaim "p-v"',
-            id="yet to be made",
+            id="not yet created",
         ),
         pytest.param(
             OWN,
@@ -118,8 +118,10 @@ GOING = {**BOUND, "metadata": {**CLAIM_META, "deletionTimestamp": "2026-01-01T00
         pytest.param(pod(emptyDir={}), {}, "", id="no claim"),
     ],
 )
-def test_what_keeps_a_pod_from_its_place(user: dict[str, Any], known: dict[str, Any], words: str) -> None:
-    assert volume_conflict(user, {("team", name): one for name, one in known.items()}) == words
+def test_claims_that_block_a_pod(user: dict[str, Any], known: dict[str, Any], words: str) -> None:
+    assert (
+        volume_conflict(user, {("team", name): known_claim for name, known_claim in known.items()}) == words
+    )
 
 
 @pytest.mark.parametrize(("phase", "holding"), [("Running", True), ("Pending", True), ("Succeeded", False)])

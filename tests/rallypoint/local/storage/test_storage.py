@@ -1,4 +1,4 @@
-"""Claims on a site: bound to a folder, seen by pods, and gone when they are."""
+"""Claims on a local cluster: bound to a folder, mounted by pods, and removed with their claims."""
 
 import asyncio
 from collections.abc import AsyncIterator

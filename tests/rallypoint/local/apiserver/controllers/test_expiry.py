@@ -16,8 +16,8 @@ async def test_events_expire_after_an_hour() -> None:
     writer = server._writer
     served = writer.catalog.find("", "v1", "events")
     assert served is not None
-    told = {"old": "2026-01-01T00:00:00Z", "again": "2026-01-01T00:30:00Z"}
-    for name, moment in told.items():
+    timestamps = {"old": "2026-01-01T00:00:00Z", "again": "2026-01-01T00:30:00Z"}
+    for name, moment in timestamps.items():
         event = {
             "metadata": {"name": name},
             "involvedObject": {"namespace": "default"},
@@ -26,10 +26,10 @@ async def test_events_expire_after_an_hour() -> None:
         }
         writer.create(Target(served, "default"), event, WriteOptions())
     running = asyncio.create_task(expire_events(writer))
-    seen: dict[int, list[str]] = {}
+    remaining: dict[int, list[str]] = {}
     for minutes in (59, 65, 95):
         await asyncio.sleep(minutes * 60 - loop.time())
-        seen[minutes] = [entry.metadata["name"] for entry in writer.collection(served).select()]
+        remaining[minutes] = [entry.metadata["name"] for entry in writer.collection(served).select()]
     running.cancel()
 
-    assert seen == {59: ["again", "old"], 65: ["again"], 95: []}
+    assert remaining == {59: ["again", "old"], 65: ["again"], 95: []}

@@ -48,7 +48,7 @@ def train() -> dict[str, Any]:
 
 async def test_objects_and_revisions_survive_a_restart(tmp_path: Path) -> None:
     async with serving(tmp_path / "data") as client:
-        kept, _, gone, changed = await client.run(
+        created, _, gone, changed = await client.run(
             [
                 Step("POST", CONFIGMAPS, {**named("kept"), "data": {"a": "b"}}),
                 Step("POST", CONFIGMAPS, named("gone")),
@@ -56,7 +56,7 @@ async def test_objects_and_revisions_survive_a_restart(tmp_path: Path) -> None:
                 Step("PATCH", f"{CONFIGMAPS}/kept", {"data": {"a": "c"}}, 200, MERGE),
             ]
         )
-        assert (kept.code, gone.code, changed.code) == (201, 200, 200)
+        assert (created.code, gone.code, changed.code) == (201, 200, 200)
 
     async with serving(tmp_path / "data") as client:
         found, lost, new = await client.run(
@@ -80,9 +80,9 @@ async def test_a_watch_from_before_the_restart_expires(tmp_path: Path) -> None:
 
     async with serving(tmp_path / "data") as client:
         query = {"watch": "1", "resourceVersion": before, "timeoutSeconds": "1"}
-        told = await client.send(Step("GET", CONFIGMAPS, query=query))
+        reply = await client.send(Step("GET", CONFIGMAPS, query=query))
 
-    assert told.body["object"]["code"] == 410
+    assert reply.body["object"]["code"] == 410
 
 
 async def test_custom_resources_are_served_after_a_restart(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ async def test_a_definition_of_the_new_process_replaces_the_stored_one(tmp_path:
         found = await client.send(Step("GET", f"{TRAINS}/t"))
 
     assert found.code == 200
-    assert ["choochoo"] in [one.get("shortNames") for one in group.body["resources"]]
+    assert ["choochoo"] in [resource.get("shortNames") for resource in group.body["resources"]]
 
 
 async def test_objects_are_read_by_the_current_definition(tmp_path: Path) -> None:

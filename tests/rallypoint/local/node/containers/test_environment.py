@@ -102,7 +102,7 @@ def test_resource_references(chosen: dict[str, Any], value: str) -> None:
     assert values(from_(resourceFieldRef=chosen)) == {"X": value}
 
 
-def test_a_limit_that_is_not_set_is_what_the_node_has() -> None:
+def test_an_unset_limit_is_the_capacity_of_the_node() -> None:
     bare = {"name": "main", "env": [from_(resourceFieldRef={"resource": "limits.cpu"})]}
 
     assert variables(POD, bare, PLACEMENT, SOURCES)["X"].value == "8"
@@ -151,7 +151,7 @@ def test_whole_objects_come_first_and_can_be_referred_to() -> None:
         ),
     ],
 )
-def test_what_cannot_be_resolved_is_named(source: dict[str, Any], words: str) -> None:
+def test_an_unresolved_reference_is_named(source: dict[str, Any], words: str) -> None:
     with pytest.raises(Unresolved) as raised:
         values(from_(**source))
 
@@ -168,8 +168,8 @@ def test_references_name_every_object() -> None:
     assert set(references(container)) == {Reference("secret", "s"), Reference("configMap", "c")}
 
 
-def test_facts_are_told_apart_from_what_is_written() -> None:
-    """Isolation replaces names in what the manifest spells, not in what a pod is told about itself."""
+def test_values_from_the_manifest_are_marked() -> None:
+    """Isolation replaces names in values from the manifest, but not in values from the downward API."""
     env = [
         {"name": "ME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "A", "value": "a"},
@@ -179,7 +179,7 @@ def test_facts_are_told_apart_from_what_is_written() -> None:
     assert (found["ME"].written, found["A"].written) == (False, True)
 
 
-def test_keys_that_are_no_names_are_left_out_and_told() -> None:
+def test_invalid_keys_are_skipped_and_reported() -> None:
     sources = {Reference("configMap", "odd"): {"1st": "1", "ok.key": "2", "..": "3"}}
     container = {"name": "main", "envFrom": [{"configMapRef": {"name": "odd"}}]}
 
@@ -240,7 +240,7 @@ def links(*services: dict[str, Any], **spec: Any) -> dict[str, str]:
     return service_links({"metadata": {"namespace": "team"}, "spec": spec}, services)
 
 
-def test_address_and_ports_in_both_forms() -> None:
+def test_address_and_ports_have_both_forms() -> None:
     assert links(service()) == {
         "MY_DB_SERVICE_HOST": "10.0.0.7",
         "MY_DB_SERVICE_PORT": "80",

@@ -1,4 +1,4 @@
-"""A folder in the place of an image: what a container sees, and what stays as it was."""
+"""A folder as an image: what a container sees, and what it does not change."""
 
 import json
 from collections.abc import AsyncIterator
@@ -45,7 +45,7 @@ async def said(harness: LocalHarness, script: str, name: str = "a", **container:
     return await harness.log(name)
 
 
-async def test_a_container_sees_the_image_and_the_machine_does_not_see_what_it_writes(
+async def test_a_container_reads_its_image_and_writes_do_not_change_it(
     harness: LocalHarness, image: Path
 ) -> None:
     script = "cat /etc/release; echo x > /etc/release; mkdir /new; cat /etc/release; ls /home /usr/bin/env 2>/dev/null; pwd"
@@ -56,19 +56,19 @@ async def test_a_container_sees_the_image_and_the_machine_does_not_see_what_it_w
     assert await said(harness, "cat /etc/release", "b") == "small\n"
 
 
-async def test_nothing_of_the_persons_environment_is_in_it(harness: LocalHarness) -> None:
-    told = dict(line.partition("=")[::2] for line in (await said(harness, "env")).splitlines())
+async def test_the_environment_of_the_user_is_not_inherited(harness: LocalHarness) -> None:
+    variables = dict(line.partition("=")[::2] for line in (await said(harness, "env")).splitlines())
     given = ("KUBERNETES_", "CUDA_", "NVIDIA_")
 
-    assert told["PATH"] == "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    assert told["HOSTNAME"] == "a"
-    assert {name for name in told if not name.startswith(given)} <= {
+    assert variables["PATH"] == "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    assert variables["HOSTNAME"] == "a"
+    assert {name for name in variables if not name.startswith(given)} <= {
         *("PATH", "HOME", "HOSTNAME"),
         *("PWD", "OLDPWD", "SHLVL", "_"),  # A shell's own.
     }
 
 
-async def test_what_every_container_has(harness: LocalHarness) -> None:
+async def test_every_container_has_devices_and_file_systems(harness: LocalHarness) -> None:
     script = (
         "cat /etc/hostname; head -c 3 /dev/zero > /dev/shm/x && echo shm; [ -d /proc/self ] && echo proc; "
         "[ -d /sys/kernel ] && echo sys; echo last > /dev/termination-log; cat /var/run/secrets/kubernetes.io/serviceaccount/namespace"
@@ -110,7 +110,7 @@ async def test_a_working_directory_is_made(harness: LocalHarness) -> None:
     assert await said(harness, "pwd; touch x && echo mine", workingDir="/srv/deep") == "/srv/deep\nmine\n"
 
 
-async def test_a_container_starts_again_from_the_image_as_it_was(harness: LocalHarness) -> None:
+async def test_a_restarted_container_has_an_unchanged_image(harness: LocalHarness) -> None:
     script = "[ -f /tmp/been ] && echo found; touch /tmp/been; exit 1"
     await harness.pod("a", "sh", "-c", script, image="small:latest", spec={"restartPolicy": "OnFailure"})
     await harness.wait_for(
@@ -137,26 +137,26 @@ async def test_a_command_enters(harness: LocalHarness) -> None:
     assert b"".join(written) == b"inside\n/\n"
 
 
-async def test_other_images_are_as_before(harness: LocalHarness) -> None:
+async def test_pods_with_other_images_run_on_the_machine(harness: LocalHarness) -> None:
     await harness.pod("a", "sh", "-c", "ls /usr/bin/env", image="other")
     await harness.wait_for_end("a")
 
     assert await harness.log("a") == "/usr/bin/env\n"
 
 
-async def test_a_program_that_the_image_does_not_have(harness: LocalHarness) -> None:
+async def test_a_program_missing_in_the_image(harness: LocalHarness) -> None:
     await harness.pod("a", "python3", image="small")
     pod = await harness.wait_for_end("a")
 
     assert 'exec: "python3"' in pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
 
 
-async def test_plain_processes_have_no_images(tmp_path: Path, image: Path) -> None:
+async def test_images_need_namespaces(tmp_path: Path, image: Path) -> None:
     with pytest.raises(NoNamespaces, match="needs --isolation namespaces"):
         await choose("loopback", tmp_path, images=Images({"small": Image(image)}))
 
 
-async def test_a_folder_that_cannot_be_a_root_is_refused_at_once(
+async def test_a_folder_that_cannot_be_a_root_is_rejected(
     tmp_path: Path, isolations: list[IsolationMode]
 ) -> None:
     if "namespaces" not in isolations:
@@ -174,17 +174,17 @@ async def test_a_folder_that_cannot_be_a_root_is_refused_at_once(
         ("a@sha256:0", "a@sha256:0"),
     ],
 )
-def test_a_name_without_a_tag_is_the_latest(name: str, full: str) -> None:
+def test_a_name_without_a_tag_means_latest(name: str, full: str) -> None:
     assert named(name) == full
 
 
-def test_the_home_is_the_one_that_the_image_knows(image: Path, tmp_path: Path) -> None:
+def test_the_home_folder_comes_from_the_image(image: Path, tmp_path: Path) -> None:
     assert Image(image).environment(0, PERSON)["HOME"] == "/root"
     assert Image(image).environment(7, PERSON)["HOME"] == "/"
     assert Image(tmp_path).environment(0, PERSON)["HOME"] == "/"
 
 
-def test_a_config_without_a_folder_adds_to_this_machine(tmp_path: Path) -> None:
+def test_a_config_without_a_folder_runs_on_this_machine(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"Env": ["B=2"]}))
     base = image_environment(Image.read(tmp_path / "config.json"), 0, MACHINE)
 
@@ -210,7 +210,7 @@ def with_config(folder: Path, config: Any) -> Image:
         pytest.param({"command": ["c"], "args": ["x"]}, ["c", "x"], id="both"),
     ],
 )
-def test_the_command_line_is_put_together_as_in_a_cluster(
+def test_the_command_line_is_combined_as_in_a_cluster(
     tmp_path: Path, container: dict[str, Any], expected: list[str]
 ) -> None:
     assert command_line(container, with_config(tmp_path / "image", CONFIG)) == expected
@@ -234,21 +234,19 @@ def test_variables_and_working_directory_come_from_the_config(tmp_path: Path, wr
     ],
     ids=["no object", "an entrypoint in one string", "a variable without a value"],
 )
-def test_a_config_that_is_none_is_refused_with_its_file_and_field(
-    tmp_path: Path, config: Any, why: str
-) -> None:
+def test_an_invalid_config_is_rejected_with_its_file_and_field(tmp_path: Path, config: Any, why: str) -> None:
     with pytest.raises(BadImage, match=rf"image\.json: .*{why}"):
         with_config(tmp_path / "image", config)
 
 
 @pytest.mark.parametrize("config", [None, {}], ids=["unknown", "without one"])
-def test_arguments_alone_need_an_entrypoint_that_is_known(tmp_path: Path, config: Any) -> None:
+def test_arguments_alone_need_a_known_entrypoint(tmp_path: Path, config: Any) -> None:
     known = with_config(tmp_path / "image", config) if config is not None else Image()
 
     assert command_line({"args": ["x"]}, known) == (["x"] if config is not None else [])
 
 
-async def test_a_container_without_a_command_runs_that_of_its_image(
+async def test_a_container_without_a_command_runs_the_command_of_its_image(
     tmp_path: Path, isolations: list[IsolationMode]
 ) -> None:
     if "namespaces" not in isolations:

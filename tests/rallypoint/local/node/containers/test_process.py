@@ -90,7 +90,7 @@ async def test_a_cancelled_wait_leaves_nothing(watch: GuardClient) -> None:
     assert await gone(group.pid)
 
 
-async def test_the_guard_ends_what_a_killed_node_leaves(tmp_path: Path) -> None:
+async def test_the_guard_terminates_processes_of_a_killed_node(tmp_path: Path) -> None:
     """Also what has left the process group, and what was never told; and it takes the volumes away."""
     volume = tmp_path / "volumes" / "v"
     volume.mkdir(parents=True)
@@ -128,7 +128,7 @@ async def test_a_terminal_controls_the_process_that_asks_for_it(watch: GuardClie
         pytest.param(["/etc/passwd"], 'exec: "/etc/passwd": permission denied', id="not executable"),
     ],
 )
-def test_what_cannot_start_is_named(argv: list[str], words: str) -> None:
+def test_a_failed_start_is_named(argv: list[str], words: str) -> None:
     with pytest.raises(CannotStart) as raised:
         find_program(argv[0], "/", os.environ["PATH"])
 
@@ -186,8 +186,8 @@ def test_the_transport_closes_it(loop: Callable[[], asyncio.AbstractEventLoop]) 
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_nobody_elses_is_closed(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    """Another thread opens and closes all the while; what it has open stays open."""
+def test_descriptors_of_other_threads_stay_open(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """Other threads open and close descriptors meanwhile; their descriptors stay open."""
     ended, lost = threading.Event(), list[int]()
 
     def open_and_close() -> None:

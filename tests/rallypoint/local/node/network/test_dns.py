@@ -1,4 +1,4 @@
-"""Names in the pod network: what resolves, and what is written in a name's place."""
+"""Names in the pod network: which resolve, and which are replaced by addresses."""
 
 from typing import Any
 
@@ -39,8 +39,8 @@ def service(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def add(network: PodNetwork, *pods: dict[str, Any]) -> None:
-    for one in pods:
-        network.put_pod(one)
+    for new_pod in pods:
+        network.put_pod(new_pod)
 
 
 @pytest.mark.parametrize("word", ["svc", "svc.default", "svc.default.svc", "svc.default.svc.cluster.local"])
@@ -70,7 +70,7 @@ def test_a_pod_that_is_not_ready_does_not_resolve(network: PodNetwork) -> None:
         pytest.param({"status": {"podIP": ""}}, False, False, id="it has no address"),
     ],
 )
-def test_a_pod_that_is_leaving(
+def test_a_terminating_or_finished_pod_does_not_resolve(
     network: PodNetwork, changes: dict[str, dict[str, Any]], plainly: bool, early: bool
 ) -> None:
     network.put_service(service("svc"))
@@ -134,7 +134,7 @@ def test_a_sibling_has_an_address_before_it_exists(network: PodNetwork) -> None:
         pytest.param("localhost", id="localhost"),
     ],
 )
-def test_other_words_have_no_address(network: PodNetwork, word: str) -> None:
+def test_other_names_have_no_address(network: PodNetwork, word: str) -> None:
     assert network.address_of(pod("job-worker-0"), word) is None
 
 
@@ -148,15 +148,15 @@ def test_services_and_other_jobs_pods_have_addresses_once_they_exist(network: Po
 
 
 def test_two_nodes_have_two_networks() -> None:
-    one, two = Addresses.claim(), Addresses.claim()
+    first, second = Addresses.claim(), Addresses.claim()
     try:
-        assert one.node.split(".")[1] != two.node.split(".")[1]
+        assert first.node.split(".")[1] != second.node.split(".")[1]
     finally:
-        one.close()
-        two.close()
+        first.close()
+        second.close()
 
 
-def test_addresses_are_distinct_and_kept() -> None:
+def test_addresses_are_distinct_and_stable() -> None:
     addresses = Addresses("127.9")
     given = [addresses.of("default", f"p{i}") for i in range(600)]
 
@@ -166,8 +166,8 @@ def test_addresses_are_distinct_and_kept() -> None:
     assert not any(address.endswith((".0", ".255")) for address in given)
 
 
-def test_an_address_is_given_to_another_name_when_no_fresh_one_is_left() -> None:
-    """The one that was left first; a name that came back keeps its own."""
+def test_released_addresses_are_reused_when_no_new_address_is_left() -> None:
+    """The address that was released first is reused first; a name that comes back keeps its address."""
     addresses = Addresses("10.244")
     given = [addresses.of("default", f"p{i}") for i in range(LAST - 256)]
     with pytest.raises(NoAddresses):
@@ -180,7 +180,7 @@ def test_an_address_is_given_to_another_name_when_no_fresh_one_is_left() -> None
     assert addresses.of("default", "p2") == given[3]
 
 
-def test_records_are_what_resolves(network: PodNetwork) -> None:
+def test_records_contain_the_resolvable_names(network: PodNetwork) -> None:
     network.put_service(service("sub"))
     network.put_service(service("nobodys", selector={"job": "other"}))
     named: dict[str, Any] = {"hostname": "c", "subdomain": "sub"}
@@ -204,7 +204,7 @@ def test_a_pod_that_changed_its_labels_or_went_is_no_longer_selected(network: Po
     assert network.resolve("default", "svc") == []
 
 
-def test_listeners_hear_of_every_change(network: PodNetwork) -> None:
+def test_listeners_are_notified_of_every_change(network: PodNetwork) -> None:
     heard: list[str] = []
     network.listen(lambda: heard.append("change"))
     add(network, pod("a"))
@@ -215,18 +215,18 @@ def test_listeners_hear_of_every_change(network: PodNetwork) -> None:
     assert len(heard) == 4
 
 
-def test_pods_of_old_mpi_jobs_go_by_their_host_names(network: PodNetwork) -> None:
-    one = pod("job-launcher-x", hostname="job-launcher")
-    one["metadata"]["labels"] = {"mpi_job_name": "job"}
-    add(network, one)
+def test_pods_of_old_mpi_jobs_resolve_by_their_host_names(network: PodNetwork) -> None:
+    manifest = pod("job-launcher-x", hostname="job-launcher")
+    manifest["metadata"]["labels"] = {"mpi_job_name": "job"}
+    add(network, manifest)
 
     assert network.resolve("default", "job-launcher") == ["127.9.1.77"]
     network.drop_pod(("default", "job-launcher-x"))
     assert network.resolve("default", "job-launcher") == []
 
 
-def test_a_job_is_also_told_by_a_label(network: PodNetwork) -> None:
-    """A launcher belongs to a batch Job, and its siblings to the job itself."""
+def test_siblings_are_recognized_by_the_job_label(network: PodNetwork) -> None:
+    """A batch Job owns the launcher, and the job itself owns its siblings."""
     launcher = pod("pi-launcher-x", owner="pi-launcher")
     launcher["metadata"]["labels"] = {"training.kubeflow.org/job-name": "pi"}
     address = network.address_of(launcher, "pi-worker-0.pi.default.svc")

@@ -1,4 +1,4 @@
-"""The proxy that pods leave the machine by, asked as curl and pip ask."""
+"""The egress proxy of pods, with requests as curl and pip send them."""
 
 import asyncio
 import socket
@@ -58,7 +58,7 @@ async def test_a_tunnel(proxy: Egress, port: int, outside: int) -> None:
     assert said == "HTTP/1.1 200 Connection established\r\n\r\nasked GET / HTTP/1.1\r\n\r\n"
 
 
-async def test_a_plain_request_is_for_one_connection(proxy: Egress, port: int, outside: int) -> None:
+async def test_a_plain_http_request_closes_its_connection(proxy: Egress, port: int, outside: int) -> None:
     head = f"GET http://{HOST}:{outside}/a?b=c HTTP/1.1\r\nProxy-Connection: keep-alive\r\nX: y\r\n\r\n"
 
     assert await ask(port, head) == "asked GET /a?b=c HTTP/1.1\r\nConnection: close\r\nX: y\r\n\r\n"
@@ -67,16 +67,16 @@ async def test_a_plain_request_is_for_one_connection(proxy: Egress, port: int, o
 @pytest.mark.parametrize(
     "head",
     [
-        pytest.param("CONNECT 127.0.0.1:1 HTTP/1.1\r\n\r\n", id="nobody is there"),
-        pytest.param("GET /path HTTP/1.1\r\n\r\n", id="not what a proxy is asked"),
+        pytest.param("CONNECT 127.0.0.1:1 HTTP/1.1\r\n\r\n", id="nothing listens"),
+        pytest.param("GET /path HTTP/1.1\r\n\r\n", id="not a proxy request"),
         pytest.param("nonsense\r\n\r\n", id="no HTTP"),
     ],
 )
-async def test_what_cannot_be_reached(proxy: Egress, port: int, head: str) -> None:
+async def test_unreachable_targets_are_errors(proxy: Egress, port: int, head: str) -> None:
     assert (await ask(port, head)).startswith("HTTP/1.1 502 ")
 
 
-async def test_a_proxy_of_the_persons_is_gone_through(port: int, outside: int) -> None:
+async def test_a_proxy_of_the_user_is_used(port: int, outside: int) -> None:
     proxy = await Egress.open(socket.socket(), HOST, {"https_proxy": f"http://{HOST}:{outside}"})
     said = await ask(port, "CONNECT example.com:443 HTTP/1.1\r\n\r\n")
     proxy.close()

@@ -1,4 +1,4 @@
-"""The names in ``/etc/hosts``: spelled as cluster DNS answers them, and brought up to date in place."""
+"""The names in ``/etc/hosts``: the same as in cluster DNS, and updated in place."""
 
 import asyncio
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_a_short_name_is_known_in_its_own_namespace_alone() -> None:
     ]
 
 
-async def test_a_pod_knows_itself_before_anybody_does(tmp_path: Path) -> None:
+async def test_a_pod_resolves_its_own_name_first(tmp_path: Path) -> None:
     hosts = Hosts(PodNetwork(Addresses("10.0")))
     hosts.add(pod("a", ""), "10.0.0.1", tmp_path / "a")
     hosts.add(pod("b", "", hostname="h", subdomain="s"), "10.0.0.2", tmp_path / "b")
@@ -40,7 +40,7 @@ async def test_a_pod_knows_itself_before_anybody_does(tmp_path: Path) -> None:
     assert (tmp_path / "b").read_text() == f"{LOCALHOST}10.0.0.2\th.s.ns.svc.cluster.local h\n"
 
 
-async def test_files_follow_the_network_and_stay_the_same_files(tmp_path: Path) -> None:
+async def test_files_are_updated_in_place(tmp_path: Path) -> None:
     """Also when the text becomes shorter."""
     network = PodNetwork(Addresses("10.0"))
     hosts, file = Hosts(network), tmp_path / "a"
@@ -57,7 +57,7 @@ async def test_files_follow_the_network_and_stay_the_same_files(tmp_path: Path) 
     assert (file.read_text(), file.stat().st_ino) == (before, inode)
 
 
-async def test_what_starts_sees_what_is_known_at_once(tmp_path: Path) -> None:
+async def test_a_starting_pod_sees_all_known_names(tmp_path: Path) -> None:
     network = PodNetwork(Addresses("10.0"))
     hosts, file = Hosts(network), tmp_path / "a"
     hosts.add(pod("a", ""), "10.0.0.1", file)
@@ -69,7 +69,7 @@ async def test_what_starts_sees_what_is_known_at_once(tmp_path: Path) -> None:
     hosts.close()
 
 
-async def test_a_pod_that_is_gone_has_no_file_any_more(tmp_path: Path) -> None:
+async def test_the_file_of_a_deleted_pod_is_removed(tmp_path: Path) -> None:
     network = PodNetwork(Addresses("10.0"))
     hosts, file = Hosts(network), tmp_path / "a"
     hosts.add(pod("a", ""), "10.0.0.1", file)
@@ -82,7 +82,7 @@ async def test_a_pod_that_is_gone_has_no_file_any_more(tmp_path: Path) -> None:
     assert not file.exists()
 
 
-def test_a_searched_domain_makes_names_short() -> None:
+def test_a_search_domain_shortens_names() -> None:
     records = {("ns", "l.job"): ["10.0.0.1"], ("ns", "l.other"): ["10.0.0.2"]}
 
     assert records_text(records, "ns", ["job.ns.svc.cluster.local"]).splitlines() == [

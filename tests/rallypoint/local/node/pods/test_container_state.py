@@ -1,4 +1,4 @@
-"""The containers of a pod that an earlier life of the node has begun."""
+"""The containers of a pod that an earlier process of the node has started."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -19,22 +19,22 @@ def terminated(code: int) -> dict[str, Any]:
 
 def pod(policy: str, **status: Any) -> dict[str, Any]:
     spec = {"restartPolicy": policy, "initContainers": [{"name": "first"}], "containers": [{"name": "main"}]}
-    told = [{"name": "main", "restartCount": 2, "state": {}, **status}] if status else []
+    statuses = [{"name": "main", "restartCount": 2, "state": {}, **status}] if status else []
     metadata = {"name": "p", "namespace": "n", "uid": "u"}
-    return {"metadata": metadata, "spec": spec, "status": {"containerStatuses": told}}
+    return {"metadata": metadata, "spec": spec, "status": {"containerStatuses": statuses}}
 
 
 def names_to_start(pod: dict[str, Any], containers: tuple[Container, ...]) -> tuple[str, ...]:
     return lifecycle.next_step(pod, containers, NOW, NOW).start
 
 
-def test_a_new_pod_has_no_past() -> None:
+def test_a_new_pod_has_no_history() -> None:
     first, main = restore(pod("Always"), NOW)
 
     assert (first.state, main.state) == (Waiting("PodInitializing"),) * 2
 
 
-def test_what_ran_is_lost_and_starts_again_after_the_init_containers() -> None:
+def test_running_containers_are_lost_and_start_again_after_the_init_containers() -> None:
     begun = pod("OnFailure", state=RUNNING)
     found = restore(begun, NOW)
     lost = found[1].state
@@ -45,14 +45,14 @@ def test_what_ran_is_lost_and_starts_again_after_the_init_containers() -> None:
     assert started(found[1], NOW).restarts == 3
 
 
-def test_a_pod_that_never_restarts_is_over() -> None:
+def test_a_pod_that_never_restarts_is_finished() -> None:
     begun = pod("Never", state=RUNNING)
     step = lifecycle.next_step(begun, restore(begun, NOW), NOW, NOW)
 
     assert step.is_finished
 
 
-def test_what_had_ended_stays_ended() -> None:
+def test_terminated_containers_stay_terminated() -> None:
     _, main = restore(pod("OnFailure", state=terminated(0)), NOW)
 
     assert isinstance(main.state, Terminated)
@@ -63,7 +63,7 @@ def test_what_had_ended_stays_ended() -> None:
     ("last", "code"),
     [pytest.param(terminated(3), 3, id="in back-off"), pytest.param({}, None, id="not begun")],
 )
-def test_what_waited(last: dict[str, Any], code: int | None) -> None:
+def test_waiting_containers_wait_again(last: dict[str, Any], code: int | None) -> None:
     waits = {"waiting": {"reason": "CrashLoopBackOff"}}
     _, main = restore(pod("OnFailure", state=waits, lastState=last), NOW)
 
@@ -71,7 +71,7 @@ def test_what_waited(last: dict[str, Any], code: int | None) -> None:
     assert main.restarts == 2
 
 
-def test_what_ran_before_the_mains_counts_on() -> None:
+def test_restarts_of_init_containers_are_counted_on() -> None:
     """Init containers run again, and sidecars too; nobody sees their numbers go back."""
     begun = pod("OnFailure", state=RUNNING)
     begun["spec"]["initContainers"][0]["restartPolicy"] = "Always"

@@ -1,4 +1,4 @@
-"""What probes and hooks do, on real sockets and with real processes, and what they make of the answers."""
+"""Probes and hooks with real sockets and processes, and the results of their responses."""
 
 import asyncio
 import socket
@@ -39,7 +39,7 @@ class Beside:
         self._process.send_signal(number)
 
 
-class Means:
+class Environment:
     """A node whose pod is at 127.0.0.1, and was told port 1 in place of port 2."""
 
     def __init__(self) -> None:
@@ -63,8 +63,8 @@ async def _socket() -> socket.socket:
 
 
 @pytest.fixture
-def means() -> Means:
-    return Means()
+def environment() -> Environment:
+    return Environment()
 
 
 @asynccontextmanager
@@ -73,8 +73,8 @@ async def serving(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]
     app.router.add_get("/{path:.*}", answer)
     runner = web.AppRunner(app)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
+    listener = web.TCPSite(runner, "127.0.0.1", 0)
+    await listener.start()
     assert runner.addresses
     yield int(runner.addresses[0][1])
     await runner.cleanup()
@@ -86,11 +86,11 @@ def free_port() -> int:
         return int(held.getsockname()[1])
 
 
-async def look(
-    means: Means, timeout_seconds: float = 20, ports: Sequence[Any] = (), **spec: Any
+async def run_probe(
+    environment: Environment, timeout_seconds: float = 20, ports: Sequence[Any] = (), **spec: Any
 ) -> ProbeResult:
     probe = Probe.of(Kind.READINESS, {"timeoutSeconds": timeout_seconds, **spec})
-    return await Handlers(POD, cast("Any", means)).probe({"name": "main", "ports": list(ports)}, probe)
+    return await Handlers(POD, cast("Any", environment)).probe({"name": "main", "ports": list(ports)}, probe)
 
 
 @pytest.mark.parametrize(
@@ -107,33 +107,33 @@ async def look(
         ),
     ],
 )
-async def test_a_command(means: Means, script: str, answer: ProbeResult) -> None:
-    assert await look(means, exec={"command": ["sh", "-c", script]}) == answer
+async def test_exec_probes(environment: Environment, script: str, answer: ProbeResult) -> None:
+    assert await run_probe(environment, exec={"command": ["sh", "-c", script]}) == answer
 
 
-async def test_a_command_that_takes_too_long_is_a_failure(means: Means) -> None:
-    answer = await look(means, 0.1, exec={"command": ["sleep", "1000"]})
+async def test_a_command_that_takes_too_long_is_a_failure(environment: Environment) -> None:
+    answer = await run_probe(environment, 0.1, exec={"command": ["sleep", "1000"]})
 
     assert answer == ProbeResult(Outcome.FAILURE, 'command "sleep 1000" timed out')
 
 
 @pytest.mark.parametrize("problem", [CannotStart("no such program"), Unresolved("no such ConfigMap")])
-async def test_a_command_that_does_not_begin_says_nothing_of_the_container(
-    means: Means, problem: Exception
+async def test_a_command_that_does_not_start_is_an_error(
+    environment: Environment, problem: Exception
 ) -> None:
-    means.problem = problem
+    environment.problem = problem
 
-    assert await look(means, exec={"command": ["x"]}) == ProbeResult(Outcome.ERROR, str(problem))
+    assert await run_probe(environment, exec={"command": ["x"]}) == ProbeResult(Outcome.ERROR, str(problem))
 
 
-async def test_a_connection(means: Means) -> None:
+async def test_tcp_probes(environment: Environment) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        assert await look(means, tcpSocket={"port": port}) == ProbeResult(Outcome.SUCCESS)
-        means.moved[1] = port
-        assert await look(means, tcpSocket={"port": 1}) == ProbeResult(Outcome.SUCCESS)
+        assert await run_probe(environment, tcpSocket={"port": port}) == ProbeResult(Outcome.SUCCESS)
+        environment.moved[1] = port
+        assert await run_probe(environment, tcpSocket={"port": 1}) == ProbeResult(Outcome.SUCCESS)
     refused = f"dial tcp 127.0.0.1:{port}: connect: connection refused"
-    assert await look(means, tcpSocket={"port": port}) == ProbeResult(Outcome.FAILURE, refused)
+    assert await run_probe(environment, tcpSocket={"port": port}) == ProbeResult(Outcome.FAILURE, refused)
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ async def test_a_connection(means: Means) -> None:
         pytest.param("0", "invalid port number: 0", id="no port"),
     ],
 )
-async def test_a_port_that_the_container_does_not_have(means: Means, port: Any, words: str) -> None:
-    assert await look(means, httpGet={"port": port}) == ProbeResult(Outcome.ERROR, words)
+async def test_an_invalid_port_is_an_error(environment: Environment, port: Any, words: str) -> None:
+    assert await run_probe(environment, httpGet={"port": port}) == ProbeResult(Outcome.ERROR, words)
 
 
 @pytest.mark.parametrize(
@@ -157,74 +157,76 @@ async def test_a_port_that_the_container_does_not_have(means: Means, port: Any, 
         (503, Outcome.FAILURE, "HTTP probe failed with statuscode: 503"),
     ],
 )
-async def test_answers_over_http(means: Means, status: int, outcome: Outcome, words: str) -> None:
+async def test_http_probes(environment: Environment, status: int, outcome: Outcome, words: str) -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(status=status)
 
     async with serving(answer) as port:
-        assert await look(means, httpGet={"port": port}) == ProbeResult(outcome, words)
+        assert await run_probe(environment, httpGet={"port": port}) == ProbeResult(outcome, words)
 
 
-async def test_a_request_is_as_the_manifest_wants_it(means: Means) -> None:
-    heard: list[web.Request] = []
+async def test_a_request_has_the_fields_of_the_manifest(environment: Environment) -> None:
+    requests: list[web.Request] = []
 
     async def answer(request: web.Request) -> web.Response:
-        heard.append(request)
+        requests.append(request)
         return web.Response(text="x" * 100_000)
 
     headers = [("X-A", "1"), ("X-A", "2"), ("Host", "example.com"), ("User-Agent", "me")]
     named = [{"name": name, "value": value} for name, value in headers]
     async with serving(answer) as port:
         ports = [{"name": "web", "containerPort": port}]
-        plain = await look(means, ports=ports, httpGet={"port": "web"})
-        rich = await look(means, httpGet={"port": port, "path": "ready?a=%20b", "httpHeaders": named})
+        defaults = await run_probe(environment, ports=ports, httpGet={"port": "web"})
+        customized = await run_probe(
+            environment, httpGet={"port": port, "path": "ready?a=%20b", "httpHeaders": named}
+        )
 
-    assert (plain, rich) == (ProbeResult(Outcome.SUCCESS),) * 2
-    assert (heard[0].raw_path, heard[0].headers["Host"]) == ("/", f"127.0.0.1:{port}")
-    assert heard[0].headers["User-Agent"].startswith("kube-probe/")
-    assert heard[1].raw_path == "/ready?a=%20b"
-    assert heard[1].headers.getall("X-A") == ["1", "2"]
-    assert heard[1].headers.getall("Host") == ["example.com"]
-    assert heard[1].headers.getall("User-Agent") == ["me"]
+    assert (defaults, customized) == (ProbeResult(Outcome.SUCCESS),) * 2
+    assert (requests[0].raw_path, requests[0].headers["Host"]) == ("/", f"127.0.0.1:{port}")
+    assert requests[0].headers["User-Agent"].startswith("kube-probe/")
+    assert requests[1].raw_path == "/ready?a=%20b"
+    assert requests[1].headers.getall("X-A") == ["1", "2"]
+    assert requests[1].headers.getall("Host") == ["example.com"]
+    assert requests[1].headers.getall("User-Agent") == ["me"]
 
 
-async def test_redirects_are_followed_on_the_same_host(means: Means) -> None:
+async def test_redirects_are_followed_on_the_same_host(environment: Environment) -> None:
     async def answer(request: web.Request) -> web.Response:
         if request.path == "/there":
             return web.Response(status=418)
         return web.Response(status=302, headers={"Location": "/there"})
 
     async with serving(answer) as port:
-        found = await look(means, httpGet={"port": port})
+        found = await run_probe(environment, httpGet={"port": port})
 
     assert found == ProbeResult(Outcome.FAILURE, "HTTP probe failed with statuscode: 418")
 
 
-async def test_a_redirect_to_elsewhere_is_not_followed(means: Means) -> None:
+async def test_a_redirect_to_another_host_is_not_followed(environment: Environment) -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(status=302, headers={"Location": "http://127.0.0.2:1/"}, text="moved")
 
     async with serving(answer) as port:
-        found = await look(means, httpGet={"port": port})
+        found = await run_probe(environment, httpGet={"port": port})
 
     assert found == ProbeResult(Outcome.WARNING, "Probe terminated redirects, Response body: moved")
 
 
-async def test_redirects_in_a_circle_fail(means: Means) -> None:
+async def test_redirects_in_a_circle_fail(environment: Environment) -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(status=302, headers={"Location": "/"})
 
     async with serving(answer) as port:
-        found = await look(means, httpGet={"port": port})
+        found = await run_probe(environment, httpGet={"port": port})
 
     assert found == ProbeResult(
         Outcome.FAILURE, f'Get "http://127.0.0.1:{port}/": stopped after 10 redirects'
     )
 
 
-async def test_nobody_answers_over_http(means: Means) -> None:
+async def test_a_refused_http_connection_is_a_failure(environment: Environment) -> None:
     port = free_port()
-    found = await look(means, httpGet={"port": port, "path": "/a"})
+    found = await run_probe(environment, httpGet={"port": port, "path": "/a"})
     url = f"http://127.0.0.1:{port}/a"
 
     assert found == ProbeResult(
@@ -232,40 +234,40 @@ async def test_nobody_answers_over_http(means: Means) -> None:
     )
 
 
-async def test_an_answer_that_does_not_come_in_time(means: Means) -> None:
+async def test_an_http_timeout_is_a_failure(environment: Environment) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        found = await look(means, 0.1, httpGet={"port": silent.getsockname()[1]})
+        found = await run_probe(environment, 0.1, httpGet={"port": silent.getsockname()[1]})
 
     assert found.outcome is Outcome.FAILURE
     assert found.text.endswith("context deadline exceeded (Client.Timeout exceeded while awaiting headers)")
 
 
-async def test_who_hangs_up_fails(means: Means) -> None:
+async def test_a_closed_http_connection_is_a_failure(environment: Environment) -> None:
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
     server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server:
-        found = await look(means, httpGet={"port": port})
+        found = await run_probe(environment, httpGet={"port": port})
 
     assert found == ProbeResult(Outcome.FAILURE, f'Get "http://127.0.0.1:{port}/": EOF')
 
 
-async def hooked(means: Means, **hook: Any) -> str:
-    return await Handlers(POD, cast("Any", means)).hook({"name": "main"}, hook)
+async def hooked(environment: Environment, **hook: Any) -> str:
+    return await Handlers(POD, cast("Any", environment)).hook({"name": "main"}, hook)
 
 
-async def test_hooks(means: Means) -> None:
+async def test_hooks(environment: Environment) -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(status=500)
 
     async with serving(answer) as port:
-        assert await hooked(means, httpGet={"port": port}) == ""
-    assert "connection refused" in await hooked(means, httpGet={"port": port})
-    assert await hooked(means, exec={"command": ["true"]}) == ""
+        assert await hooked(environment, httpGet={"port": port}) == ""
+    assert "connection refused" in await hooked(environment, httpGet={"port": port})
+    assert await hooked(environment, exec={"command": ["true"]}) == ""
     assert (
-        await hooked(means, exec={"command": ["sh", "-c", "echo no; exit 2"]})
+        await hooked(environment, exec={"command": ["sh", "-c", "echo no; exit 2"]})
         == "command exited with 2: no\n"
     )
-    assert await hooked(means, tcpSocket={"port": port}) == "invalid handler: tcpSocket"
+    assert await hooked(environment, tcpSocket={"port": port}) == "invalid handler: tcpSocket"

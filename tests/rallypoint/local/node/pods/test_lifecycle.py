@@ -1,4 +1,4 @@
-"""What to do next with a pod, how long restarts are held back, and what is said of it: the pure middle of the node."""
+"""The next actions for a pod, its restart back-off and its status: the pure functions of the node."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -49,7 +49,7 @@ def test_all_containers_start_together() -> None:
     assert step(manifest, records.of_pod(manifest)).start == ("main", "main-1")
 
 
-def test_init_containers_come_one_after_the_other() -> None:
+def test_init_containers_run_in_sequence() -> None:
     manifest = pod(inits=[{"name": "a"}, {"name": "b"}])
     a, b, main = records.of_pod(manifest)
 
@@ -113,7 +113,7 @@ def test_a_sidecar_that_ends_early_is_started_again_and_waited_for() -> None:
     assert step(manifest, (end(begin(a), 0), begin(i), b, main)).start == ("a",)
 
 
-def test_a_sidecar_that_starts_again_holds_up_nobody_once_the_pod_has_begun() -> None:
+def test_a_restarting_sidecar_blocks_no_container_of_a_started_pod() -> None:
     manifest, (a, i, b, main) = sided(startupProbe={"exec": {}})
     i, b, main = end(begin(i), 0), begin(b), end(begin(main), 1)
     a = begin(end(begin(a), 1))
@@ -123,8 +123,8 @@ def test_a_sidecar_that_starts_again_holds_up_nobody_once_the_pod_has_begun() ->
     written = status.pod_status(manifest, (a, i, b, begin(main)), FACTS, NOW)
     assert conditions(written)["Initialized"][0] == "True"
     assert conditions(written)["Ready"] == ("False", "ContainersNotReady")
-    told = {one["type"]: one.get("message") for one in written["conditions"]}
-    assert told["Ready"] == "containers with unready status: [a]"
+    messages = {condition["type"]: condition.get("message") for condition in written["conditions"]}
+    assert messages["Ready"] == "containers with unready status: [a]"
 
 
 def test_a_pod_is_pending_until_its_sidecars_have_started_and_runs_until_they_end() -> None:
@@ -167,7 +167,7 @@ def test_a_post_start_hook_is_over_before_the_next_container_starts() -> None:
         ),
     ],
 )
-def test_a_condemned_container_is_killed_once(
+def test_a_container_with_a_kill_cause_is_killed_once(
     kill_cause: KillCause, policy: str, probe: dict[str, Any], kill: Kill
 ) -> None:
     manifest = pod(policy=policy)
@@ -180,7 +180,7 @@ def test_a_condemned_container_is_killed_once(
 
 
 @pytest.mark.parametrize(("policy", "again"), [("Never", False), ("OnFailure", True), ("Always", True)])
-def test_what_a_probe_has_killed_is_started_again_whatever_its_exit_code(policy: str, again: bool) -> None:
+def test_a_container_killed_by_a_probe_restarts_with_any_exit_code(policy: str, again: bool) -> None:
     manifest = pod(policy=policy)
     (main,) = records.of_pod(manifest)
     killed = end(healthy(begin(main), kill_cause=KillCause.LIVENESS), 0)
@@ -189,7 +189,7 @@ def test_what_a_probe_has_killed_is_started_again_whatever_its_exit_code(policy:
     assert bool(step(manifest, (killed,)).start) is again
 
 
-def test_what_probes_kill_is_held_back_by_the_time_since_the_run_before() -> None:
+def test_the_back_off_after_a_probe_depends_on_the_previous_run() -> None:
     """Started again in one go while its runs last longer than the back-off."""
     manifest = pod(policy="Always")
     (main,) = records.of_pod(manifest)
@@ -255,7 +255,7 @@ def test_restart_policies(policy: str, code: int, over: bool, again: tuple[str, 
     assert (taken.is_finished, taken.start) == (over, again)
 
 
-def test_restarts_are_held_back_longer_each_time() -> None:
+def test_the_restart_back_off_grows() -> None:
     """At once, then after 10, 20, 40, … seconds, at most five minutes."""
     manifest = pod(policy="OnFailure")
     (main,) = records.of_pod(manifest)
@@ -271,7 +271,7 @@ def test_restarts_are_held_back_longer_each_time() -> None:
     assert pauses == [0, 10, 20, 40, 80, 160, 300, 300, 300]
 
 
-def test_ten_calm_minutes_forget_the_back_off() -> None:
+def test_ten_minutes_without_failure_reset_the_back_off() -> None:
     manifest = pod(policy="OnFailure")
     (main,) = records.of_pod(manifest)
     main = end(begin(end(begin(main), 1)), 1, 601)
@@ -280,7 +280,7 @@ def test_ten_calm_minutes_forget_the_back_off() -> None:
     assert begin(main, 601).backoff_seconds == 10
 
 
-def test_a_container_that_is_held_back_says_so() -> None:
+def test_a_container_in_back_off_has_its_reason() -> None:
     manifest = pod(policy="Always")
     (main,) = records.of_pod(manifest)
     main = end(begin(end(begin(main), 1)), 1)
@@ -295,7 +295,7 @@ def test_a_container_that_is_held_back_says_so() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(10, "10s"), (80, "1m20s"), (300, "5m0s")])
-def test_durations_are_spelled_as_go_does(seconds: float, text: str) -> None:
+def test_durations_are_formatted_as_in_go(seconds: float, text: str) -> None:
     assert lifecycle.go_duration(seconds) == text
 
 
@@ -307,7 +307,7 @@ def test_the_deadline_ends_a_pod() -> None:
     assert step(manifest, (begin(main),), 60).has_expired
 
 
-def test_what_could_not_start_is_tried_again_later() -> None:
+def test_a_failed_start_is_retried() -> None:
     manifest = pod()
     (main,) = records.of_pod(manifest)
     main = records.postponed(main, "CreateContainerConfigError", "no", at(5))
@@ -343,7 +343,7 @@ def test_phase(policy: str, states: list[records.State], phase: str) -> None:
     assert status.phase(policy, containers) == phase
 
 
-def test_init_containers_hold_the_phase() -> None:
+def test_the_phase_is_pending_during_init_containers() -> None:
     init = Container("i", {}, is_init=True, state=RUN)
     main = Container("m", {}, state=Waiting("PodInitializing"))
 
@@ -371,7 +371,7 @@ def test_a_running_pod_is_ready() -> None:
     assert container["state"] == {"running": {"startedAt": "2026-01-01T12:00:00Z"}}
 
 
-def test_a_waiting_pod_says_what_it_waits_for() -> None:
+def test_a_waiting_pod_has_the_reason() -> None:
     manifest = pod(inits=[{"name": "i", "image": "x"}])
     written = status.pod_status(manifest, records.of_pod(manifest), FACTS, NOW)
 
@@ -382,7 +382,7 @@ def test_a_waiting_pod_says_what_it_waits_for() -> None:
 
 
 @pytest.mark.parametrize(("code", "reason"), [(0, "PodCompleted"), (143, "PodFailed")])
-def test_a_pod_that_is_over_is_not_ready(code: int, reason: str) -> None:
+def test_a_finished_pod_is_not_ready(code: int, reason: str) -> None:
     manifest = pod()
     (main,) = records.of_pod(manifest)
     written = status.pod_status(manifest, [end(begin(main), code, 5)], FACTS, at(5))
@@ -405,7 +405,7 @@ def test_a_restart_keeps_the_last_state() -> None:
     assert container["containerID"] != container["lastState"]["terminated"]["containerID"]
 
 
-def test_a_condition_keeps_its_time_until_it_turns() -> None:
+def test_a_condition_keeps_its_transition_time_until_its_status_changes() -> None:
     manifest = pod()
     (main,) = records.of_pod(manifest)
     first = status.pod_status(manifest, [begin(main)], FACTS, NOW)
@@ -416,7 +416,7 @@ def test_a_condition_keeps_its_time_until_it_turns() -> None:
     assert times["Ready"] == "2026-01-01T12:00:09Z"
 
 
-def test_readiness_is_what_the_probe_says() -> None:
+def test_readiness_is_the_result_of_the_probe() -> None:
     manifest = pod()
     manifest["spec"]["containers"][0]["readinessProbe"] = {"exec": {}}
     main = begin(records.of_pod(manifest)[0])
@@ -431,7 +431,7 @@ def test_readiness_is_what_the_probe_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("reported", "words"),
     [
         (
             [],
@@ -441,9 +441,11 @@ def test_readiness_is_what_the_probe_says() -> None:
         ([("g", "True")], None),
     ],
 )
-def test_a_readiness_gate_is_opened_by_others(told: list[tuple[str, str]], words: str | None) -> None:
+def test_a_readiness_gate_depends_on_its_condition(
+    reported: list[tuple[str, str]], words: str | None
+) -> None:
     manifest = pod(readinessGates=[{"conditionType": "g"}])
-    manifest["status"] = {"conditions": [{"type": name, "status": value} for name, value in told]}
+    manifest["status"] = {"conditions": [{"type": name, "status": value} for name, value in reported]}
     main = begin(records.of_pod(manifest)[0])
     by_type = {c["type"]: c for c in status.pod_status(manifest, [main], FACTS, NOW)["conditions"]}
 

@@ -1,4 +1,4 @@
-"""Laws of a pod's life, whatever its containers, probes and hooks do, in whatever order."""
+"""Invariants of the lifecycle of a pod, for any order of events of its containers, probes and hooks."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -120,8 +120,8 @@ class Life(RuleBasedStateMachine):
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), succeeded=st.booleans())
-    def look(self, data: st.DataObject, succeeded: bool) -> None:
-        """A probe has said the same long enough."""
+    def finish_probe(self, data: st.DataObject, succeeded: bool) -> None:
+        """A probe has reached its threshold."""
         container = data.draw(st.sampled_from(self.running))
         kinds = [kind for kind in Kind if container.spec.get(kind)]
         if not kinds or container.health is None or not container.health.has_post_start_finished:
@@ -155,19 +155,23 @@ class Life(RuleBasedStateMachine):
             assert self.phase() == self.final
 
     @invariant()
-    def what_is_told_agrees_with_itself(self) -> None:
+    def the_status_is_consistent(self) -> None:
         if not self.containers:
             return
-        told = status.pod_status(self.pod, list(self.containers.values()), FACTS, self.now)
-        up = {c["type"]: c["status"] == "True" for c in told["conditions"]}
-        lasting = [*told["containerStatuses"], *told["initContainerStatuses"][::2]]
-        assert up["Ready"] == up["ContainersReady"] == all(one["ready"] for one in lasting)
-        for one in lasting:
-            assert one["started"] or not one["ready"]
-            assert "running" in one["state"] or not one["started"]
-            container = self.containers[one["name"]]
-            assert isinstance(container.state, Running) or "running" not in one["state"]
-        if told["phase"] in FINAL:
+        written = status.pod_status(self.pod, list(self.containers.values()), FACTS, self.now)
+        up = {c["type"]: c["status"] == "True" for c in written["conditions"]}
+        lasting = [*written["containerStatuses"], *written["initContainerStatuses"][::2]]
+        assert (
+            up["Ready"]
+            == up["ContainersReady"]
+            == all(container_status["ready"] for container_status in lasting)
+        )
+        for container_status in lasting:
+            assert container_status["started"] or not container_status["ready"]
+            assert "running" in container_status["state"] or not container_status["started"]
+            container = self.containers[container_status["name"]]
+            assert isinstance(container.state, Running) or "running" not in container_status["state"]
+        if written["phase"] in FINAL:
             assert not up["Ready"]
 
 

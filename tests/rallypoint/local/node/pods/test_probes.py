@@ -1,4 +1,4 @@
-"""What probes say of a container, look by look: thresholds, what they gate, and what they condemn."""
+"""The health of a container after each probe: thresholds, readiness and kill causes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,28 +19,28 @@ def health(container: Mapping[Any, Any], looks: list[tuple[Kind, bool]]) -> Heal
     return found
 
 
-def test_without_probes_a_process_that_runs_is_ready() -> None:
+def test_without_probes_a_running_process_is_ready() -> None:
     assert probes.at_start({}).is_ready
 
 
 @pytest.mark.parametrize(
-    ("looks", "ready"),
+    ("results", "ready"),
     [
-        pytest.param("", False, id="not before it has been looked at"),
-        pytest.param("1", True, id="at once"),
-        pytest.param("1000", False, id="no longer, after three failures"),
-        pytest.param("100", True, id="still, after two"),
-        pytest.param("100100", True, id="still, when a success comes between"),
-        pytest.param("10001", True, id="again"),
+        pytest.param("", False, id="not before the first probe"),
+        pytest.param("1", True, id="after a success"),
+        pytest.param("1000", False, id="not after three failures"),
+        pytest.param("100", True, id="still after two failures"),
+        pytest.param("100100", True, id="still after failures with a success between"),
+        pytest.param("10001", True, id="again after a success"),
     ],
 )
-def test_readiness(looks: str, ready: bool) -> None:
-    found = health({Kind.READINESS: {"exec": {}}}, [(Kind.READINESS, look == "1") for look in looks])
+def test_readiness(results: str, ready: bool) -> None:
+    found = health({Kind.READINESS: {"exec": {}}}, [(Kind.READINESS, result == "1") for result in results])
 
     assert (found.is_ready, found.has_started, found.kill_cause) == (ready, True, None)
 
 
-def test_readiness_can_ask_for_several_successes() -> None:
+def test_readiness_can_need_several_successes() -> None:
     container = {Kind.READINESS: {"exec": {}, "successThreshold": 2, "failureThreshold": 1}}
 
     assert not health(container, [(Kind.READINESS, True)]).is_ready
@@ -64,13 +64,13 @@ def test_startup() -> None:
     assert health(container, [(Kind.STARTUP, False)] * 2).kill_cause is KillCause.STARTUP
 
 
-def test_nobody_is_told_of_a_run_whose_hook_is_under_way() -> None:
+def test_a_container_is_not_started_during_its_post_start_hook() -> None:
     found = probes.at_start({"lifecycle": {"postStart": {"sleep": {"seconds": 1}}}})
 
     assert (found.has_post_start_finished, found.has_started, found.is_ready) == (False, False, False)
 
 
-def test_defaults_are_the_api_servers() -> None:
+def test_defaults_are_those_of_the_api_server() -> None:
     (probe,) = probes.of({"livenessProbe": {"exec": {"command": ["true"]}}})
 
     assert (probe.delay_seconds, probe.period_seconds, probe.timeout_seconds) == (0, 10, 1)
@@ -80,7 +80,7 @@ def test_defaults_are_the_api_servers() -> None:
 @pytest.mark.parametrize(
     ("container", "words"),
     [
-        pytest.param({}, "", id="nothing to refuse"),
+        pytest.param({}, "", id="a valid pod"),
         pytest.param(
             {"readinessProbe": {"grpc": {"port": 1}}},
             "spec.containers[1].readinessProbe.grpc: local mode probes by exec, httpGet and tcpSocket",
@@ -89,7 +89,7 @@ def test_defaults_are_the_api_servers() -> None:
         pytest.param(
             {"startupProbe": {"periodSeconds": 3}},
             "spec.containers[1].startupProbe: must specify a handler type",
-            id="nothing to ask",
+            id="no handler",
         ),
         pytest.param(
             {"restartPolicyRules": [{"action": "Restart"}, {"action": "RestartAllContainers"}]},
@@ -98,7 +98,7 @@ def test_defaults_are_the_api_servers() -> None:
         ),
     ],
 )
-def test_what_cannot_be_kept_is_refused_by_its_field(container: dict[str, Any], words: str) -> None:
+def test_an_unsupported_field_is_rejected_by_name(container: dict[str, Any], words: str) -> None:
     pod = {"spec": {"containers": [{"name": "a"}, {"name": "b", **container}]}}
 
     assert probes.rejection(pod) == words

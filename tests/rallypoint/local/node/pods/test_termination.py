@@ -1,4 +1,4 @@
-"""How runs are brought to their end: hooks, TERM, KILL and the order of sidecars, on loop time."""
+"""Termination of containers: hooks, TERM, KILL and the order of sidecars, on loop time."""
 
 import asyncio
 import signal
@@ -63,17 +63,15 @@ def sleeping(seconds: float, log: list[str] | None = None) -> Callable[[], Await
 @pytest.mark.parametrize(
     ("grace", "takes", "hook", "expected"),
     [
-        pytest.param(30, 1, None, [("SIGTERM", 0)], id="it listens"),
-        pytest.param(5, 100, None, [("SIGTERM", 0), ("SIGKILL", 5)], id="it does not listen"),
-        pytest.param(30, 1, 10, [("SIGTERM", 10)], id="a hook goes first"),
-        pytest.param(30, 100, 10, [("SIGTERM", 10), ("SIGKILL", 30)], id="and counts"),
-        pytest.param(
-            5, 100, 90, [("SIGTERM", 5), ("SIGKILL", 7)], id="two seconds are left after a long one"
-        ),
-        pytest.param(0, 100, 90, [("SIGTERM", 0), ("SIGKILL", 0)], id="no grace at all"),
+        pytest.param(30, 1, None, [("SIGTERM", 0)], id="it handles SIGTERM"),
+        pytest.param(5, 100, None, [("SIGTERM", 0), ("SIGKILL", 5)], id="it ignores SIGTERM"),
+        pytest.param(30, 1, 10, [("SIGTERM", 10)], id="a hook runs first"),
+        pytest.param(30, 100, 10, [("SIGTERM", 10), ("SIGKILL", 30)], id="a hook uses up the grace period"),
+        pytest.param(5, 100, 90, [("SIGTERM", 5), ("SIGKILL", 7)], id="two seconds remain after a long hook"),
+        pytest.param(0, 100, 90, [("SIGTERM", 0), ("SIGKILL", 0)], id="no grace period"),
     ],
 )
-async def test_the_end_of_one(
+async def test_a_container_gets_sigterm_and_then_sigkill(
     grace: float, takes: float, hook: float | None, expected: list[tuple[str, float]]
 ) -> None:
     made = run(takes=takes)
@@ -83,7 +81,7 @@ async def test_the_end_of_one(
     assert cast("Any", made.prober).left
 
 
-async def test_less_time_can_be_given_while_the_hook_runs() -> None:
+async def test_the_grace_period_can_be_shortened_during_the_hook() -> None:
     made, log = run(takes=100), list[str]()
     grace = Grace(60)
     asyncio.get_running_loop().call_later(10, grace.shorten, 5)
@@ -92,7 +90,7 @@ async def test_less_time_can_be_given_while_the_hook_runs() -> None:
     assert (signals(made), log) == ([("SIGTERM", 15), ("SIGKILL", 17)], [])
 
 
-async def test_no_more_time_ends_it_now() -> None:
+async def test_a_grace_period_of_zero_kills_at_once() -> None:
     made = run(takes=100)
     grace = Grace(60)
     asyncio.get_running_loop().call_later(10, grace.shorten, 0)
@@ -109,7 +107,7 @@ async def test_a_process_that_ends_during_its_hook_gets_no_signal() -> None:
     assert (signals(made), log, asyncio.get_running_loop().time()) == ([], [], 3)
 
 
-async def test_asked_twice_it_only_has_less_time() -> None:
+async def test_a_second_termination_only_shortens_the_grace_period() -> None:
     made = run(takes=100)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(termination.terminate(made, Grace(60)))
@@ -119,7 +117,7 @@ async def test_asked_twice_it_only_has_less_time() -> None:
     assert signals(made) == [("SIGTERM", 0), ("SIGKILL", 11)]
 
 
-async def test_a_hook_that_breaks_is_heard_of() -> None:
+async def test_a_failed_hook_is_reported() -> None:
     async def broken() -> None:
         raise ValueError("broken")
 
@@ -127,7 +125,7 @@ async def test_a_hook_that_breaks_is_heard_of() -> None:
         await termination.terminate(run(), Grace(60), broken)
 
 
-async def test_sidecars_end_after_the_others_the_last_one_first() -> None:
+async def test_sidecars_end_after_the_others_in_reverse_order() -> None:
     first, second = (run(name, takes=1, restartPolicy="Always") for name in ("first", "second"))
     runs = [first, second, run("a", takes=2), run("b", takes=5)]
     async with asyncio.TaskGroup() as tasks:

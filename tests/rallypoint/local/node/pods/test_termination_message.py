@@ -1,4 +1,4 @@
-"""The message that a container's status keeps of its end: how much of it, and where it comes from."""
+"""Termination messages: their length and their source."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
     made.close()
 
 
-def test_the_file_is_each_containers_own_and_empty_at_first(tmp_path: Path) -> None:
+def test_each_container_has_its_own_empty_file(tmp_path: Path) -> None:
     file = termination_message.mount(container(terminationMessagePath="/words"), tmp_path)
     termination_message.clear(container(), tmp_path)
     file.source.write_text("last words")
@@ -47,7 +47,7 @@ def test_the_file_is_each_containers_own_and_empty_at_first(tmp_path: Path) -> N
     )
 
 
-def test_the_end_of_a_long_file_is_kept(tmp_path: Path) -> None:
+def test_only_the_end_of_a_long_file_is_read(tmp_path: Path) -> None:
     termination_message.clear(container(), tmp_path)
     termination_message.mount(container(), tmp_path).source.write_text("a" * 10 + "b" * 4096)
 
@@ -63,7 +63,7 @@ def test_the_end_of_a_long_file_is_kept(tmp_path: Path) -> None:
         pytest.param("FallbackToLogsOnError", "", 0, "", id="no log of a success"),
     ],
 )
-def test_where_it_comes_from(log: Log, policy: str, written: str, code: int, says: str) -> None:
+def test_the_source_of_the_message(log: Log, policy: str, written: str, code: int, says: str) -> None:
     spec = container(terminationMessagePolicy=policy)
 
     assert termination_message.message(pod(), spec, written, code, log) == says
@@ -78,5 +78,5 @@ def test_the_end_of_the_log(log: Log) -> None:
     assert termination_message.message(pod(), spec, "", 1, log) == "x" * 2048
 
 
-def test_many_containers_share_what_a_pod_may_say(log: Log) -> None:
+def test_many_containers_share_the_size_limit_of_a_pod(log: Log) -> None:
     assert len(termination_message.message(pod(6), container(), "a" * 4096, 0, log)) == 2048

@@ -1,4 +1,4 @@
-"""One pod from its binding to its end, on fake time and with processes that only pretend."""
+"""One pod from its binding to its end, on fake time and with fake processes."""
 
 import asyncio
 import signal
@@ -160,7 +160,7 @@ async def test_init_containers_run_before_the_others(runtime: FakePodRuntime) ->
     assert runtime.phases[-1] == "Succeeded"
 
 
-async def test_restarts_are_held_back(runtime: FakePodRuntime) -> None:
+async def test_restarts_wait_for_their_back_off(runtime: FakePodRuntime) -> None:
     async with running(runtime, pod("OnFailure")):
         for _ in range(3):
             runtime.processes[-1].exit.set_result(1)
@@ -182,7 +182,7 @@ async def test_a_program_that_does_not_exist_ends_the_container(runtime: FakePod
     assert runtime.phases[-1] == "Failed"
 
 
-async def test_a_program_that_does_not_exist_is_held_back_like_a_crash(runtime: FakePodRuntime) -> None:
+async def test_a_missing_program_has_a_back_off_like_a_crash(runtime: FakePodRuntime) -> None:
     runtime.unstartable = "no"
     async with running(runtime, pod("OnFailure")):
         await asyncio.sleep(29)
@@ -216,7 +216,7 @@ async def test_a_pod_that_can_never_run_fails_and_says_why(runtime: FakePodRunti
     assert runtime.started == []
 
 
-async def test_a_fault_of_the_node_is_told_in_the_pod(runtime: FakePodRuntime) -> None:
+async def test_a_node_error_is_reported_in_the_pod_status(runtime: FakePodRuntime) -> None:
     runtime.fault = ValueError("broken")
     async with running(runtime, pod()):
         waiting = runtime.state["waiting"]
@@ -225,7 +225,7 @@ async def test_a_fault_of_the_node_is_told_in_the_pod(runtime: FakePodRuntime) -
     assert "ValueError('broken')" in waiting["message"]
 
 
-async def test_deletion_asks_first(runtime: FakePodRuntime) -> None:
+async def test_deletion_sends_sigterm_first(runtime: FakePodRuntime) -> None:
     async with running(runtime, pod("Always")) as (task, work):
         task.delete(runtime.now() + timedelta(seconds=30))
         await work
@@ -235,7 +235,7 @@ async def test_deletion_asks_first(runtime: FakePodRuntime) -> None:
     assert runtime.state["terminated"]["exitCode"] == 143
 
 
-async def test_deletion_kills_what_does_not_listen(runtime: FakePodRuntime) -> None:
+async def test_deletion_kills_a_process_that_ignores_sigterm(runtime: FakePodRuntime) -> None:
     runtime.stubborn = True
     async with running(runtime, pod()) as (task, work):
         began = asyncio.get_running_loop().time()
@@ -319,7 +319,7 @@ async def test_a_pod_is_ready_as_its_probe_says(runtime: FakePodRuntime) -> None
     assert runtime.phases == ["Pending", "Running", "Running", "Succeeded"]
 
 
-async def test_a_container_that_does_not_live_is_killed_and_started_again(runtime: FakePodRuntime) -> None:
+async def test_a_container_with_failed_liveness_is_killed_and_restarted(runtime: FakePodRuntime) -> None:
     runtime.stubborn = True
     runtime.answers["alive"] = 1
     probe = ask("alive", initialDelaySeconds=10, terminationGracePeriodSeconds=5)
@@ -352,7 +352,7 @@ async def test_deletion_shortens_the_time_of_a_container_that_is_being_killed(
     assert [reason for reason, _ in runtime.events] == ["Unhealthy", "Killing"]
 
 
-async def test_hooks_go_before_anybody_is_told_and_before_the_end(runtime: FakePodRuntime) -> None:
+async def test_hooks_run_before_the_status_changes_and_before_termination(runtime: FakePodRuntime) -> None:
     hooks = {"postStart": {"sleep": {"seconds": 7}}, "preStop": {"exec": {"command": ["leave"]}}}
     async with running(runtime, with_main(lifecycle=hooks)) as (task, work):
         await asyncio.sleep(6)
@@ -369,7 +369,7 @@ async def test_hooks_go_before_anybody_is_told_and_before_the_end(runtime: FakeP
     assert runtime.processes[0].signals == [signal.SIGTERM]
 
 
-async def test_a_hook_before_the_end_that_fails_is_told(runtime: FakePodRuntime) -> None:
+async def test_a_failed_pre_stop_hook_is_reported(runtime: FakePodRuntime) -> None:
     runtime.answers["leave"] = 1
     hooks = {"preStop": {"exec": {"command": ["leave"]}}}
     async with running(runtime, with_main(lifecycle=hooks)) as (task, work):
@@ -379,7 +379,7 @@ async def test_a_hook_before_the_end_that_fails_is_told(runtime: FakePodRuntime)
     assert ("FailedPreStopHook", "PreStopHook failed") in runtime.events
 
 
-async def test_last_words_are_kept(runtime: FakePodRuntime) -> None:
+async def test_the_termination_message_is_in_the_status(runtime: FakePodRuntime) -> None:
     runtime.words = "out of data"
     async with running(runtime, pod()) as (_, work):
         runtime.processes[0].exit.set_result(1)
@@ -388,7 +388,7 @@ async def test_last_words_are_kept(runtime: FakePodRuntime) -> None:
     assert runtime.state["terminated"]["message"] == "out of data"
 
 
-async def test_a_gate_is_seen_when_others_open_it(runtime: FakePodRuntime) -> None:
+async def test_a_readiness_gate_of_another_client_is_observed(runtime: FakePodRuntime) -> None:
     manifest = pod(readinessGates=[{"conditionType": "g"}])
     async with running(runtime, manifest) as (task, _):
         assert not is_ready(runtime)
@@ -397,7 +397,7 @@ async def test_a_gate_is_seen_when_others_open_it(runtime: FakePodRuntime) -> No
         assert is_ready(runtime)
 
 
-async def test_what_cannot_be_kept_is_refused(runtime: FakePodRuntime) -> None:
+async def test_an_unsupported_pod_is_rejected(runtime: FakePodRuntime) -> None:
     async with running(runtime, with_main(livenessProbe={"grpc": {"port": 1}})):
         waiting = runtime.state["waiting"]
 
@@ -405,8 +405,8 @@ async def test_what_cannot_be_kept_is_refused(runtime: FakePodRuntime) -> None:
     assert runtime.started == []
 
 
-async def test_the_phase_is_told_when_the_last_sidecar_has_ended(runtime: FakePodRuntime) -> None:
-    """The end of the main container is told before that."""
+async def test_the_phase_changes_when_the_last_sidecar_has_ended(runtime: FakePodRuntime) -> None:
+    """The end of the main container is reported before that."""
     side = {"name": "side", "image": "x", "restartPolicy": "Always"}
     runtime.stubborn = True
     async with running(runtime, pod(initContainers=[side], terminationGracePeriodSeconds=20)) as (_, work):

@@ -1,4 +1,4 @@
-"""From a tool in one pod to a process in another: streams, exit statuses, and what ends with what."""
+"""From a tool in one pod to a process in another: streams, exit statuses, and termination."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ from rallypoint.local.node.sandbox.selection import IsolationMode
 
 pytestmark = pytest.mark.looptime(False)
 
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 Left: TypeAlias = Callable[[], list[str]]
 WAIT = ["sh", "-c", "trap 'exit 0' TERM; echo up; while :; do sleep 1000 & wait; done"]
 
@@ -68,13 +68,13 @@ class Bench:
 
     async def says(self, script: str, given: bytes = b"") -> tuple[int, str, str]:
         process = await self.begin(script)
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             out, err = await process.communicate(given)
         return process.returncode or 0, out.decode(), err.decode()
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             if await holds():
                 return
@@ -106,13 +106,13 @@ async def test_a_command_runs_in_the_other_pod(bench: Bench) -> None:
     assert await bench.says(script, b"hello\n") == (7, "hello pi-worker-0\n", "oops\n")
 
 
-async def test_much_goes_through_in_both_directions(bench: Bench) -> None:
+async def test_large_streams_pass_in_both_directions(bench: Bench) -> None:
     much = os.urandom(1 << 20).hex().encode()
 
     assert await bench.says("ssh pi-worker-0.pi cat", much) == (0, much.decode(), "")
 
 
-async def test_kubectl_does_the_same(bench: Bench) -> None:
+async def test_kubectl_exec_runs_a_command(bench: Bench) -> None:
     assert await bench.says("kubectl exec -i pi-worker-0 -- sh -c 'cat; exit 3'", b"in") == (
         3,
         "in",
@@ -134,7 +134,7 @@ async def test_kubectl_does_the_same(bench: Bench) -> None:
             "ssh 'pi-worker-1.pi' true",
             255,
             "ssh: Could not resolve hostname pi-worker-1.pi: Name or service not known\n",
-            id="a worker that is not there",
+            id="a missing worker",
         ),
         pytest.param("ssh", 255, "usage: ssh [options] [user@]host [command]\n", id="no host"),
         pytest.param(
@@ -152,11 +152,13 @@ async def test_kubectl_does_the_same(bench: Bench) -> None:
         ),
     ],
 )
-async def test_what_fails_is_told_as_the_tools_do(bench: Bench, script: str, status: int, said: str) -> None:
+async def test_errors_have_the_words_of_the_real_tools(
+    bench: Bench, script: str, status: int, said: str
+) -> None:
     assert await bench.says(script) == (status, "", said)
 
 
-async def test_pods_of_other_jobs_are_out_of_reach(bench: Bench) -> None:
+async def test_pods_of_other_jobs_are_not_reachable(bench: Bench) -> None:
     await bench.pod("e-worker-0", job="e")
     await bench.until("Running", "e-worker-0")
     status, _, said = await bench.says("ssh e-worker-0.e true")
@@ -164,7 +166,7 @@ async def test_pods_of_other_jobs_are_out_of_reach(bench: Bench) -> None:
     assert (status, "only pods of their own job" in said) == (255, True)
 
 
-async def test_a_worker_that_is_late_is_waited_for(bench: Bench) -> None:
+async def test_a_command_waits_for_a_late_worker(bench: Bench) -> None:
     late = asyncio.create_task(bench.says("ssh -o ConnectionAttempts=50 pi-worker-1.pi 'echo $HOSTNAME'"))
     await asyncio.sleep(0)
     await bench.pod("pi-worker-1")
@@ -172,7 +174,7 @@ async def test_a_worker_that_is_late_is_waited_for(bench: Bench) -> None:
     assert await late == (0, "pi-worker-1\n", "")
 
 
-async def test_a_pod_that_has_ended_refuses(bench: Bench) -> None:
+async def test_a_finished_pod_rejects_commands(bench: Bench) -> None:
     await bench.pod("pi-worker-1", "true")
     await bench.until("Succeeded", "pi-worker-1")
 
@@ -196,7 +198,7 @@ async def test_the_command_ends_with_its_tool(bench: Bench, left: Left, number: 
     assert await bench.says("ssh pi-worker-0.pi true") == (0, "", "")
 
 
-async def test_what_a_command_leaves_behind_lives_as_long_as_the_container(bench: Bench, left: Left) -> None:
+async def test_background_processes_of_a_command_end_with_the_container(bench: Bench, left: Left) -> None:
     """As Open MPI's daemons do, which detach themselves."""
     begun = "setsid sleep 998 >/dev/null 2>&1 & sleep 999 >/dev/null 2>&1 & echo on"
 

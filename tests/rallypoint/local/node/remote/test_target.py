@@ -1,4 +1,4 @@
-"""Which pod a pod of an MPI job means, and which ones it may reach."""
+"""The target of a command of an MPI pod, and the pods that it is allowed to reach."""
 
 from typing import Any
 
@@ -36,8 +36,8 @@ def network() -> PodNetwork:
     """A job's launcher and its worker 0, which have addresses, and a worker of another job."""
     network = PodNetwork(Addresses("127.9"))
     launcher = pod("pi-launcher", dnsConfig={"searches": ["pi.hpc.svc.cluster.local"]})
-    for number, one in enumerate([launcher, pod("pi-worker-0"), pod("e-worker-0", "e")]):
-        network.put_pod({**one, "status": {"podIP": f"127.9.2.{number}"}})
+    for number, manifest in enumerate([launcher, pod("pi-worker-0"), pod("e-worker-0", "e")]):
+        network.put_pod({**manifest, "status": {"podIP": f"127.9.2.{number}"}})
     return network
 
 
@@ -56,7 +56,7 @@ def call(network: PodNetwork, host: str, **fields: str) -> tuple[str, str]:
         "127.9.2.1",
     ],
 )
-def test_a_worker_goes_by_all_its_names(network: PodNetwork, host: str) -> None:
+def test_a_worker_is_found_by_all_its_names(network: PodNetwork, host: str) -> None:
     assert call(network, host) == ("pi-worker-0", "first")
 
 
@@ -75,13 +75,13 @@ def test_the_container(network: PodNetwork) -> None:
 @pytest.mark.parametrize(
     ("host", "fields", "error"),
     [
-        pytest.param("elsewhere", {}, PodNotFound, id="nobody's name"),
-        pytest.param("pi-worker-7.pi.hpc.svc", {}, PodNotCreatedYet, id="a worker that may come"),
+        pytest.param("elsewhere", {}, PodNotFound, id="an unknown name"),
+        pytest.param("pi-worker-7.pi.hpc.svc", {}, PodNotCreatedYet, id="a worker that can still start"),
         pytest.param("e-worker-0.e", {}, Forbidden, id="a worker of another job"),
         pytest.param("pi-worker-0", {"namespace": "other"}, Forbidden, id="another namespace"),
     ],
 )
-def test_what_is_out_of_reach(
+def test_unreachable_targets_are_rejected(
     network: PodNetwork, host: str, fields: dict[str, str], error: type[Unreachable]
 ) -> None:
     with pytest.raises(Unreachable) as raised:
@@ -90,7 +90,7 @@ def test_what_is_out_of_reach(
     assert type(raised.value) is error
 
 
-def test_each_tool_says_it_in_its_own_words() -> None:
+def test_each_tool_has_its_own_error_message() -> None:
     what = Call("w", ["true"])
 
     assert (

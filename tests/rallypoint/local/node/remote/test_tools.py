@@ -32,7 +32,7 @@ def test_ssh_is_the_first_on_path(tmp_path: Path) -> None:
     assert not Path(ours).exists()
 
 
-def test_a_pod_of_another_kind_keeps_the_persons(tmp_path: Path) -> None:
+def test_pods_of_other_kinds_use_the_tools_of_the_user(tmp_path: Path) -> None:
     tools, other = Tools(tmp_path), pod(app="x")
     tools.install(other)
 
@@ -41,14 +41,14 @@ def test_a_pod_of_another_kind_keeps_the_persons(tmp_path: Path) -> None:
     assert tools.replacement(other, SSHD) == SSHD
 
 
-def test_an_sshd_is_waited_in_place_of_and_that_is_said_once(tmp_path: Path) -> None:
+def test_sshd_is_replaced_by_a_wait_with_a_single_message(tmp_path: Path) -> None:
     tools = Tools(tmp_path)
     first, second = (tools.replacement(pod(uid), SSHD)["command"][2] for uid in ("a", "b"))
 
     assert (SSHD_MESSAGE in first, SSHD_MESSAGE in second) == (True, False)
 
 
-def test_with_the_real_ssh_an_sshd_is_one(tmp_path: Path) -> None:
+def test_with_the_real_ssh_sshd_is_not_replaced(tmp_path: Path) -> None:
     tools = Tools(tmp_path, real_ssh=True)
     tools.install(pod())
 
@@ -56,7 +56,7 @@ def test_with_the_real_ssh_an_sshd_is_one(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "u").rglob("*") if path.is_file()] == ["kubectl"]
 
 
-def test_kubectl_is_delivered(tmp_path: Path) -> None:
+def test_the_kubectl_init_container_is_replaced(tmp_path: Path) -> None:
     tools, target = Tools(tmp_path / "a place"), tmp_path / "target"
     tools.install(pod())
     target.mkdir()
@@ -67,31 +67,31 @@ def test_kubectl_is_delivered(tmp_path: Path) -> None:
     assert (said.returncode, said.stderr) == (255, "the node of this pod has stopped\n")
 
 
-def test_an_image_that_is_told_what_to_do_does_it(tmp_path: Path) -> None:
-    told = {**DELIVERY, "command": ["cp", "/bin/kubectl", "/opt/kube"]}
+def test_an_image_with_a_command_is_not_replaced(tmp_path: Path) -> None:
+    container = {**DELIVERY, "command": ["cp", "/bin/kubectl", "/opt/kube"]}
 
-    assert Tools(tmp_path).replacement(pod(), told) == told
+    assert Tools(tmp_path).replacement(pod(), container) == container
 
 
 @pytest.mark.parametrize(("is_root", "port"), [(True, []), (False, ["Port 2222"])])
-def test_the_client_knows_the_keys_and_asks_for_nothing(is_root: bool, port: list[str]) -> None:
+def test_the_client_has_the_keys_and_never_prompts(is_root: bool, port: list[str]) -> None:
     lines = [line.strip() for line in ssh_config(pod(), is_root=is_root).splitlines()]
 
     assert lines[:3] == ["Host *", "StrictHostKeyChecking no", "UserKnownHostsFile /dev/null"]
     assert lines[4:] == ["IdentityFile /home/mpiuser/.ssh/id_rsa", *port]
 
 
-def test_pods_of_mpi_jobs_see_it(tmp_path: Path) -> None:
+def test_pods_of_mpi_jobs_mount_the_ssh_configuration(tmp_path: Path) -> None:
     mounts = Tools(tmp_path, real_ssh=True).mounts(pod())
 
-    assert [(one.path, one.source.is_dir()) for one in mounts] == [
+    assert [(mount.path, mount.source.is_dir()) for mount in mounts] == [
         ("/etc/ssh/ssh_config.d/rallypoint.conf", False),
         ("/run/sshd", True),
     ]
     assert Tools(tmp_path, real_ssh=True).mounts(pod(app="x")) == Tools(tmp_path).mounts(pod()) == []
 
 
-def test_nobody_else_reads_the_keys(tmp_path: Path) -> None:
+def test_keys_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     """A Secret's files are links to those that a swap replaces."""
     (tmp_path / "ssh-auth" / "..now").mkdir(parents=True)
     key = tmp_path / "ssh-auth" / "..now" / "id_rsa"

@@ -1,4 +1,4 @@
-"""What plain processes get instead of a network and a mount namespace of their own."""
+"""Loopback isolation: replacements for a network namespace and a mount namespace."""
 
 import socket
 from collections.abc import Iterator
@@ -63,7 +63,7 @@ def test_names_become_addresses_in_env_command_and_arguments(loopback: Loopback)
     assert result.argv == ["run", f"{master}:1", f"tcp://{worker}:2"]
 
 
-def test_what_a_pod_is_told_of_itself_stays_a_name(loopback: Loopback) -> None:
+def test_names_from_the_downward_api_are_not_replaced(loopback: Loopback) -> None:
     env = [{"name": "ME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
 
     result = started(loopback, pod(env=env), HOME="/job-master-0")
@@ -71,7 +71,7 @@ def test_what_a_pod_is_told_of_itself_stays_a_name(loopback: Loopback) -> None:
     assert (result.env["ME"], result.env["HOSTNAME"]) == ("job-worker-0", "job-worker-0")
 
 
-def test_torch_is_kept_on_the_loopback_interface(loopback: Loopback) -> None:
+def test_torch_uses_the_loopback_interface(loopback: Loopback) -> None:
     manifest = pod(env=[{"name": "GLOO_SOCKET_IFNAME", "value": "mine"}])
     result = started(loopback, manifest, TP_SOCKET_IFNAME="theirs")
 
@@ -81,7 +81,7 @@ def test_torch_is_kept_on_the_loopback_interface(loopback: Loopback) -> None:
     assert result.env["PET_LOCAL_ADDR"] == loopback.pod_address(manifest)
 
 
-def test_mount_paths_are_replaced_where_they_are_spelled(loopback: Loopback, tmp_path: Path) -> None:
+def test_mount_paths_are_replaced_in_the_manifest(loopback: Loopback, tmp_path: Path) -> None:
     manifest = pod(
         command=["run", "--data=/data/x"], workingDir="/data", env=[{"name": "D", "value": "/data"}]
     )
@@ -91,7 +91,7 @@ def test_mount_paths_are_replaced_where_they_are_spelled(loopback: Loopback, tmp
     assert result.env["D"] == result.folder == str(tmp_path)
 
 
-def test_the_manifests_environment_goes_over_the_persons(loopback: Loopback) -> None:
+def test_the_environment_of_the_manifest_overrides_that_of_the_user(loopback: Loopback) -> None:
     result = started(loopback, pod(env=[{"name": "A", "value": "pod"}]), A="person", B="person")
 
     assert (result.env["A"], result.env["B"]) == ("pod", "person")
@@ -101,14 +101,14 @@ def no_image(name: str) -> None:
     return None
 
 
-def test_an_images_own_command_is_unknown() -> None:
+def test_a_container_needs_a_command() -> None:
     assert rejection(pod(), no_image) == ""
     assert rejection(pod(command=None, args=["--epochs=1"]), no_image) == (
         'container "main" has no command; the command of image x is unknown, because images are not pulled'
     )
 
 
-def test_python_is_the_one_that_runs_the_node() -> None:
+def test_python_is_the_interpreter_of_the_node() -> None:
     env = user_environment(
         {"PATH": "/usr/bin", "HOME": "/me", "KUBECONFIG": "/me/theirs"}, "/venv/bin/python"
     )
@@ -148,7 +148,7 @@ AT_DATA = [{"name": "v", "mountPath": "/data"}]
         pytest.param(
             pod(volumes_=[{"name": "v", "hostPath": {"path": "/data"}}], volumeMounts=AT_DATA),
             "",
-            id="a host path at its own place",
+            id="a host path at the same path",
         ),
         pytest.param(
             pod(volumes_=[{"name": "v", "nfs": {}}], volumeMounts=AT_DATA),
@@ -160,7 +160,7 @@ AT_DATA = [{"name": "v", "mountPath": "/data"}]
         ),
     ],
 )
-def test_a_volume_that_cannot_be_seen_is_refused(
+def test_a_volume_that_cannot_be_mounted_is_rejected(
     loopback: Loopback, manifest: dict[str, Any], words: str
 ) -> None:
     reason = loopback.rejection(manifest)
@@ -169,8 +169,8 @@ def test_a_volume_that_cannot_be_seen_is_refused(
     assert bool(words) == bool(reason)
 
 
-def test_a_port_that_is_taken_is_another_one_in_the_manifest(loopback: Loopback) -> None:
-    """MASTER_PORT goes with MASTER_ADDR, and both pods of the job are told the same."""
+def test_a_taken_port_is_replaced_in_the_manifest(loopback: Loopback) -> None:
+    """MASTER_PORT belongs to MASTER_ADDR, and both pods of the job get the same value."""
     with socket.socket() as listener:
         listener.bind(("0.0.0.0", 0))
         listener.listen()
@@ -215,7 +215,7 @@ def test_a_pods_own_address_has_the_port_that_others_find_it_by(loopback: Loopba
     assert first.env["PADDLE_MASTER"] == f"127.0.0.1:{port}"
 
 
-def test_a_port_is_its_jobs_until_the_job_has_no_pod_left(loopback: Loopback) -> None:
+def test_a_port_is_reserved_for_its_job_until_the_last_pod_ends(loopback: Loopback) -> None:
     with socket.socket() as free:
         free.bind(("", 0))
         port = str(free.getsockname()[1])
@@ -256,7 +256,7 @@ def mpi_pod(**container: Any) -> dict[str, Any]:
     return manifest
 
 
-def test_files_name_the_places_of_mounts(loopback: Loopback, tmp_path: Path) -> None:
+def test_paths_of_mounts_are_replaced_in_files(loopback: Loopback, tmp_path: Path) -> None:
     """Of those that mean the same in all containers of the pod."""
     manifest = mpi_pod(volumeMounts=[{"name": "mpi-job-config", "mountPath": "/etc/mpi"}])
     file = loopback.rewrite(manifest, "#!/bin/sh\nexec /etc/mpi/kubexec.sh /opt/mpi\n")
@@ -268,7 +268,7 @@ def test_files_name_the_places_of_mounts(loopback: Loopback, tmp_path: Path) -> 
     assert loopback.rewrite(manifest, "/etc/mpi/x") == "/etc/mpi/x"
 
 
-def test_slots_behind_a_host_are_no_port(loopback: Loopback) -> None:
+def test_slots_after_a_host_are_not_a_port(loopback: Loopback) -> None:
     manifest = mpi_pod()
     hosts = loopback.rewrite(manifest, "".join(f"job-worker-{i}.job.default.svc:2\n" for i in range(3)))
 
@@ -277,7 +277,7 @@ def test_slots_behind_a_host_are_no_port(loopback: Loopback) -> None:
     )
 
 
-def test_what_an_operator_of_mpi_mounts_need_not_be_spelled(loopback: Loopback) -> None:
+def test_mounts_of_an_mpi_operator_are_always_accepted(loopback: Loopback) -> None:
     mounts = [{"name": "mpi-job-config", "mountPath": "/etc/mpi"}]
     manifest = mpi_pod(volumeMounts=mounts)
     other = pod(volumes_=manifest["spec"]["volumes"], volumeMounts=mounts)
@@ -286,7 +286,7 @@ def test_what_an_operator_of_mpi_mounts_need_not_be_spelled(loopback: Loopback) 
     assert "cannot be mounted" in loopback.rejection(other)
 
 
-def test_open_mpi_keeps_its_files_apart(loopback: Loopback) -> None:
+def test_open_mpi_has_its_own_session_folder(loopback: Loopback) -> None:
     assert "OMPI_MCA_btl" not in started(loopback, pod()).env
     assert started(loopback, mpi_pod()).env["OMPI_MCA_orte_tmpdir_base"].endswith("/u/.mpi")
 
@@ -294,7 +294,7 @@ def test_open_mpi_keeps_its_files_apart(loopback: Loopback) -> None:
 @pytest.mark.parametrize(
     ("person", "is_root", "allowed"), [({}, True, "1"), ({}, False, None), ({"A": ""}, True, "1")]
 )
-def test_mpirun_may_run_as_root(person: dict[str, str], is_root: bool, allowed: str | None) -> None:
+def test_mpirun_is_allowed_to_run_as_root(person: dict[str, str], is_root: bool, allowed: str | None) -> None:
     env = user_environment(person, "/bin/python", is_root=is_root)
 
     assert env.get("OMPI_ALLOW_RUN_AS_ROOT") == env.get("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM") == allowed

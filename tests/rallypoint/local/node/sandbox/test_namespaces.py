@@ -1,4 +1,4 @@
-"""Pods in Linux namespaces, through the sandbox daemon: paths, names, ports, and what ends with what."""
+"""Pods in Linux namespaces, through the sandbox daemon: paths, names, ports and termination."""
 
 import asyncio
 import os
@@ -94,9 +94,7 @@ async def test_a_pod_has_its_own_name_and_address(bench: Bench) -> None:
     assert socket.gethostname() != "a"
 
 
-async def test_volumes_are_at_their_paths_and_the_machine_stays_as_it_is(
-    bench: Bench, tmp_path: Path
-) -> None:
+async def test_volumes_are_at_their_paths_and_the_machine_is_unchanged(bench: Bench, tmp_path: Path) -> None:
     """At a path that does not exist, below one that does, in the root, and inside another volume."""
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "own").write_text("own")
@@ -142,7 +140,7 @@ async def test_a_volume_is_read_only(bench: Bench, volume: dict[str, Any], read_
     assert (code, "Read-only file system" in said) == (1, True)
 
 
-async def test_memory_is_shared_in_a_pod_and_by_no_one_else(bench: Bench) -> None:
+async def test_memory_volumes_are_shared_within_a_pod_only(bench: Bench) -> None:
     volumes = [{"name": "m", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]
     a, b = await bench.pod("a", volumes=volumes), await bench.pod("b", volumes=volumes)
     at = "/nowhere-else"
@@ -163,18 +161,18 @@ async def test_a_folder_of_a_volume_in_memory(bench: Bench) -> None:
     assert await bench.says(pod, "echo 1 > /nowhere-else/x; cat /nowhere-else/x", inside) == (0, "1\n")
 
 
-async def test_pods_reach_each_other_and_use_one_port(bench: Bench) -> None:
-    one, two, client = [await bench.pod(name) for name in ("one", "two", "client")]
+async def test_pods_reach_each_other_and_can_use_the_same_port(bench: Bench) -> None:
+    first, second, client = [await bench.pod(name) for name in ("one", "two", "client")]
     serve = (
         "exec python3 -c \"import socket; s = socket.create_server(('0.0.0.0', 80)); print('up', flush=True)\n"
         'while True: c, _ = s.accept(); c.sendall(socket.gethostname().encode()); c.close()"'
     )
     running = []
-    for pod in (one, two):
+    for pod in (first, second):
         up: asyncio.Queue[bytes] = asyncio.Queue()
         running.append(await bench.start(pod, serve, up.put_nowait))
         await up.get()
-    addresses = [bench.node.pod_address(pod) for pod in (one, two)]
+    addresses = [bench.node.pod_address(pod) for pod in (first, second)]
     ask = (
         f"import socket\nfor a in {addresses}: print(socket.create_connection((a, 80), 10).recv(9).decode())"
     )
@@ -185,7 +183,7 @@ async def test_pods_reach_each_other_and_use_one_port(bench: Bench) -> None:
         assert await process.wait() == 143
 
 
-async def test_the_machine_does_not_see_the_pods_network(bench: Bench) -> None:
+async def test_the_machine_has_no_access_to_the_network_of_pods(bench: Bench) -> None:
     pod = await bench.pod("a")
     code, links = await bench.says(pod, "cd /proc/net; cat dev")
 
@@ -245,7 +243,7 @@ async def test_a_terminal_controls_what_enters(bench: Bench) -> None:
         pytest.param(["/etc/passwd"], "/", "permission denied", id="no permission"),
     ],
 )
-async def test_what_cannot_start_is_named(bench: Bench, argv: list[str], folder: str, words: str) -> None:
+async def test_a_failed_start_is_named(bench: Bench, argv: list[str], folder: str, words: str) -> None:
     pod = await bench.pod("a")
     with pytest.raises(CannotStart) as raised:
         await bench.node.start(pod, "main", Launch(argv, {"PATH": PATH}, folder), Streams(0, 1, 2))
@@ -270,10 +268,10 @@ async def test_everything_of_a_container_ends_with_it(bench: Bench, left: Callab
 
 
 async def test_everything_ends_with_the_daemon(bench: Bench) -> None:
-    """Killed itself, it takes along what it keeps, and whoever waits is told."""
+    """Killing the daemon kills its processes and ends all waits."""
     pod = await bench.pod("a")
     process = await bench.start(pod, "exec sleep 1000", lambda _: None)
-    (daemon,) = (one for one in psutil.Process().children() if DAEMON_PROGRAM in one.cmdline())
+    (daemon,) = (child for child in psutil.Process().children() if DAEMON_PROGRAM in child.cmdline())
     (first,) = daemon.children()
     (sleeper,) = first.children()
     daemon.kill()
@@ -297,7 +295,7 @@ async def test_a_cancelled_wait_kills_first(bench: Bench, left: Callable[[], lis
     assert not any("sleep 1000" in line for line in left())
 
 
-async def test_a_pod_that_comes_back_has_its_address_and_its_peers_find_it(bench: Bench) -> None:
+async def test_a_recreated_pod_keeps_its_address(bench: Bench) -> None:
     addresses = []
     for _ in range(2):
         pod = await bench.pod("a")
@@ -309,14 +307,14 @@ async def test_a_pod_that_comes_back_has_its_address_and_its_peers_find_it(bench
     assert addresses[0] == addresses[1]
 
 
-async def test_a_pod_is_prepared_anew_when_it_was_not_done_to_the_end(bench: Bench) -> None:
+async def test_an_incomplete_preparation_is_repeated(bench: Bench) -> None:
     pod = await bench.pod("a")
     await bench.node.prepare(pod, {})
 
     assert await bench.says(pod, "hostname") == (0, "a\n")
 
 
-async def test_devices_are_the_machines_and_last_words_go_beside_them(bench: Bench, tmp_path: Path) -> None:
+async def test_devices_and_the_termination_message_file_are_available(bench: Bench, tmp_path: Path) -> None:
     pod = await bench.pod("a")
     words = tmp_path / "words"
     words.touch()
@@ -327,7 +325,7 @@ async def test_devices_are_the_machines_and_last_words_go_beside_them(bench: Ben
     assert "termination-log" not in names("/dev")
 
 
-async def test_a_volume_that_is_not_there_is_refused(bench: Bench) -> None:
+async def test_a_missing_volume_is_rejected(bench: Bench) -> None:
     container = {"name": "main", "volumeMounts": [{"name": "v", "mountPath": "/data"}]}
     pod = {"metadata": {"name": "a"}, "spec": {"containers": [container]}}
 
@@ -344,7 +342,9 @@ async def test_nothing_of_the_manifest_is_rewritten(bench: Bench) -> None:
     assert bench.node.rewrite(pod, "job-master-0") == "job-master-0"
 
 
-async def test_egress_is_a_way_out_of_the_machine(tmp_path: Path, isolations: list[IsolationMode]) -> None:
+async def test_egress_reaches_addresses_outside_of_the_machine(
+    tmp_path: Path, isolations: list[IsolationMode]
+) -> None:
     if "namespaces" not in isolations:
         pytest.skip("this machine forbids namespaces; test_choice asserts what happens then")
 

@@ -35,7 +35,9 @@ asyncio.run(say())
 """
 
 
-async def test_the_best_that_works_is_taken(tmp_path: Path, isolations: list[IsolationMode]) -> None:
+async def test_auto_selects_the_best_supported_isolation(
+    tmp_path: Path, isolations: list[IsolationMode]
+) -> None:
     chosen = await choose("auto", tmp_path)
     await chosen.isolation.close()
 
@@ -43,7 +45,7 @@ async def test_the_best_that_works_is_taken(tmp_path: Path, isolations: list[Iso
     assert ("cannot be used" in chosen.note) == (chosen.isolation.name == "loopback")
 
 
-async def test_what_is_asked_for_is_taken(tmp_path: Path, isolation: IsolationMode) -> None:
+async def test_a_requested_isolation_is_selected(tmp_path: Path, isolation: IsolationMode) -> None:
     chosen = await choose(isolation, tmp_path, egress=True)
     await chosen.isolation.close()
 
@@ -51,15 +53,17 @@ async def test_what_is_asked_for_is_taken(tmp_path: Path, isolation: IsolationMo
     assert ("--egress has no effect" in chosen.description) == (isolation == "loopback")
 
 
-async def test_two_sites_have_two_folders_that_go_with_them(tmp_path: Path, isolation: IsolationMode) -> None:
-    one, two = [(await choose(isolation, tmp_path)).isolation for _ in range(2)]
-    for folder in (one.folder, two.folder):
+async def test_clusters_have_separate_folders_that_are_removed(
+    tmp_path: Path, isolation: IsolationMode
+) -> None:
+    first, second = [(await choose(isolation, tmp_path)).isolation for _ in range(2)]
+    for folder in (first.folder, second.folder):
         (folder / "pod").mkdir(parents=True)
-    await one.close()
+    await first.close()
     left = inside(tmp_path)
-    await two.close()
+    await second.close()
 
-    assert left == [two.folder]
+    assert left == [second.folder]
     assert inside(tmp_path) == []
 
 
@@ -85,15 +89,13 @@ def test_without_namespaces_auto_is_loopback_and_says_why(
     assert said.startswith("loopback isolation (namespaces cannot be used here: unshare: ")
 
 
-def test_without_namespaces_they_are_refused_with_the_reason(
-    tmp_path: Path, isolations: list[IsolationMode]
-) -> None:
+def test_without_namespaces_the_error_has_the_reason(tmp_path: Path, isolations: list[IsolationMode]) -> None:
     said = forbidden("namespaces", tmp_path, isolations)
 
     assert said.startswith(f"{NoNamespaces.__name__} namespaces cannot be used here: unshare: ")
     assert said.endswith("; --isolation loopback works without them\n")
 
 
-async def test_an_sshd_of_its_own_is_not_to_be_had_with_plain_processes(tmp_path: Path) -> None:
+async def test_the_real_sshd_needs_namespaces(tmp_path: Path) -> None:
     with pytest.raises(NoNamespaces, match="--real-ssh needs --isolation namespaces"):
         await choose("loopback", tmp_path, real_ssh=True)

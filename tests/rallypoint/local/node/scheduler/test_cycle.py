@@ -1,4 +1,4 @@
-"""One look of the scheduler: who is served first, and whose pods are whose."""
+"""One scheduling cycle: the order of pods, and gangs."""
 
 from typing import Any
 
@@ -47,13 +47,15 @@ def gang(name: str, count: int, cpu: str = "1", **fields: Any) -> list[dict[str,
     return [pod(f"{name}-{index}", cpu, group=name, **fields) for index in range(count)]
 
 
-def look(*pods: dict[str, Any], groups: tuple[dict[str, Any], ...] = (), volcano: bool = False) -> Schedule:
+def schedule(
+    *pods: dict[str, Any], groups: tuple[dict[str, Any], ...] = (), volcano: bool = False
+) -> Schedule:
     rules = VOLCANO if volcano else COSCHEDULING
     return decide(Snapshot(NODE, pods, "gang", rules, groups, {"high": 100}))
 
 
 def bound(plan: Schedule) -> list[str]:
-    return [one["metadata"]["name"] for one in plan.bind]
+    return [binding["metadata"]["name"] for binding in plan.bind]
 
 
 def event(plan: Schedule) -> dict[str, tuple[str, str]]:
@@ -64,37 +66,37 @@ def event(plan: Schedule) -> dict[str, tuple[str, str]]:
 
 
 def phases(plan: Schedule) -> dict[str, str]:
-    return {one.gang.group["metadata"]["name"]: one.status["phase"] for one in plan.group_statuses}
+    return {status.gang.group["metadata"]["name"]: status.status["phase"] for status in plan.group_statuses}
 
 
 def test_priority_goes_before_age() -> None:
-    assert bound(look(pod("old", age=1), pod("new", age=2), pod("urgent", age=3, priority=10))) == [
+    assert bound(schedule(pod("old", age=1), pod("new", age=2), pod("urgent", age=3, priority=10))) == [
         "urgent",
         "old",
         "new",
     ]
 
 
-def test_a_large_pod_does_not_hold_up_a_small_one() -> None:
-    assert bound(look(pod("large", "5", age=1), pod("small", age=2))) == ["small"]
+def test_a_large_pod_does_not_block_a_small_pod() -> None:
+    assert bound(schedule(pod("large", "5", age=1), pod("small", age=2))) == ["small"]
 
 
-def test_pods_that_are_over_take_no_room() -> None:
+def test_finished_pods_use_no_resources() -> None:
     over = [
         pod("a", "4", nodeName="local", phase="Succeeded"),
         pod("b", "4", nodeName="local", phase="Failed"),
     ]
 
-    assert bound(look(*over, pod("next", "4"))) == ["next"]
+    assert bound(schedule(*over, pod("next", "4"))) == ["next"]
 
 
-def test_a_pod_of_another_scheduler_waits_without_a_word() -> None:
-    plan = look(pod("a", schedulerName="somebody"))
+def test_a_pod_of_another_scheduler_is_ignored() -> None:
+    plan = schedule(pod("a", schedulerName="somebody"))
 
     assert (plan.bind, plan.unschedulable) == ([], [])
 
 
-def test_what_stands_in_a_pods_way_whatever_the_node() -> None:
+def test_pods_that_are_unschedulable_on_any_node() -> None:
     def volume_conflict(pod: Manifest) -> str:
         return 'persistentvolumeclaim "c" not found' if pod["metadata"]["name"].endswith("0") else ""
 
@@ -109,8 +111,8 @@ def test_what_stands_in_a_pods_way_whatever_the_node() -> None:
     assert event(plan)["g-0"][1].startswith(words)
 
 
-def test_a_pod_on_another_node_takes_no_room_here() -> None:
-    assert bound(look(pod("there", "4", nodeName="elsewhere"), pod("here", "4"))) == ["here"]
+def test_pods_of_other_nodes_use_no_resources() -> None:
+    assert bound(schedule(pod("there", "4", nodeName="elsewhere"), pod("here", "4"))) == ["here"]
 
 
 def test_without_a_gang_scheduler_its_pods_wait() -> None:
@@ -120,11 +122,11 @@ def test_without_a_gang_scheduler_its_pods_wait() -> None:
 
 
 def test_a_gang_is_bound_together() -> None:
-    assert bound(look(*gang("g", 4), groups=(group("g", 4),))) == ["g-0", "g-1", "g-2", "g-3"]
+    assert bound(schedule(*gang("g", 4), groups=(group("g", 4),))) == ["g-0", "g-1", "g-2", "g-3"]
 
 
-def test_a_gang_that_does_not_fit_leaves_its_room_to_others() -> None:
-    plan = look(
+def test_a_gang_that_does_not_fit_blocks_no_other_gang() -> None:
+    plan = schedule(
         *gang("large", 3, "2"),
         *gang("small", 2, "2", age=9),
         groups=(group("large", 3), group("small", 2, age=9)),
@@ -133,28 +135,28 @@ def test_a_gang_that_does_not_fit_leaves_its_room_to_others() -> None:
     assert bound(plan) == ["small-0", "small-1"]
 
 
-def test_pods_beyond_the_least_come_as_they_fit() -> None:
-    plan = look(*gang("g", 5), groups=(group("g", 3),))
+def test_pods_beyond_min_member_are_bound_if_they_fit() -> None:
+    plan = schedule(*gang("g", 5), groups=(group("g", 3),))
 
     assert bound(plan) == ["g-0", "g-1", "g-2", "g-3"]
     assert event(plan) == {"g-4": ("Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")}
 
 
-def test_a_lost_pod_is_replaced_beside_those_that_run() -> None:
+def test_a_replacement_is_bound_beside_running_members() -> None:
     running = [pod(f"g-{index}", group="g", nodeName="local", phase="Running") for index in range(3)]
 
-    assert bound(look(*running, pod("g-3", group="g"), groups=(group("g", 4),))) == ["g-3"]
+    assert bound(schedule(*running, pod("g-3", group="g"), groups=(group("g", 4),))) == ["g-3"]
 
 
-def test_the_more_urgent_gang_goes_first() -> None:
+def test_the_gang_with_higher_priority_is_bound_first() -> None:
     old, urgent = gang("old", 4), gang("urgent", 4, priority=5)
-    plan = look(*old, *urgent, groups=(group("old", 4, age=1), group("urgent", 4, age=2)))
+    plan = schedule(*old, *urgent, groups=(group("old", 4, age=1), group("urgent", 4, age=2)))
 
     assert bound(plan) == [f"urgent-{index}" for index in range(4)]
 
 
-def test_coscheduling_says_that_siblings_are_missing() -> None:
-    plan = look(*gang("g", 2), groups=(group("g", 3),))
+def test_coscheduling_reports_missing_siblings() -> None:
+    plan = schedule(*gang("g", 2), groups=(group("g", 3),))
     words = "cannot find enough sibling pods, current pods number: 2, minMember of group: 3."
 
     assert event(plan) == {
@@ -164,8 +166,8 @@ def test_coscheduling_says_that_siblings_are_missing() -> None:
     assert phases(plan) == {"g": "Pending"}
 
 
-def test_coscheduling_says_whose_fault_it_is() -> None:
-    plan = look(pod("alone", "2", nodeName="local"), *gang("g", 3), groups=(group("g", 3),))
+def test_coscheduling_names_the_unschedulable_pod() -> None:
+    plan = schedule(pod("alone", "2", nodeName="local"), *gang("g", 3), groups=(group("g", 3),))
     rejected = "PodGroup default/g gets rejected due to Pod g-2 is unschedulable even after PostFilter"
 
     assert event(plan) == {
@@ -176,22 +178,24 @@ def test_coscheduling_says_whose_fault_it_is() -> None:
     assert phases(plan) == {"g": "Scheduling"}
 
 
-def test_coscheduling_asks_for_the_least_resources_first() -> None:
-    plan = look(*gang("g", 2), groups=(group("g", 2, minResources={"cpu": "6"}),))
+def test_coscheduling_checks_min_resources_first() -> None:
+    plan = schedule(*gang("g", 2), groups=(group("g", 2, minResources={"cpu": "6"}),))
 
     assert event(plan)["g-0"][1] == "0/1 nodes are available: resource gap: map[cpu:2]."
 
 
-def test_coscheduling_misses_a_group() -> None:
-    assert event(look(*gang("g", 1))) == {
+def test_coscheduling_reports_a_missing_group() -> None:
+    assert event(schedule(*gang("g", 1))) == {
         "g-0": ("Unschedulable", "0/1 nodes are available: 1 PodGroup not found.")
     }
 
 
-def test_coscheduling_follows_the_pods_of_a_group() -> None:
+def test_coscheduling_derives_the_phase_of_a_group_from_its_pods() -> None:
     def phase(*of_pods: str) -> str:
-        pods = [pod(f"g-{i}", group="g", nodeName="local", phase=one) for i, one in enumerate(of_pods)]
-        return phases(look(*pods, groups=(group("g", 2),)))["g"]
+        pods = [
+            pod(f"g-{i}", group="g", nodeName="local", phase=pod_phase) for i, pod_phase in enumerate(of_pods)
+        ]
+        return phases(schedule(*pods, groups=(group("g", 2),)))["g"]
 
     assert phase() == "Pending"
     assert phase("Pending", "Pending") == "Scheduling"
@@ -200,8 +204,8 @@ def test_coscheduling_follows_the_pods_of_a_group() -> None:
     assert phase("Succeeded", "Succeeded") == "Finished"
 
 
-def test_volcano_lets_groups_in_as_far_as_there_is_room() -> None:
-    plan = look(
+def test_volcano_admits_groups_within_the_capacity() -> None:
+    plan = schedule(
         groups=(
             group("second", 2, age=2, phase="", minResources={"cpu": "3"}),
             group("first", 2, age=1, phase="", minResources={"cpu": "3"}),
@@ -213,24 +217,24 @@ def test_volcano_lets_groups_in_as_far_as_there_is_room() -> None:
     assert phases(plan) == {"first": "Inqueue", "second": "Pending", "small": "Inqueue"}
 
 
-def test_volcano_keeps_the_room_of_a_group_that_is_in() -> None:
+def test_volcano_reserves_resources_of_admitted_groups() -> None:
     groups = (
         group("in", 2, age=2, phase="Inqueue", minResources={"cpu": "3"}),
         group("older", 2, age=1, phase="Pending", minResources={"cpu": "3"}),
     )
 
-    assert phases(look(groups=groups, volcano=True)) == {"in": "Inqueue", "older": "Pending"}
+    assert phases(schedule(groups=groups, volcano=True)) == {"in": "Inqueue", "older": "Pending"}
 
 
-def test_volcano_lets_the_more_urgent_group_in() -> None:
+def test_volcano_admits_the_group_with_higher_priority() -> None:
     needs: dict[str, Any] = {"minResources": {"cpu": "4"}, "phase": ""}
     groups = (group("old", 2, age=1, **needs), group("urgent", 2, age=2, priorityClassName="high", **needs))
 
-    assert phases(look(groups=groups, volcano=True)) == {"old": "Pending", "urgent": "Inqueue"}
+    assert phases(schedule(groups=groups, volcano=True)) == {"old": "Pending", "urgent": "Inqueue"}
 
 
-def test_volcano_tells_why_a_group_is_not_in() -> None:
-    (group_status,) = look(
+def test_volcano_explains_why_a_group_is_not_admitted() -> None:
+    (group_status,) = schedule(
         groups=(group("g", 2, phase="", minResources={"cpu": "5"}),), volcano=True
     ).group_statuses
 
@@ -246,8 +250,8 @@ def test_volcano_tells_why_a_group_is_not_in() -> None:
     ]
 
 
-def test_volcano_says_which_pods_would_fit() -> None:
-    plan = look(pod("alone", "2", nodeName="local"), *gang("g", 3), groups=(group("g", 3),), volcano=True)
+def test_volcano_reports_which_pods_fit() -> None:
+    plan = schedule(pod("alone", "2", nodeName="local"), *gang("g", 3), groups=(group("g", 3),), volcano=True)
     (group_status,) = plan.group_statuses
 
     assert plan.bind == []
@@ -266,19 +270,21 @@ def test_volcano_says_which_pods_would_fit() -> None:
     )
 
 
-def test_volcano_places_nothing_of_a_group_that_is_not_in() -> None:
+def test_volcano_binds_no_pod_of_a_group_that_is_not_admitted() -> None:
     assert (
-        look(
+        schedule(
             *gang("g", 2), groups=(group("g", 2, phase="Pending", minResources={"cpu": "9"}),), volcano=True
         ).bind
         == []
     )
 
 
-def test_volcano_follows_the_pods_of_a_group() -> None:
+def test_volcano_derives_the_phase_of_a_group_from_its_pods() -> None:
     def phase(*of_pods: str) -> str:
-        pods = [pod(f"g-{i}", group="g", nodeName="local", phase=one) for i, one in enumerate(of_pods)]
-        return phases(look(*pods, groups=(group("g", 2),), volcano=True))["g"]
+        pods = [
+            pod(f"g-{i}", group="g", nodeName="local", phase=pod_phase) for i, pod_phase in enumerate(of_pods)
+        ]
+        return phases(schedule(*pods, groups=(group("g", 2),), volcano=True))["g"]
 
     assert phase("Pending", "Running") == "Running"
     assert phase("Running") == "Unknown"
@@ -291,13 +297,13 @@ SIZES = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 4)), min_size=1, ma
 
 
 @given(sizes=SIZES, volcano=st.booleans())
-def test_a_gang_is_never_bound_in_part_nor_beyond_the_room(
-    sizes: list[tuple[int, int]], volcano: bool
-) -> None:
-    """Whatever gangs there are: each is bound whole or not at all, and all that is bound fits."""
-    pods = [one for index, (count, cpu) in enumerate(sizes) for one in gang(f"g{index}", count, str(cpu))]
+def test_a_gang_is_bound_completely_or_not_at_all(sizes: list[tuple[int, int]], volcano: bool) -> None:
+    """For any gangs: each is bound completely or not at all, and all bound pods fit."""
+    pods = [
+        member for index, (count, cpu) in enumerate(sizes) for member in gang(f"g{index}", count, str(cpu))
+    ]
     groups = tuple(group(f"g{index}", count, age=index) for index, (count, _) in enumerate(sizes))
-    plan = look(*pods, groups=groups, volcano=volcano)
+    plan = schedule(*pods, groups=groups, volcano=volcano)
     counts = [sum(name.startswith(f"g{index}-") for name in bound(plan)) for index in range(len(sizes))]
 
     assert all(count in (0, min_member) for count, (min_member, _) in zip(counts, sizes, strict=True))

@@ -1,4 +1,4 @@
-"""What of a node, beside its room, keeps a pod away."""
+"""The filters of the scheduler beside resources."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Whether a pod gets a place on the node, and what is said if not."""
+"""Whether a pod fits on the node, and the message if not."""
 
 from typing import Any
 
@@ -37,7 +37,9 @@ def test_a_pod_without_requests_fits() -> None:
         pytest.param(asks(memory="2Gi"), "1 Insufficient memory", id="memory"),
         pytest.param(asks(memory="2Gi", cpu="3"), "1 Insufficient cpu, 1 Insufficient memory", id="both"),
         pytest.param(
-            pod(resources={"limits": {"nvidia.com/gpu": 1}}), "1 Insufficient nvidia.com/gpu", id="none there"
+            pod(resources={"limits": {"nvidia.com/gpu": 1}}),
+            "1 Insufficient nvidia.com/gpu",
+            id="unknown resource",
         ),
         pytest.param(
             asks(cpu="3", **{"rdma/hca": "1"}),
@@ -47,11 +49,13 @@ def test_a_pod_without_requests_fits() -> None:
         pytest.param(
             {**asks(cpu="3"), "spec": {**asks(cpu="3")["spec"], "nodeSelector": {"a": "b"}}},
             "1 node(s) didn't match Pod's node affinity/selector",
-            id="room is not asked for on a node that is not wanted",
+            id="resources are not checked on a node that is filtered out",
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_in_the_schedulers_words(wanted: dict[str, Any], reasons: str) -> None:
+def test_a_pod_that_does_not_fit_gets_the_message_of_kube_scheduler(
+    wanted: dict[str, Any], reasons: str
+) -> None:
     unschedulable = reserve(wanted, free())
 
     assert unschedulable is not None
@@ -68,7 +72,7 @@ def test_too_many_pods() -> None:
     assert unschedulable.message == "0/1 nodes are available: 1 Insufficient cpu, 1 Too many pods."
 
 
-def test_room_is_given_away_once() -> None:
+def test_resources_are_assigned_once() -> None:
     left = free()
 
     assert reserve(asks("a", cpu="1500m"), left) is None

@@ -78,7 +78,7 @@ async def test_runs_of_a_container(tmp_path: Path) -> None:
     assert logs.path(POD, "main", 1) == tmp_path / "default_p_u" / "main" / "1.log"
 
 
-def test_what_has_not_run_has_no_log(tmp_path: Path) -> None:
+def test_a_container_that_has_not_run_has_no_log(tmp_path: Path) -> None:
     with pytest.raises(NoLog, match='container "main" in pod "p" is waiting to start'):
         Logs(tmp_path).of(POD, "main")
     with pytest.raises(NoLog, match="previous terminated container"):

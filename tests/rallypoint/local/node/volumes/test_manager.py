@@ -38,7 +38,7 @@ async def changed(harness: LocalHarness, data: dict[str, Any]) -> None:
     await harness.client.patch(CONFIG_MAPS, "default", "c", orjson.dumps({"data": data}))
 
 
-async def test_a_config_map_is_followed(harness: LocalHarness) -> None:
+async def test_a_changed_config_map_is_updated(harness: LocalHarness) -> None:
     await harness.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"hosts": "one"}})
     await harness.pod(
         "a", "sh", "-c", WATCHED, spec={"volumes": [{"name": "v", "configMap": {"name": "c"}}]}, **MOUNTED
@@ -50,7 +50,7 @@ async def test_a_config_map_is_followed(harness: LocalHarness) -> None:
     await harness.wait_for_log("a", "more=x")
 
 
-async def test_what_comes_later_and_goes(harness: LocalHarness) -> None:
+async def test_optional_objects_appear_and_deleted_objects_stay(harness: LocalHarness) -> None:
     """An optional object appears in its volume; one that is deleted stays as it was."""
     optional = {"sources": [{"secret": {"name": "s", "optional": True}}, {"configMap": {"name": "c"}}]}
     await harness.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"a": "1"}})
@@ -61,13 +61,13 @@ async def test_what_comes_later_and_goes(harness: LocalHarness) -> None:
     await harness.create(SECRETS, {"metadata": {"name": "s"}, "stringData": {"b": "2"}})
     await harness.wait_for_log("a", "a=1 b=2")
     await harness.client.delete(CONFIG_MAPS, "default", "c")
-    told = await until_told(harness, "FailedMount")
+    message = await wait_for_event(harness, "FailedMount")
 
-    assert told == 'MountVolume.SetUp failed for volume "v" : configmap "c" not found'
+    assert message == 'MountVolume.SetUp failed for volume "v" : configmap "c" not found'
     assert (await harness.log("a")).splitlines()[-1] == "a=1 b=2 "
 
 
-async def until_told(harness: LocalHarness, reason: str) -> str:
+async def wait_for_event(harness: LocalHarness, reason: str) -> str:
     from api.meta import EVENTS
 
     async with asyncio.timeout(60):
@@ -79,7 +79,7 @@ async def until_told(harness: LocalHarness, reason: str) -> str:
             await asyncio.sleep(0.02)
 
 
-async def test_a_pods_own_labels_are_followed(harness: LocalHarness) -> None:
+async def test_changed_labels_of_the_pod_are_updated(harness: LocalHarness) -> None:
     items = [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]
     await harness.pod(
         "a",
@@ -94,7 +94,7 @@ async def test_a_pods_own_labels_are_followed(harness: LocalHarness) -> None:
     await harness.wait_for_log("a", 'labels=app="b"')
 
 
-async def test_a_part_is_not_followed_until_the_container_starts_again(harness: LocalHarness) -> None:
+async def test_a_subpath_is_updated_at_the_next_container_start(harness: LocalHarness) -> None:
     await harness.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"hosts": "one"}})
     mounts = [
         {"name": "v", "mountPath": "/nowhere-else"},
@@ -116,7 +116,7 @@ async def test_a_part_is_not_followed_until_the_container_starts_again(harness: 
 
 
 @pytest.mark.parametrize("isolation", ["loopback"])
-async def test_only_what_is_mounted_is_asked_for(
+async def test_only_mounted_objects_are_read(
     harness: LocalHarness, recorded_calls: Callable[[LocalHarness], Awaitable[list[str]]]
 ) -> None:
     await harness.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"hosts": "one"}})
@@ -171,7 +171,7 @@ def test_a_whole_volume(tmp_path: Path) -> None:
         ({"subPathExpr": "$$(POD)"}, "$(POD)"),
     ],
 )
-def test_a_part_is_made_when_it_is_missing(tmp_path: Path, mount: dict[str, str], part: str) -> None:
+def test_a_missing_subpath_is_created(tmp_path: Path, mount: dict[str, str], part: str) -> None:
     found = mounted(Volume(tmp_path), tmp_path / "pin", **mount)
 
     assert found.source == tmp_path / part
@@ -189,7 +189,7 @@ def test_a_part_is_made_when_it_is_missing(tmp_path: Path, mount: dict[str, str]
         ({"subPathExpr": "$(NONE)"}, 'missing value for "NONE"'),
     ],
 )
-def test_a_part_that_cannot_be_had(tmp_path: Path, mount: dict[str, str], words: str) -> None:
+def test_an_invalid_subpath_is_an_error(tmp_path: Path, mount: dict[str, str], words: str) -> None:
     (tmp_path / "outside").mkdir()
     volume = tmp_path / "v"
     volume.mkdir()
@@ -202,7 +202,7 @@ def test_a_part_that_cannot_be_had(tmp_path: Path, mount: dict[str, str], words:
     assert list((tmp_path / "outside").iterdir()) == []
 
 
-def test_a_part_of_a_filled_volume_stays_what_it_was(tmp_path: Path) -> None:
+def test_a_subpath_of_a_projected_volume_is_not_updated(tmp_path: Path) -> None:
     volume = tmp_path / "v"
     (volume / "dir").mkdir(parents=True)
     (volume / "dir" / "file").write_text("old")
@@ -218,12 +218,12 @@ def test_a_part_of_a_filled_volume_stays_what_it_was(tmp_path: Path) -> None:
     assert mounted(filled, tmp_path / "pin", subPath="dir/file").source.read_text() == "new"
 
 
-def test_either_side_may_refuse_writes(tmp_path: Path) -> None:
+def test_volume_and_mount_can_be_read_only(tmp_path: Path) -> None:
     assert mounted(Volume(tmp_path, read_only=True), tmp_path / "pin").read_only
     assert mounted(Volume(tmp_path), tmp_path / "pin", readOnly=True).read_only
 
 
-def test_what_is_in_memory_is_made_where_it_is_seen(tmp_path: Path) -> None:
+def test_a_subpath_of_a_memory_volume_is_created_in_the_pod(tmp_path: Path) -> None:
     found = mounted(Volume(tmp_path, in_memory=True), tmp_path / "pin", subPath="part")
 
     assert found.source == tmp_path / "part"

@@ -1,4 +1,4 @@
-"""The API server as a pod meets it: files at the place that SDKs know, variables, names, a certificate to trust."""
+"""Access of a pod to the API server: token files, variables, names and the CA certificate."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -51,7 +51,7 @@ async def harness(tmp_path: Path, isolation: IsolationMode) -> AsyncIterator[Loc
         yield harness
 
 
-async def test_a_pod_reads_itself_where_a_role_lets_it(harness: LocalHarness) -> None:
+async def test_a_pod_with_a_role_can_read_itself(harness: LocalHarness) -> None:
     """Only with a network of its own: elsewhere nothing is promised that a program could not find."""
     if harness.node.isolation.has_network:
         account = {"kind": "ServiceAccount", "name": "default", "namespace": "default"}
@@ -70,8 +70,8 @@ async def test_a_pod_reads_itself_where_a_role_lets_it(harness: LocalHarness) ->
         assert "KUBERNETES_SERVICE" not in await harness.log("a")
 
 
-async def test_a_pod_has_no_rights_that_nobody_gave_it(harness: LocalHarness) -> None:
-    """No Secret, no other namespace, and no pod that shows it the machine's files; what there is it may ask."""
+async def test_a_pod_has_no_permissions_without_a_role(harness: LocalHarness) -> None:
+    """It cannot read Secrets or other namespaces or create a pod with host paths; discovery is allowed."""
     if not harness.node.isolation.has_network:
         pytest.skip("pods have no API server to ask in this isolation")
     await harness.pod("a", "python", "-c", ASK + GO_TOO_FAR)
@@ -80,14 +80,14 @@ async def test_a_pod_has_no_rights_that_nobody_gave_it(harness: LocalHarness) ->
     assert await harness.log("a") == "403\n403\n403\n403\nAPIVersions\n"
 
 
-async def test_a_pod_that_wants_no_token(harness: LocalHarness) -> None:
+async def test_a_pod_without_automounted_token(harness: LocalHarness) -> None:
     await harness.pod("a", "sh", "-c", f"ls {PATH}", spec={"automountServiceAccountToken": False})
     await harness.wait_for_end("a")
 
     assert "token" not in await harness.log("a")
 
 
-async def test_a_token_at_another_place(harness: LocalHarness) -> None:
+async def test_a_token_at_another_path(harness: LocalHarness) -> None:
     sources = [{"serviceAccountToken": {"path": "vault", "audience": "x"}}]
     await harness.pod(
         *("a", "sh", "-c", "cat /nowhere-else/vault"),
@@ -99,16 +99,16 @@ async def test_a_token_at_another_place(harness: LocalHarness) -> None:
     assert len(await harness.log("a")) > 20
 
 
-def test_what_a_container_has_at_that_place_stays() -> None:
+def test_an_existing_mount_at_that_path_is_preserved() -> None:
     own = {"name": "main", "volumeMounts": [{"name": "mine", "mountPath": f"{PATH}/"}]}
 
     assert with_mount(own) == own
 
 
 def test_variables_are_those_of_the_service() -> None:
-    told = ApiServerAccess(lambda pod, audience: "", b"", "10.244.0.1").variables()
+    values = ApiServerAccess(lambda pod, audience: "", b"", "10.244.0.1").variables()
 
-    assert told["KUBERNETES_SERVICE_HOST"] == "10.244.0.1"
-    assert told["KUBERNETES_SERVICE_PORT"] == told["KUBERNETES_SERVICE_PORT_HTTPS"] == "443"
-    assert told["KUBERNETES_PORT"] == "tcp://10.244.0.1:443"
+    assert values["KUBERNETES_SERVICE_HOST"] == "10.244.0.1"
+    assert values["KUBERNETES_SERVICE_PORT"] == values["KUBERNETES_SERVICE_PORT_HTTPS"] == "443"
+    assert values["KUBERNETES_PORT"] == "tcp://10.244.0.1:443"
     assert ApiServerAccess(lambda pod, audience: "", b"", "").variables() == {}

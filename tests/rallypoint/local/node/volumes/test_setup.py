@@ -1,4 +1,4 @@
-"""A pod's volumes as files: what fills them, what they follow, and what is refused."""
+"""A pod's volumes as files: contents, updates and errors."""
 
 import os
 import socket
@@ -86,7 +86,7 @@ DOWNWARD = {
 }
 
 
-def test_what_a_pod_is_told_of_itself(tmp_path: Path) -> None:
+def test_downward_api_volumes(tmp_path: Path) -> None:
     path = made(tmp_path, {"name": "d", "downwardAPI": DOWNWARD})["d"].path
 
     assert read(path) == {"labels": 'a="say \\"1\\"\\n"\nb="2"', "one": "2", "cpu": "1500"}
@@ -107,7 +107,7 @@ def test_a_projected_volume_has_the_files_of_all_its_sources(tmp_path: Path) -> 
     assert mode(path / "token") == mode(path / "x" / "a") == 0o640
 
 
-def test_what_fills_a_volume_is_followed(tmp_path: Path) -> None:
+def test_volumes_are_updated_when_their_objects_change(tmp_path: Path) -> None:
     """All files at once: the folder that they are in is another one, and what is gone is gone."""
     manifest = pod({"name": "c", "configMap": {"name": "c"}})
     path = setup.make(manifest, tmp_path, given(manifest), {})["c"].path
@@ -131,7 +131,7 @@ def test_a_reader_never_finds_half_of_a_change(tmp_path: Path) -> None:
     assert not before.exists()
 
 
-def test_labels_are_followed(tmp_path: Path) -> None:
+def test_label_files_are_updated(tmp_path: Path) -> None:
     manifest = pod({"name": "d", "downwardAPI": DOWNWARD})
     path = setup.make(manifest, tmp_path, given(manifest), {})["d"].path
     now = pod({"name": "d", "downwardAPI": DOWNWARD}, labels={"b": "3"})
@@ -166,7 +166,7 @@ def test_labels_are_followed(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_missing_is_named(tmp_path: Path, volume: dict[str, Any], words: str) -> None:
+def test_a_missing_source_is_named(tmp_path: Path, volume: dict[str, Any], words: str) -> None:
     with pytest.raises(Unresolved, match=words):
         made(tmp_path, {"name": "v", **volume})
 
@@ -193,7 +193,7 @@ def test_an_optional_object_is_an_empty_folder(tmp_path: Path) -> None:
         ("FileOrCreate", "new"),
     ],
 )
-def test_a_path_of_the_machine(machine: Path, kind: str, there: str) -> None:
+def test_a_host_path(machine: Path, kind: str, there: str) -> None:
     path = machine / there
     volume = made(machine, {"name": "h", "hostPath": {"path": str(path), "type": kind}})["h"]
 
@@ -216,7 +216,7 @@ def test_a_path_of_the_machine(machine: Path, kind: str, there: str) -> None:
         ("BlockDevice", "/dev/null", "is not a block device"),
     ],
 )
-def test_a_path_that_is_something_else(machine: Path, kind: str, there: str, words: str) -> None:
+def test_a_host_path_of_another_type(machine: Path, kind: str, there: str, words: str) -> None:
     with pytest.raises(Unresolved, match=f'volume "h" : .*{words}'):
         made(machine, {"name": "h", "hostPath": {"path": str(machine / there), "type": kind}})
 
@@ -259,7 +259,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({"ephemeral": {}}, {}, ""),
     ],
 )
-def test_what_local_mode_does_not_have_is_refused_by_name(
+def test_an_unsupported_volume_is_rejected_by_name(
     volume: dict[str, Any], container: dict[str, Any], words: str
 ) -> None:
     manifest = {"spec": {"containers": [{"name": "main", **container}], "volumes": [{"name": "v", **volume}]}}
@@ -269,7 +269,7 @@ def test_what_local_mode_does_not_have_is_refused_by_name(
     assert bool(words) == bool(reason)
 
 
-def test_a_folder_that_nobody_may_enter_is_removed(tmp_path: Path) -> None:
+def test_a_folder_without_permissions_is_removed(tmp_path: Path) -> None:
     from rallypoint.local.node.volumes.setup import remove_tree
 
     deep = tmp_path / "pod" / "closed" / "deep"

@@ -50,7 +50,7 @@ print(*sorted(os.listdir(folder)))
 
 
 @pytest.mark.parametrize("uid", TEST_UIDS, ids=uid_label)
-def test_room_is_made_in_a_folder_of_another_user(
+def test_a_mount_point_is_created_in_a_folder_of_another_user(
     tmp_path: Path, isolations: list[IsolationMode], uid: int
 ) -> None:
     """As in root's ``/run``, whose owner the namespace of an ordinary user does not know."""
@@ -71,7 +71,7 @@ def test_room_is_made_in_a_folder_of_another_user(
     assert [path.name for path in folder.iterdir()] == ["there"]
 
 
-def test_the_machines_devices_and_room_for_more(tmp_path: Path, isolations: list[IsolationMode]) -> None:
+def test_devices_of_the_machine_are_available(tmp_path: Path, isolations: list[IsolationMode]) -> None:
     """What the machine gets later is shown; what pods add stays with them."""
     if "namespaces" not in isolations:
         pytest.skip("this machine forbids namespaces; test_choice asserts what happens then")
