@@ -947,7 +947,7 @@ async def test_a_terminating_namespace_gets_a_single_create() -> None:
 
         creates = [call for call in harness.calls[before:] if call.verb == "create"]
         assert 1 <= len(creates) <= 32, "one, and those that were under way with it"
-        assert [line["event"] for line in logs if "terminated" in line["event"]] == [
+        assert [line["event"] for line in logs if "terminating" in line["event"]] == [
             "namespace is terminating, creates are skipped"
         ]
         assert not [line for line in logs if line["log_level"] in {"warning", "error"}]
