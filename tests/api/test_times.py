@@ -56,7 +56,7 @@ def test_a_time_is_read(text: str, expected: datetime) -> None:
     ],
 )
 def test_an_invalid_time_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no time|out of range|day is"):
+    with pytest.raises(ValueError, match=r"is not a time|out of range|day is"):
         parse_time(text)
 
 
