@@ -29,7 +29,7 @@ def test_parse(text: str | float, value: Fraction) -> None:
 
 @pytest.mark.parametrize("text", ["", "1 Gi", "Gi", "1KB", "one", "1e", "1.2.3", "1e999999999", "1" * 65])
 def test_an_invalid_quantity_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError, match="not a quantity|out of range"):
+    with pytest.raises(ValueError, match=r"not a quantity|out of range"):
         quantity.parse(text)
 
 
