@@ -204,8 +204,8 @@ async def test_orphans_are_not_deleted(client: RawClient, namespace: str) -> Non
     await sent(client, namespace, delete(OWNER, {"propagationPolicy": "Orphan"}))
     await until_gone(client, namespace, OWNER)
 
-    kept = await sent(client, namespace, Step("GET", C))
-    assert "ownerReferences" not in kept.body["metadata"]
+    remaining = await sent(client, namespace, Step("GET", C))
+    assert "ownerReferences" not in remaining.body["metadata"]
 
 
 async def test_a_dependent_of_a_missing_owner_is_deleted(client: RawClient, namespace: str) -> None:
@@ -225,11 +225,11 @@ async def test_a_dependent_with_another_owner_stays(client: RawClient, namespace
     await sent(client, namespace, configmap(ownerReferences=two))
 
     await sent(client, namespace, delete(OWNER))
-    kept = await until(
+    remaining = await until(
         client, namespace, C, lambda reply: len(reply.body["metadata"]["ownerReferences"]) == 1
     )
 
-    assert kept.body["metadata"]["ownerReferences"][0]["name"] == "second"
+    assert remaining.body["metadata"]["ownerReferences"][0]["name"] == "second"
 
 
 async def test_deleting_a_job_orphans_its_dependents_by_default(client: RawClient, namespace: str) -> None:

@@ -27,13 +27,13 @@ def differences(expected: Any, actual: Any, at: str = "", *, additions: bool = T
     """Yield the differences; without ``additions``, names that only ``actual`` has are none. Values of another type differ."""
     if isinstance(expected, dict) and isinstance(actual, dict):
         for name in sorted({*expected, *actual}):
-            place = child_pointer(at, name)
+            member_pointer = child_pointer(at, name)
             if name not in actual:
-                yield Difference(place, f"missing, expected {_show(expected[name])}")
+                yield Difference(member_pointer, f"missing, expected {_show(expected[name])}")
             elif name in expected:
-                yield from differences(expected[name], actual[name], place, additions=additions)
+                yield from differences(expected[name], actual[name], member_pointer, additions=additions)
             elif additions:
-                yield Difference(place, f"not expected: {_show(actual[name])}")
+                yield Difference(member_pointer, f"not expected: {_show(actual[name])}")
     elif isinstance(expected, list) and isinstance(actual, list):
         if len(expected) != len(actual):
             yield Difference(at, f"expected {_show(expected)}, found {_show(actual)}")

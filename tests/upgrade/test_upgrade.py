@@ -88,15 +88,15 @@ def state(plane: ControlPlane, suffix: str) -> dict[str, Any]:
 
 def settled_state(plane: ControlPlane, suffix: str) -> dict[str, Any]:
     """Return their state once it has stayed the same for some seconds, as the last write may come after what a wait saw."""
-    seen: list[dict[str, Any]] = []
+    observed: list[dict[str, Any]] = []
 
     def settled() -> bool:
-        seen.append(state(plane, suffix))
+        observed.append(state(plane, suffix))
         time.sleep(SETTLED_SECONDS)
-        return state(plane, suffix) == seen[-1]
+        return state(plane, suffix) == observed[-1]
 
     plane.wait("the jobs to settle", settled)
-    return seen[-1]
+    return observed[-1]
 
 
 def changes(plane: ControlPlane, suffix: str, before: dict[str, Any]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ async def writing(*rules: Rule) -> AsyncIterator[Writing]:
         yield Writing(harness, client, row)
 
 
-async def test_a_status_is_written_by_one_patch() -> None:
+async def test_a_status_is_written_by_a_single_patch() -> None:
     async with writing() as it:
         assert await it.write()
 
