@@ -153,13 +153,20 @@ def replica_field(model: type[Job]) -> ReplicaField:
     """Return the field of the job's spec that maps roles to replica specs.
 
     Raises:
-        TypeError: the spec has no such field.
+        TypeError: the spec has no such field, or more than one.
     """
     spec: Any = model.model_fields["spec"].annotation
-    for name, field in spec.model_fields.items():
-        if field.annotation in {dict[str, ReplicaSpec], dict[str, ReplicaSpec] | None}:
-            return ReplicaField(name, field.alias or name)
-    raise TypeError(f"{spec.__name__} has no replica specs")
+    fields = [
+        ReplicaField(name, field.alias or name)
+        for name, field in spec.model_fields.items()
+        if field.annotation in {dict[str, ReplicaSpec], dict[str, ReplicaSpec] | None}
+    ]
+    if not fields:
+        raise TypeError(f"{spec.__name__} has no replica specs")
+    if len(fields) > 1:
+        names = " and ".join(field.attribute for field in fields)
+        raise TypeError(f"{spec.__name__} has more than one map of replica specs: {names}")
+    return fields[0]
 
 
 def owner_reference(resource: Resource, job: Job) -> dict[str, Any]:

@@ -95,7 +95,9 @@ class _Schemas:
             return {"type": "object", "additionalProperties": self._type(get_args(annotation)[1])}
         if isinstance(annotation, type) and issubclass(annotation, Wire):
             return self.object(annotation)
-        raise TypeError(f"no schema is known for {annotation}")
+        raise TypeError(
+            f"no schema is known for {annotation}; use str, int, bool, a list, a dict or a subclass of Wire"
+        )
 
 
 def _is_required(field: FieldInfo) -> bool:

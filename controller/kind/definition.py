@@ -1,7 +1,8 @@
 """Checks of the definition of a kind, so that a mistake stops the program at its start and not a user's job."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from api.job import RestartPolicy
@@ -92,6 +93,29 @@ def replica_problems(kind: Defined) -> Iterator[str]:
     labels = [name.lower() for name in kind.role_names]
     if len(set(labels)) < len(labels):
         yield "role_names must differ in more than case"
+
+
+def not_tuples(fields: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Return the fields that are one text instead of a tuple: ``("Head")`` is not a tuple."""
+    for field, names in fields.items():
+        if isinstance(names, str):
+            yield f'{field} must be a tuple of names; a tuple of one name has a comma: ("{names}",)'
+
+
+def require_distinct(kinds: Iterable[Named]) -> None:
+    """Raise if two kinds have a name in common.
+
+    Raises:
+        InvalidKind: they have.
+    """
+    resources = [kind.resource for kind in kinds]
+    for field, names in {
+        "kind": [resource.kind for resource in resources],
+        "plural": [resource.plural for resource in resources],
+    }.items():
+        for name, count in Counter(names).items():
+            if count > 1:
+                raise InvalidKind(f"{count} kinds have the {field} {name!r}; each needs its own")
 
 
 def unknown_roles(kind: Defined, fields: Mapping[str, Sequence[str]]) -> Iterator[str]:

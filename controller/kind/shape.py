@@ -23,7 +23,7 @@ from controller.domain import (
 )
 from controller.kind.completion_rules import WORKER, led_by
 from controller.kind.defaults import DEFAULT_TTL_EVENT_REASONS, EnvVar, J, KindDefaults, PodSlot, Roles
-from controller.kind.definition import UNSET, replica_problems, require, unknown_roles
+from controller.kind.definition import UNSET, not_tuples, replica_problems, require, unknown_roles
 from controller.kind.options import KindOptions, Options
 
 
@@ -107,14 +107,16 @@ class Shape(KindDefaults, Generic[J]):
         object.__setattr__(self, "_replica_field", replica_field(self.model))
 
     def _problems(self, is_decided: bool) -> Iterator[str]:
-        yield from replica_problems(self)
         roles = {
-            "leader": (self.leader,) if self.leader else (),
             "single_roles": self.single_roles,
             "required_roles": self.required_roles,
             "alternative_roles": self.alternative_roles,
         }
-        yield from unknown_roles(self, roles)
+        if problems := list(not_tuples({"role_names": self.role_names, **roles})):
+            yield from problems
+            return
+        yield from replica_problems(self)
+        yield from unknown_roles(self, {"leader": (self.leader,) if self.leader else (), **roles})
         if not is_decided:
             yield "no role ends a job: name a leader, add a role Worker, or give a completion_rule"
         if self.scalable and WORKER not in self.role_names:

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from controller.kind import JobKind
+from controller.kind.definition import require_distinct
 from controller.kinds.jax import JAX
 from controller.kinds.mpi import MPI
 from controller.kinds.mxnet import MXNET
@@ -12,6 +13,8 @@ from controller.kinds.tensorflow import TENSORFLOW
 from controller.kinds.xgboost import XGBOOST
 
 ALL: Final[tuple[JobKind[Any], ...]] = (PYTORCH, TENSORFLOW, XGBOOST, PADDLE, JAX, MPI, MXNET)
+
+require_distinct(ALL)
 
 DEFAULT: Final = tuple(kind for kind in ALL if not kind.is_opt_in)
 """The kinds of the default installation, and those that a controller serves whose flags name none."""

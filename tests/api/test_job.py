@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
+from pydantic import Field
 
-from api.job import JobStatus, ReplicaStatus, owner_reference
+from api.job import Job, JobSpec, JobStatus, ReplicaSpec, ReplicaStatus, owner_reference, replica_field
 from api.v1.pytorchjob import RESOURCE, PyTorchJob
 from tests.support.builders import UID, pytorch_job
 
@@ -121,3 +122,17 @@ def test_the_owner_reference_names_the_job_as_the_controller() -> None:
         "controller": True,
         "blockOwnerDeletion": True,
     }
+
+
+class TwoMapsSpec(JobSpec):
+    leader_specs: dict[str, ReplicaSpec] | None = None
+    worker_specs: dict[str, ReplicaSpec] | None = None
+
+
+class TwoMapsJob(Job):
+    spec: TwoMapsSpec = Field(default_factory=TwoMapsSpec)
+
+
+def test_two_maps_of_replica_specs_are_an_error() -> None:
+    with pytest.raises(TypeError, match="more than one map of replica specs: leader_specs and worker_specs"):
+        replica_field(TwoMapsJob)

@@ -107,8 +107,10 @@ async def test_recorded_jobs_are_accepted(
     assert made["spec"][field].keys() == manifest["spec"][field].keys()
 
 
-def test_there_are_recorded_jobs_of_every_kind() -> None:
-    assert all(any(GOLDEN.glob(f"{kind.resource.singular}*/*/case.yaml")) for kind in ALL)
+def test_there_are_recorded_jobs_of_every_kind_of_the_go_operators() -> None:
+    kinds = ("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob", "mpijob", "mxjob")
+
+    assert [kind for kind in kinds if not any(GOLDEN.glob(f"{kind}*/*/case.yaml"))] == []
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from api.job import Job
 from controller.kind import JobKind, KindDefaults, Replicas
-from controller.kind.definition import UNSET, InvalidKind
+from controller.kind.definition import UNSET, InvalidKind, require_distinct
 from controller.kinds import ALL
 from controller.kinds.jax import JAX
 from controller.kinds.mpi.v2beta1 import V2BETA1
@@ -85,6 +85,11 @@ LONG = "a" * 64
             "controller_name 'a+-controller' must be a label",
             id="a label",
         ),
+        pytest.param(
+            {"single_roles": "Master"},
+            r"^XGBoostJob: single_roles must be a tuple of names; .* has a comma: \(\"Master\",\)$",
+            id="a forgotten comma",
+        ),
         pytest.param({"model": Job}, "model Job: JobSpec has no replica specs", id="a model without roles"),
     ],
 )
@@ -98,6 +103,22 @@ def test_all_problems_are_reported_at_once() -> None:
         replace(XGBOOST, port=0, leader="Chief")
 
     assert str(caught.value).count(";") == 1
+
+
+@pytest.mark.parametrize(
+    ("other", "problem"),
+    [
+        pytest.param(XGBOOST, "2 kinds have the kind 'XGBoostJob'", id="the same kind twice"),
+        pytest.param(
+            replace(JAX, resource=replace(JAX.resource, plural="xgboostjobs")),
+            "2 kinds have the plural 'xgboostjobs'",
+            id="a plural that is taken",
+        ),
+    ],
+)
+def test_kinds_must_not_share_names(other: Any, problem: str) -> None:
+    with pytest.raises(InvalidKind, match=problem):
+        require_distinct([XGBOOST, other])
 
 
 def test_a_kind_without_a_role_that_ends_a_job_is_rejected() -> None:
