@@ -27,11 +27,20 @@ from tests.support.harness import Harness, start_harness
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[2]
-COPIED = ("api", "controller", "deploy", "examples", "manifests", "tools", "tests/controller/kinds")
+COPIED = (
+    "api",
+    "controller",
+    "deploy",
+    "examples",
+    "manifests",
+    "tools",
+    "tests/controller/kinds",
+    "tests/support",
+)
 PAGE = ROOT / "docs" / "how-to" / "add-a-kind.md"
 CHANGE = " (change)"
 """The suffix of the path of an existing file."""
-FILES = ("pyproject.toml", "tests/conftest.py")
+FILES = ("pyproject.toml", "tests/__init__.py", "tests/conftest.py")
 RALLYPOINT = ("-c", "import sys; from rallypoint.cli import main; sys.exit(main())")
 RELAYS = Resource("kubeflow.org", "v1", "RelayJob", "relayjobs")
 WORKERS = "spec.relayReplicaSpecs.Worker"
@@ -75,15 +84,15 @@ def add_kind(copy: Path) -> None:
 
 
 def change(file: Path, content: str) -> None:
-    """Add the imports; replace each other line that differs from the page only by the new name."""
+    """Add the imports, and append the new name to the line whose beginning the page shows, up to the dots."""
     text = file.read_text()
     for line in filter(None, content.splitlines()):
         if line.startswith("from "):
             text = text.replace("\nfrom ", f"\n{line}\nfrom ", 1)
         else:
-            before = line.replace(", RELAY)", ")")
-            assert text.count(f"{before}\n") == 1, f"{PAGE.name} does not know all kinds: {before}"
-            text = text.replace(before, line)
+            beginning, _, end = line.rpartition("...")
+            text, count = re.subn(rf"^({re.escape(beginning)}.*)\)$", rf"\1{end}", text, flags=re.MULTILINE)
+            assert count == 1, f"{file.name} has no line {beginning}"
     file.write_text(text)
 
 
