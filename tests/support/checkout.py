@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,14 +29,18 @@ def check_out(revision: str) -> Checkout:
     Raises:
         subprocess.CalledProcessError: there is no such commit, or its environment cannot be made.
     """
-    commit = _output("git", "rev-parse", "--verify", f"{revision}^{{commit}}").strip()
+    commit = _git("rev-parse", "--verify", f"{revision}^{{commit}}").decode().strip()
     folder = binaries.cache_root() / "commits" / commit
     if not folder.is_dir():
-        _output("git", "worktree", "prune")
-        _output("git", "worktree", "add", "--detach", str(folder), commit)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as parent:
+            incomplete = Path(parent, commit)
+            incomplete.mkdir()
+            subprocess.run(["tar", "-x"], input=_git("archive", commit), cwd=incomplete, check=True)
+            incomplete.rename(folder)
     subprocess.run([sys.executable, "tools/venv.py", ".venv", "requirements/dev.txt"], cwd=folder, check=True)
     return Checkout(commit, folder)
 
 
-def _output(*command: str) -> str:
-    return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=True).stdout
+def _git(*arguments: str) -> bytes:
+    return subprocess.run(["git", *arguments], cwd=_ROOT, stdout=subprocess.PIPE, check=True).stdout
