@@ -127,8 +127,6 @@ class Job(Wire):
 
     other_versions: ClassVar[tuple[str, ...]] = ()
     """API versions that are served in addition to the resource's version, which is the storage version."""
-    any_name: ClassVar[bool] = False
-    """Whether a job may have any valid object name; otherwise only names that are valid for its Services."""
 
     api_version: str = ""
     kind: str = ""

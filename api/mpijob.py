@@ -73,7 +73,6 @@ class MPIJobSpec(JobSpec):
 
 class MPIJob(Job):
     other_versions = (Flavor.V2BETA1.value, Flavor.V1ALPHA2.value)
-    any_name = True
 
     spec: MPIJobSpec = Field(default_factory=MPIJobSpec)  # pyright: ignore[reportIncompatibleVariableOverride] - only read
 

@@ -1,7 +1,7 @@
 """Generates the CustomResourceDefinitions of all kinds from the wire types and the pod template of a Kubernetes release.
 
 ``openapi`` converts the OpenAPI of an API server into structural schemas. ``kubernetes`` contains the shipped release.
-``jobs`` makes the schema of a job from its model and ``facts``. ``definition`` combines them into a CustomResourceDefinition.
+``jobs`` makes the schema of a job from its model, ``facts`` and the kind's validation ``rules``. ``definition`` combines them into a CustomResourceDefinition.
 """
 
 from collections.abc import Iterable
@@ -16,4 +16,7 @@ from controller.kinds import ALL
 def all_crds(schemas: PodSchemas | None = None, kinds: Iterable[JobKind[Any]] = ALL) -> list[dict[str, Any]]:
     """Return the CustomResourceDefinition of every kind, with the shipped pod template unless others are given."""
     pod_schemas = schemas or shipped()
-    return [crd(kind.resource, kind.model, pod_schemas, scalable=kind.scalable) for kind in kinds]
+    return [
+        crd(kind.resource, kind.model, pod_schemas, scalable=kind.scalable, rules=kind.validation_rules)
+        for kind in kinds
+    ]

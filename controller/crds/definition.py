@@ -3,6 +3,7 @@
 Source: training-operator 1.9, manifests/base/crds; users and HPAs rely on the printer columns and scale paths.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from api.job import Job, replica_field
@@ -10,6 +11,7 @@ from api.meta import Resource
 from controller.crds.jobs import job_schema
 from controller.crds.kubernetes import PodSchemas
 from controller.crds.openapi import Schema
+from controller.kind.validation_rules import ValidationRule
 
 KUBERNETES_VERSION = "kubeflow.org/pod-template-version"
 """Annotation with the Kubernetes release whose pod template the definition contains."""
@@ -21,7 +23,14 @@ SCALED_ROLE = "Worker"
 """The role that the scale subresource changes."""
 
 
-def crd(resource: Resource, model: type[Job], pods: PodSchemas, *, scalable: bool = False) -> dict[str, Any]:
+def crd(
+    resource: Resource,
+    model: type[Job],
+    pods: PodSchemas,
+    *,
+    scalable: bool = False,
+    rules: Sequence[ValidationRule] = (),
+) -> dict[str, Any]:
     """Return the definition of a kind. The resource's version is the storage version; the model's other versions are also served.
 
     All versions have the same fields, because there is no conversion webhook.
@@ -39,7 +48,7 @@ def crd(resource: Resource, model: type[Job], pods: PodSchemas, *, scalable: boo
             "names": names(resource),
             "scope": "Namespaced",
             "versions": [
-                version(name, job_schema(model, pods, name), beside, storage=name == resource.version)
+                version(name, job_schema(model, pods, name, rules), beside, storage=name == resource.version)
                 for name in (resource.version, *model.other_versions)
             ],
         },

@@ -6,7 +6,7 @@ come from a Kubernetes release. A field without any description raises TypeError
 Source: training-operator 1.9, manifests/base/crds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -19,6 +19,8 @@ from api.times import Time
 from controller.crds.facts import Facts, facts
 from controller.crds.kubernetes import PodSchemas
 from controller.crds.openapi import QUANTITY, Schema
+from controller.crds.rules import MOST_CONTAINERS, MOST_ROLES, creation_rules, update_rules
+from controller.kind.validation_rules import ValidationRule
 
 _SCALARS: Mapping[Any, Schema] = {
     str: {"type": "string"},
@@ -28,27 +30,31 @@ _SCALARS: Mapping[Any, Schema] = {
     int | str: QUANTITY,
 }
 
-SERVICE_NAME: Schema = {
-    "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 63, "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$"}},
-}
-"""The metadata of kinds whose replicas have Services, because the API server would never accept a Service with another name."""
+METADATA: Schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+"""Names the one field of the metadata that rules refer to."""
 
 
-def job_schema(model: type[Job], pods: PodSchemas, version: str) -> Schema:
+def job_schema(
+    model: type[Job], pods: PodSchemas, version: str, rules: Sequence[ValidationRule] = ()
+) -> Schema:
     """Return the structural schema of a kind in one of its versions. The API server prunes fields that it does not name."""
     made = _Schemas(pods, facts(model, version))
-    spec, status = model.model_fields["spec"], model.model_fields["status"]
-    return {
+    spec = made.field(model, "spec", model.model_fields["spec"])
+    status = made.field(model, "status", model.model_fields["status"])
+    if rules:
+        transitions = [*spec.get("x-kubernetes-validations", ()), *update_rules(rules)]
+        spec = {**spec, "x-kubernetes-validations": transitions}
+    schema: Schema = {
         "type": "object",
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
-            "metadata": {"type": "object"} if model.any_name else SERVICE_NAME,
-            "spec": made.field(model, "spec", spec),
-            "status": made.field(model, "status", status),
+            "metadata": METADATA,
+            "spec": spec,
+            "status": status,
         },
     }
+    return schema | ({"x-kubernetes-validations": creation_rules(rules)} if rules else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,7 @@ class _Schemas:
     def field(self, model: type[Wire], name: str, field: FieldInfo) -> Schema:
         annotation = _without_none(field.annotation)
         if annotation == dict[str, Any] and name == "template":
-            return self.pods.template
+            return _bounded(self.pods.template)
         if annotation == list[dict[str, Any]] and name == "metrics":
             return {"type": "array", "items": self.pods.metric_spec}
         try:
@@ -92,12 +98,23 @@ class _Schemas:
         if get_origin(annotation) is list:
             return {"type": "array", "items": self._type(get_args(annotation)[0])}
         if get_origin(annotation) is dict:
-            return {"type": "object", "additionalProperties": self._type(get_args(annotation)[1])}
+            bound = {"maxProperties": MOST_ROLES} if _is_replica_map(annotation) else {}
+            return {"type": "object", "additionalProperties": self._type(get_args(annotation)[1]), **bound}
         if isinstance(annotation, type) and issubclass(annotation, Wire):
             return self.object(annotation)
         raise TypeError(
             f"no schema is known for {annotation}; use str, int, bool, a list, a dict or a subclass of Wire"
         )
+
+
+def _bounded(template: Schema) -> Schema:
+    """Return the schema of a pod template with a bound for the containers. The argument is shared and stays as it is."""
+    spec = template.get("properties", {}).get("spec", {})
+    if "containers" not in spec.get("properties", {}):
+        return template
+    containers = {**spec["properties"]["containers"], "maxItems": MOST_CONTAINERS}
+    bounded = {**spec, "properties": {**spec["properties"], "containers": containers}}
+    return {**template, "properties": {**template["properties"], "spec": bounded}}
 
 
 def _is_required(field: FieldInfo) -> bool:

@@ -2,7 +2,7 @@
 
 A replica kind is a value (``replica``, ``shape``): data and a few functions. This package contains what those functions share:
 ``pods`` (the bodies of pods and Services), ``completion_rules`` (from pod counts to a verdict), ``checks`` (what the original's webhooks
-refuse) and ``autoscaler``. ``options`` holds the settings that planning reads, ``definition`` rejects an invalid kind, ``status_builder``
+refuse), ``validation_rules`` (the same as CEL rules of the CustomResourceDefinition) and ``autoscaler``. ``options`` holds the settings that planning reads, ``definition`` rejects an invalid kind, ``status_builder``
 builds a job's new status.
 
 ``JobKind`` and ``Replicas`` declare every member that the reconciler uses. Required members come first; ``KindDefaults`` has the others.
@@ -19,8 +19,10 @@ from controller.kind.defaults import EnvVar, J, KindDefaults, PodSlot, Roles
 from controller.kind.definition import InvalidKind
 from controller.kind.options import KindOptions, Options
 from controller.kind.replica import ReplicaKind
+from controller.kind.validation_rules import Check, ValidationRule
 
 __all__ = [
+    "Check",
     "EnvVar",
     "Flow",
     "InvalidKind",
@@ -32,6 +34,7 @@ __all__ = [
     "ReplicaKind",
     "Replicas",
     "Roles",
+    "ValidationRule",
 ]
 
 
@@ -120,6 +123,11 @@ class JobKind(Protocol[J]):
     @property
     def flow(self) -> Flow | None:
         """The planning functions; None for a kind that implements ``Replicas``, which ``reconcile.plan`` handles."""
+        ...
+
+    @property
+    def validation_rules(self) -> tuple[ValidationRule, ...]:
+        """The rules by which the API server refuses a job. Read from the watched kind."""
         ...
 
     def variant(self, job: J, children: Iterable[Owned] = ()) -> "JobKind[Any]":

@@ -9,6 +9,7 @@ from api.job import Job
 from api.labels import MANAGED_BY_US
 from controller.domain import DEFAULT_MESSAGES, Child, Counts, Event, EventMessages, Role, Snapshot
 from controller.kind.options import KindOptions, Options
+from controller.kind.validation_rules import ValidationRule
 
 J = TypeVar("J", bound=Job)
 
@@ -41,6 +42,10 @@ class KindDefaults:
     @property
     def variants(self) -> tuple[Any, ...]:
         return (self,)
+
+    @property
+    def validation_rules(self) -> tuple[ValidationRule, ...]:
+        return ()
 
     def variant(self, job: Any, children: Iterable[Owned] = ()) -> Any:
         return self

@@ -6,6 +6,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Generic
 
+from typing_extensions import override
+
 from api.children import NO_INDEX, Owned
 from api.job import ReplicaField, ReplicaSpec, RestartPolicy, replica_field
 from api.labels import MANAGED_BY_US
@@ -25,6 +27,7 @@ from controller.kind.completion_rules import WORKER, led_by
 from controller.kind.defaults import DEFAULT_TTL_EVENT_REASONS, EnvVar, J, KindDefaults, PodSlot, Roles
 from controller.kind.definition import UNSET, not_tuples, replica_problems, require, unknown_roles
 from controller.kind.options import KindOptions, Options
+from controller.kind.validation_rules import Check, ValidationRule, common_rules
 
 
 def _has_name(name: str, _roles: Roles, role: Role, _index: int) -> bool:
@@ -70,6 +73,10 @@ class Shape(KindDefaults, Generic[J]):
     """Return the verdict of the pod counts; by default as ``leader`` describes."""
     check: Callable[[J, Roles], Iterable[Problem]] = nothing
     """Return problems of a job beyond the checks of all kinds."""
+    rules: tuple[ValidationRule, ...] = ()
+    """Rules by which the API server refuses a job, beyond those of all kinds."""
+    left_to_controller: Mapping[Check, str] = field(default_factory=dict[Check, str])
+    """The checks that the API server does not make, with the reason."""
     env_everywhere: bool = True
     """Whether all containers of a pod get the variables, or only the container that is named after the kind."""
     init_containers: Callable[[J, Roles, Role, Options], list[dict[str, Any]]] = field(default=lambda *_: [])
@@ -134,6 +141,11 @@ class Shape(KindDefaults, Generic[J]):
     def replicas_field(self) -> str:
         """The JSON name of the replica map, for messages."""
         return self._replica_field.wire_name
+
+    @property
+    @override
+    def validation_rules(self) -> tuple[ValidationRule, ...]:
+        return (*common_rules(self), *self.rules)
 
     def replicas(self, job: J) -> Mapping[str, ReplicaSpec] | None:
         """Return the replica map of a job."""

@@ -12,7 +12,7 @@ import orjson
 from api.names import child_name
 from api.v1.mxjob import RESOURCE, MXJob
 from controller.domain import Counts, Problem, Role, Verdict
-from controller.kind import EnvVar, Options, ReplicaKind, Roles
+from controller.kind import Check, EnvVar, Options, ReplicaKind, Roles
 from controller.kind.completion_rules import WORKER, losses
 from controller.kind.pods import role_port
 
@@ -136,6 +136,10 @@ MXNET: Final = ReplicaKind[MXJob](
     port=9091,
     role_names=(SCHEDULER, SERVER, TUNER, TUNER_SERVER, TUNER_TRACKER, WORKER),
     single_roles=(SCHEDULER,),
+    left_to_controller={
+        Check.UNKNOWN_ROLE: "the original runs such a job",
+        Check.SINGLE_ROLE: "the original runs such a job",
+    },
     env=env,
     is_leader=is_leader,
     completion_rule=completion_rule,

@@ -8,6 +8,7 @@
                           ``execpods``, ``rbac``
     v1alpha2              does the same from a launcher Job
     version_warnings      warnings about a job's flavor
+    validation_rules      what the API server refuses
 
 The API server stamps the flavor into each job; ``api.mpijob`` reads it.
 """
@@ -23,11 +24,12 @@ from api.children import Owned
 from api.meta import CONFIG_MAPS, PODS, SERVICES
 from api.mpijob import RESOURCE, Flavor, MPIJob
 from controller.domain import Event
-from controller.kind import JobKind, KindDefaults, Options, PodSlot
+from controller.kind import JobKind, KindDefaults, Options, PodSlot, ValidationRule
 from controller.kinds.mpi.options import MPIOptions
 from controller.kinds.mpi.v1 import V1
 from controller.kinds.mpi.v1alpha2 import V1ALPHA2
 from controller.kinds.mpi.v2beta1 import V2BETA1
+from controller.kinds.mpi.validation_rules import mpi_rules
 from controller.kinds.mpi.version_warnings import effective_flavor, required_annotations, version_warnings
 
 
@@ -49,6 +51,11 @@ class MPIKind(KindDefaults):
     @override
     def variants(self) -> tuple[JobKind[Any], ...]:
         return tuple(self.flavors.values())
+
+    @property
+    @override
+    def validation_rules(self) -> tuple[ValidationRule, ...]:
+        return tuple(mpi_rules())
 
     @override
     def variant(self, job: MPIJob, children: Iterable[Owned] = ()) -> JobKind[Any]:

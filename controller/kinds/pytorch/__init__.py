@@ -12,7 +12,7 @@ from api.job import RestartPolicy
 from api.names import child_name
 from api.v1.pytorchjob import RESOURCE, PyTorchJob
 from controller.domain import Child, Counts, Role, Snapshot, Verdict
-from controller.kind import EnvVar, Options, ReplicaKind, Roles
+from controller.kind import Check, EnvVar, Options, ReplicaKind, Roles
 from controller.kind.completion_rules import led_by
 from controller.kind.pods import role_port
 from controller.kinds.pytorch import elastic
@@ -107,6 +107,10 @@ PYTORCH: Final = ReplicaKind[PyTorchJob](
     completion_rule=completion_rule,
     options=PyTorchOptions,
     check=elastic.check,
+    rules=elastic.RULES,
+    left_to_controller={
+        Check.MAIN_CONTAINER: "the recording pytorchjob/no-default-container creates such a job"
+    },
     init_containers=init_containers,
     extras=extras,
     ttl_event_reasons=("SuccessfulDeletePod", "FailedDeletePod"),

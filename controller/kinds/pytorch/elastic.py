@@ -8,10 +8,27 @@ from collections.abc import Iterable, Iterator
 from api.names import child_name
 from api.v1.pytorchjob import RESOURCE, ElasticPolicy, PyTorchJob
 from controller.domain import Child, Problem
-from controller.kind import EnvVar, Roles
+from controller.kind import EnvVar, Roles, ValidationRule
 from controller.kind.autoscaler import autoscaler
+from controller.kind.validation_rules import FORBIDDEN, REQUIRED, has_role
 
 WORKER = "Worker"
+
+RULES = (
+    ValidationRule(
+        f"!has(spec.elasticPolicy) || {has_role('spec.pytorchReplicaSpecs', WORKER)}",
+        "must have the role Worker if elasticPolicy is used",
+        ".pytorchReplicaSpecs",
+        REQUIRED,
+    ),
+    ValidationRule(
+        "!has(spec.elasticPolicy) || !has(spec.elasticPolicy.nProcPerNode) || !has(spec.nprocPerNode)",
+        "must not be used with spec.nprocPerNode",
+        ".elasticPolicy.nProcPerNode",
+        FORBIDDEN,
+    ),
+)
+"""The rules of ``check``, except the one about bounds: a job whose program does not read them runs under the original."""
 
 
 def env(job: PyTorchJob, roles: Roles, elastic: ElasticPolicy, port: int) -> Iterator[EnvVar]:

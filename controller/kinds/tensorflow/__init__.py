@@ -9,7 +9,7 @@ from typing import Final
 
 from api.v1.tfjob import ALL_WORKERS, RESOURCE, TFJob
 from controller.domain import Counts, Role, Verdict
-from controller.kind import EnvVar, Options, ReplicaKind, Roles
+from controller.kind import Check, EnvVar, Options, ReplicaKind, Roles
 from controller.kind.completion_rules import losses
 from controller.kind.pods import role_port
 from controller.kinds.tensorflow import config
@@ -84,6 +84,9 @@ TENSORFLOW: Final = ReplicaKind[TFJob](
     # In alphabetical order, which is also that of the roles in TF_CONFIG.
     role_names=(CHIEF, EVALUATOR, MASTER, PS, WORKER),
     alternative_roles=_CHIEFS,
+    left_to_controller={
+        Check.UNKNOWN_ROLE: "the original's webhook accepts such a job, and its controller runs it"
+    },
     env=env,
     env_everywhere=False,
     is_leader=is_leader,

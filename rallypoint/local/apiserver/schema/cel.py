@@ -25,7 +25,7 @@ MISSING: Any = object()
 """Marks a missing old value or default."""
 
 CONTEXT = cel.Context()
-"""Shared by all rules: they run one at a time, and each sets its own ``self`` and ``oldSelf``."""
+"""Shared by all rules, which run one at a time; ``set_values`` sets ``self`` and ``oldSelf``."""
 add_stdlib_to_context(CONTEXT)
 
 REASONS = {
@@ -34,6 +34,11 @@ REASONS = {
     "FieldValueRequired": "Required value",
     "FieldValueDuplicate": "Duplicate value",
 }
+
+
+def set_values(value: Any, old: Any) -> None:
+    """Set the values that the next rules read. The conversion takes longer than most rules, so the rules of one value share it."""
+    CONTEXT.update({"self": value, "oldSelf": None if old is MISSING else old})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +74,12 @@ class Rule:
         )
 
     def check(self, value: Any, old: Any, path: str) -> FieldError | None:
-        """Return the error of a value that violates the rule; None if it complies or the rule does not apply."""
+        """Return the error of a value that violates the rule; None if it complies or the rule does not apply.
+
+        The caller has called ``set_values``.
+        """
         if self.is_transition and old is MISSING:
             return None
-        CONTEXT.update({"self": value, "oldSelf": None if old is MISSING else old})
         try:
             if self.program.execute(CONTEXT) is True:
                 return None
@@ -84,7 +91,7 @@ class Rule:
             f"{REASONS[self.reason]}: {shown}{message}" if self.reason == "FieldValueInvalid" else ""
         )
         return FieldError(
-            self.reason, f"{path}{self.field_path}", message_text or f"{REASONS[self.reason]}: {message}"
+            self.reason, f"{path}{self.field_path}".removeprefix("."), message_text or f"{REASONS[self.reason]}: {message}"
         )
 
     def _message(self) -> str:

@@ -12,7 +12,7 @@ import orjson
 from rallypoint.local.apiserver.apimachinery import field_errors
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.schema.cel import MISSING
+from rallypoint.local.apiserver.schema.cel import MISSING, set_values
 from rallypoint.local.apiserver.schema.structural import INTEGER_BOUNDS, Node
 
 UNCHECKED = FieldError(
@@ -264,6 +264,8 @@ def _has_rules(node: Node, visited: set[int] | None = None) -> bool:
 def _validate_rules(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]:
     if value is None or value == old:
         return
+    if node.rules:
+        set_values(value, old)
     for rule in node.rules:
         error = rule.check(value, old, path)
         if error is not None:
