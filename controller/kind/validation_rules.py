@@ -101,10 +101,10 @@ def role_rules(kind: RoleKind, specs: str) -> Iterator[ValidationRule]:
         )
     for name in kind.required_roles:
         yield ValidationRule(has_role(specs, name), f"must have the role {name}", field, REQUIRED)
-    for one, other in combinations(kind.alternative_roles, 2):
+    for first, second in combinations(kind.alternative_roles, 2):
         yield ValidationRule(
-            f"!({has_role(specs, one)} && {has_role(specs, other)})",
-            f"must not have more than 1 {one} or {other} role",
+            f"!({has_role(specs, first)} && {has_role(specs, second)})",
+            f"must not have more than 1 {first} or {second} role",
             field,
             FORBIDDEN,
         )

@@ -6,8 +6,6 @@ from typing import Any
 import orjson
 import pytest
 
-from api.job import Job
-from api.mpijob import MPIJob
 from api.v1.pytorchjob import RESOURCE, PyTorchJob
 from controller.crds import all_crds
 from controller.crds.definition import crd
@@ -37,7 +35,7 @@ def test_schemas_are_structural(definition: dict[str, Any]) -> None:
     """Each node has a type, and nothing stands in it that only an API server's own types may have."""
     allowed = {
         "type", "format", "properties", "required", "items", "additionalProperties", "default", "enum", "pattern",
-        "minimum", "maxLength", "x-kubernetes-int-or-string", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
+        "maxItems", "maxProperties", "x-kubernetes-int-or-string", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
         "x-kubernetes-map-type", "x-kubernetes-validations",
     }  # fmt: skip
     for path, schema in nodes(definition):
@@ -102,9 +100,15 @@ def test_other_kinds_cannot_be_scaled() -> None:
     assert version["subresources"] == {"status": {}}
 
 
-def test_names_are_validated_unless_the_kind_opts_out() -> None:
-    assert metadata_of(MPIJob) == {"type": "object"}
-    assert metadata_of(PyTorchJob)["properties"]["name"]["maxLength"] == 63
+@pytest.mark.parametrize("definition", DEFINITIONS)
+def test_no_enumeration_or_limit_of_our_own_blocks_updates(definition: dict[str, Any]) -> None:
+    """Such limits apply to unchanged fields of stored jobs, too. The bounds of roles and containers are out of reach."""
+    for path, schema in nodes(definition):
+        if ".template." in path or path.startswith("status"):
+            continue
+        limits = {"minimum", "maxLength", "pattern", "minItems", "minProperties"} & schema.keys()
+        assert limits <= {"pattern"} and (not limits or schema["pattern"].startswith(r"^(\+|-)?")), path
+        assert "enum" not in schema or path.endswith((".flavor", ".mpiImplementation")), path
 
 
 def test_the_definition_names_the_kubernetes_release() -> None:
@@ -113,12 +117,6 @@ def test_the_definition_names_the_kubernetes_release() -> None:
     annotations = crd(RESOURCE, PyTorchJob, pods)["metadata"]["annotations"]
 
     assert annotations == {"kubeflow.org/pod-template-version": "v1.99.0"}
-
-
-def metadata_of(model: type[Job]) -> Schema:
-    definition = crd(RESOURCE, model, shipped())
-    schema: Schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["metadata"]
-    return schema
 
 
 def nodes(definition: dict[str, Any]) -> Iterator[tuple[str, Schema]]:

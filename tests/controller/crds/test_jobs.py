@@ -35,7 +35,7 @@ def schema() -> Schema:
         ("spec.runPolicy.schedulingPolicy.minResources.*", QUANTITY),
         ("spec.runPolicy.schedulingPolicy.priorityClass", TEXT),
         ("spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds", INT32),
-        ("spec.pytorchReplicaSpecs.*.replicas", {**INT32, "minimum": 0}),
+        ("spec.pytorchReplicaSpecs.*.replicas", INT32),
         ("spec.pytorchReplicaSpecs.*.restartPolicy", TEXT),
         ("spec.pytorchReplicaSpecs.*.template.metadata.labels.*", TEXT),
         ("spec.pytorchReplicaSpecs.*.template.spec.containers.[].image", TEXT),

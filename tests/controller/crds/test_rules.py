@@ -1,0 +1,466 @@
+"""What the API server refuses when a job is created or updated, as its own code for CEL rules decides."""
+
+import copy
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.crds import all_crds
+from controller.kind import JobKind, Options
+from controller.kinds import ALL
+from controller.kinds.jax import JAX
+from controller.kinds.mpi import MPI
+from controller.kinds.mxnet import MXNET
+from controller.kinds.paddle import PADDLE
+from controller.kinds.pytorch import PYTORCH
+from controller.kinds.tensorflow import TENSORFLOW
+from controller.kinds.xgboost import XGBOOST
+from rallypoint.local.apiserver.schema.structural import Compiler, Node, prune_and_default
+from rallypoint.local.apiserver.schema.validation import validate
+from tests.support.parity.case import Case, load
+
+Object = dict[str, Any]
+
+GOLDEN = Path(__file__).parents[2] / "parity" / "golden"
+CASES = load(GOLDEN)
+
+PYTORCH_ROLES = "spec.pytorchReplicaSpecs"
+
+
+def role(*, name: str, image: str | None = "train:1", **fields: Any) -> Object:
+    container: Object = {"name": name} | ({} if image is None else {"image": image})
+    return {**fields, "template": {"spec": {"containers": [container]}}}
+
+
+def job(
+    kind: JobKind[Any], roles: Object | None, *, name: str = "test", version: str = "", **spec: Any
+) -> Object:
+    fields = dict(spec) if roles is None else {replicas_field(kind): roles, **spec}
+    return {
+        "apiVersion": f"{kind.resource.group}/{version or kind.resource.version}",
+        "kind": kind.resource.kind,
+        "metadata": {"name": name},
+        "spec": fields,
+    }
+
+
+def replicas_field(kind: JobKind[Any]) -> str:
+    return "mpiReplicaSpecs" if kind is MPI else kind.replicas_field
+
+
+def roles(kind: JobKind[Any], **changes: Any) -> Object:
+    """Return the roles of a valid job of a kind: its Worker, and its Master if it needs one."""
+    names = ("Master", "Worker") if kind is XGBOOST else ("Worker",)
+    return {name: role(name=kind.container) for name in names} | changes
+
+
+@cache
+def nodes(kind: str) -> Mapping[str, Node]:
+    """Return the compiled schema of each version of a kind."""
+    (definition,) = all_crds(kinds=[known for known in ALL if known.resource.kind == kind])
+    return {
+        version["name"]: Compiler().compile(version["schema"]["openAPIV3Schema"])
+        for version in definition["spec"]["versions"]
+    }
+
+
+def node_of(manifest: Object) -> Node:
+    return nodes(manifest["kind"])[manifest["apiVersion"].rpartition("/")[2]]
+
+
+def create(manifest: Object) -> list[str]:
+    """Return the errors of a new job."""
+    node = node_of(manifest)
+    new = prune_and_default(node, manifest, [])
+    return [f"{error.field}: {error.message}" for error in validate(node, new, None)]
+
+
+def update(old: Object, new: Object, part: str = "") -> list[str]:
+    """Return the errors of an update that replaces ``old``; ``part`` is the subresource."""
+    node = node_of(new)
+    stored, given = (prune_and_default(node, manifest, []) for manifest in (old, new))
+    return [f"{error.field}: {error.message}" for error in validate(node, given, stored, part=part)]
+
+
+def changed(manifest: Object, **spec: Any) -> Object:
+    result = copy.deepcopy(manifest)
+    result["spec"] |= spec
+    return result
+
+
+WEBHOOK_KINDS = (PYTORCH, TENSORFLOW, XGBOOST, PADDLE, JAX)
+
+
+def common_cases() -> list[Any]:
+    """The cases that the tests of all five webhooks have: as far as they are refused when a job is created."""
+    cases: list[Any] = []
+    for kind in WEBHOOK_KINDS:
+        at, label = f"spec.{kind.replicas_field}", kind.resource.kind
+        only = {"Master": role(name=kind.container)} if kind is XGBOOST else {"Worker": {}}
+        (first,) = only
+        empty = {first: {"template": {"spec": {"containers": []}}}}
+        cases += [
+            pytest.param(
+                job(kind, roles(kind), name="0-test"), "metadata.name: Invalid value", id=f"{label}: name"
+            ),
+            pytest.param(
+                job(kind, empty), f"{at}: Required value: the template", id=f"{label}: no containers"
+            ),
+            pytest.param(
+                job(kind, {first: role(name=kind.container, image="")}),
+                f"{at}: Required value: each container must have an image",
+                id=f"{label}: empty image",
+            ),
+        ]
+        if kind is not PYTORCH:
+            text = (
+                f"{at}: Required value: the template of each role must have at least one container with name"
+            )
+            cases.append(
+                pytest.param(
+                    job(kind, {first: role(name="")}), text, id=f"{label}: default container missing"
+                )
+            )
+        if kind is not JAX:
+            foreign = job(kind, roles(kind), runPolicy={"managedBy": "other-job-controller"})
+            text = "spec.runPolicy.managedBy: Invalid value"
+            cases.append(pytest.param(foreign, text, id=f"{label}: unsupported managedBy"))
+    return cases
+
+
+ELASTIC = {"Master": role(name="pytorch"), "Worker": role(name="pytorch")}
+OWN_CASES = [
+    pytest.param(
+        job(PYTORCH, {"Master": role(name="pytorch", replicas=2)}),
+        f"{PYTORCH_ROLES}: Forbidden: the replicas of Master must be 1, or left out",
+        id="PyTorchJob: two masters",
+    ),
+    pytest.param(
+        job(PYTORCH, ELASTIC, nprocPerNode="1", elasticPolicy={"nProcPerNode": 1}),
+        "spec.elasticPolicy.nProcPerNode: Forbidden: must not be used with spec.nprocPerNode",
+        id="PyTorchJob: nprocPerNode twice",
+    ),
+    pytest.param(
+        job(PYTORCH, {"Master": role(name="pytorch", replicas=1)}, elasticPolicy={}),
+        f"{PYTORCH_ROLES}: Required value: must have the role Worker if elasticPolicy is used",
+        id="PyTorchJob: elastic without workers",
+    ),
+    pytest.param(
+        job(PYTORCH, {"Worker": role(name="pytorch", replicas=0)}, elasticPolicy={}),
+        f"{PYTORCH_ROLES}: Forbidden: at least one role must have replicas",
+        id="PyTorchJob: zero workers",
+    ),
+    pytest.param(
+        job(TENSORFLOW, {"Chief": role(name="tensorflow"), "Master": role(name="tensorflow")}),
+        "spec.tfReplicaSpecs: Forbidden: must not have more than 1 Chief or Master role",
+        id="TFJob: chief and master",
+    ),
+    pytest.param(
+        job(XGBOOST, {"Master": role(name="xgboost", replicas=2)}),
+        "spec.xgbReplicaSpecs: Forbidden: the replicas of Master must be 1, or left out",
+        id="XGBoostJob: two masters",
+    ),
+    pytest.param(
+        job(XGBOOST, {"Worker": role(name="xgboost", replicas=1)}),
+        "spec.xgbReplicaSpecs: Required value: must have the role Master",
+        id="XGBoostJob: no master",
+    ),
+    pytest.param(job(PADDLE, None), "spec.paddleReplicaSpecs: Required value", id="PaddleJob: no roles"),
+    pytest.param(job(JAX, None), "spec.jaxReplicaSpecs: Required value", id="JAXJob: no roles"),
+]
+WEBHOOK_CASES = [*common_cases(), *OWN_CASES]
+
+
+def test_the_table_has_the_cases_of_the_webhooks() -> None:
+    """Of their 34, one is an update, and one is left to the controller: each has its own test."""
+    assert len(WEBHOOK_CASES) == 32
+
+
+@pytest.mark.parametrize(("manifest", "expected"), WEBHOOK_CASES)
+def test_what_the_webhooks_refuse_is_refused_at_apply(manifest: Object, expected: str) -> None:
+    assert [error for error in create(manifest) if error.startswith(expected)]
+
+
+def test_the_manager_cannot_change() -> None:
+    old, new = (
+        job(PYTORCH, roles(PYTORCH), runPolicy={"managedBy": manager})
+        for manager in ("kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")
+    )
+
+    assert update(old, new) == ["spec.runPolicy.managedBy: Invalid value: field is immutable"]
+
+
+def test_a_pytorchjob_without_its_container_is_left_to_the_controller() -> None:
+    """A recording creates one."""
+    manifest = job(PYTORCH, {"Worker": role(name="main")})
+
+    assert create(manifest) == []
+    assert PYTORCH.problems(PYTORCH.model.model_validate(manifest), Options())
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES])
+def test_a_job_of_a_recording_is_accepted(case: Case) -> None:
+    assert create(case.job) == []
+
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def example_jobs() -> list[Any]:
+    kinds = {kind.resource.kind for kind in ALL}
+    return [
+        pytest.param(document, id=f"{path.relative_to(EXAMPLES)}: {document['metadata'].get('name')}")
+        for path in sorted(EXAMPLES.rglob("*.yaml"))
+        for document in yaml.safe_load_all(path.read_text())
+        if document and document.get("kind") in kinds
+    ]
+
+
+@pytest.mark.parametrize("manifest", example_jobs())
+def test_an_example_is_accepted(manifest: Object) -> None:
+    assert create(manifest) == []
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, id=kind.resource.kind) for kind in (*WEBHOOK_KINDS, MXNET)]
+)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({}, id="replicas and restartPolicy left out"),
+        pytest.param({"restartPolicy": ""}, id="an empty restart policy"),
+        pytest.param({"restartPolicy": "ExitCode", "replicas": 3}, id="a restart policy of the original"),
+    ],
+)
+def test_what_the_original_runs_is_accepted(kind: Any, fields: Object) -> None:
+    given = {name: role(name=kind.container, **(fields if name == "Worker" else {})) for name in roles(kind)}
+
+    assert create(job(kind, given)) == []
+    assert create(job(kind, {name.upper(): spec for name, spec in given.items()})) == []
+    assert create(job(kind, {name.lower(): spec for name, spec in given.items()})) == []
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        pytest.param(
+            job(TENSORFLOW, roles(TENSORFLOW, Gateway=role(name="tensorflow"))), id="unknown role of a TFJob"
+        ),
+        pytest.param(job(MXNET, roles(MXNET, Gateway=role(name="mxnet"))), id="unknown role of an MXJob"),
+        pytest.param(job(PYTORCH, roles(PYTORCH, worker=role(name="pytorch"))), id="two names of one role"),
+        pytest.param(
+            job(PYTORCH, roles(PYTORCH), elasticPolicy={"minReplicas": 4, "maxReplicas": 2}),
+            id="minimum above maximum",
+        ),
+        pytest.param(job(MXNET, {"Scheduler": role(name="mxnet", replicas=2)}), id="two schedulers"),
+    ],
+)
+def test_what_the_original_runs_is_left_to_the_controller(manifest: Object) -> None:
+    (kind,) = (kind for kind in ALL if kind.resource.kind == manifest["kind"])
+
+    assert create(manifest) == []
+    assert kind.problems(kind.model.model_validate(manifest), Options())
+
+
+@pytest.mark.parametrize(
+    ("manifest", "expected"),
+    [
+        pytest.param(
+            {**job(PYTORCH, {}), "spec": {"pytorchReplicaSpecs": {}}},
+            f"{PYTORCH_ROLES}: Required value: must have a role: Master or Worker",
+            id="an empty map of roles",
+        ),
+        pytest.param(
+            {key: value for key, value in job(PYTORCH, {}).items() if key != "spec"},
+            "spec: Required value: must be required",
+            id="no spec",
+        ),
+        pytest.param(
+            job(PYTORCH, roles(PYTORCH, Chief=role(name="pytorch"))),
+            f"{PYTORCH_ROLES}: Invalid value: the names of roles must be Master or Worker",
+            id="an unknown role",
+        ),
+        pytest.param(
+            job(PYTORCH, {"Worker": role(name="pytorch", restartPolicy="Sometimes")}),
+            f"{PYTORCH_ROLES}: Invalid value: restartPolicy must be Always, OnFailure, Never or ExitCode",
+            id="an unknown restart policy",
+        ),
+        pytest.param(
+            job(PYTORCH, {"Worker": {"replicas": 1}}),
+            f"{PYTORCH_ROLES}: Required value: the template of each role must have at least one container",
+            id="no template",
+        ),
+        pytest.param(
+            job(PYTORCH, {"Worker": role(name="pytorch", image=None)}),
+            f"{PYTORCH_ROLES}: Required value: each container must have an image",
+            id="no image",
+        ),
+        pytest.param(
+            job(PYTORCH, {"Worker": role(name="pytorch", replicas=-1), "Master": role(name="pytorch")}),
+            f"{PYTORCH_ROLES}: Invalid value: replicas must not be negative",
+            id="negative replicas",
+        ),
+        pytest.param(
+            job(PYTORCH, {"Worker": role(name="pytorch", replicas=11)}, name="x" * 54),
+            "metadata.name: Invalid value: the names of pods, <job>-<role>-<last index>, must have at most 63 characters",
+            id="a name too long for the last pod",
+        ),
+    ],
+)
+def test_what_can_never_run_is_refused_with_one_error(manifest: Object, expected: str) -> None:
+    assert create(manifest) == [expected]
+
+
+def test_a_name_may_fill_its_length() -> None:
+    assert create(job(PYTORCH, {"Worker": role(name="pytorch", replicas=10)}, name="x" * 54)) == []
+
+
+@pytest.mark.parametrize(("manifest", "_"), WEBHOOK_CASES)
+def test_the_controller_still_checks_older_jobs(manifest: Object, _: str) -> None:
+    (kind,) = (kind for kind in ALL if kind.resource.kind == manifest["kind"])
+
+    is_foreign = "managedBy" in manifest["spec"].get(
+        "runPolicy", {}
+    )  # the controller ignores the jobs of others
+    assert is_foreign or kind.problems(kind.model.model_validate(manifest), Options())
+
+
+STATUS = {"conditions": [{"type": "Created", "status": "True"}]}
+STORABLE = [pytest.param(case.values[0], id=case.id) for case in WEBHOOK_CASES if case.values[0]["spec"]]
+"""Without a map of roles, a job was never stored: the original's definitions require it."""
+
+
+@pytest.mark.parametrize("manifest", STORABLE)
+def test_every_update_of_an_older_job_is_accepted(manifest: Object) -> None:
+    stored = {**manifest, "status": STATUS}
+    suspended = {**stored["spec"], "runPolicy": {**stored["spec"].get("runPolicy", {}), "suspend": True}}
+
+    assert update(manifest, stored, part="status") == []  # the first status
+    assert update(stored, {**stored, "status": {}}, part="status") == []
+    assert update(stored, {**stored, "metadata": {**stored["metadata"], "finalizers": []}}) == []
+    assert update(stored, {**stored, "spec": suspended}) == []
+
+
+def test_an_update_must_not_make_a_valid_job_invalid() -> None:
+    stored = {**job(PYTORCH, roles(PYTORCH)), "status": STATUS}
+
+    errors = update(stored, changed(stored, pytorchReplicaSpecs={"Worker": role(name="pytorch", image="")}))
+
+    assert errors == [f"{PYTORCH_ROLES}: Required value: each container must have an image"]
+
+
+def test_an_invalid_job_can_be_corrected() -> None:
+    stored = {**job(PYTORCH, {"Chief": role(name="pytorch")}), "status": STATUS}
+
+    assert update(stored, changed(stored, pytorchReplicaSpecs=roles(PYTORCH))) == []
+
+
+def test_the_workers_of_a_running_job_can_be_scaled_to_zero() -> None:
+    stored = {**job(PYTORCH, roles(PYTORCH)), "status": STATUS}
+
+    assert (
+        update(stored, changed(stored, pytorchReplicaSpecs={"Worker": role(name="pytorch", replicas=0)}))
+        == []
+    )
+
+
+def mpi_job(
+    version: str,
+    *,
+    name: str = "test",
+    launcher: Object | None = None,
+    worker: Object | None = None,
+    **spec: Any,
+) -> Object:
+    given = {
+        "Launcher": role(name="mpi", **(launcher or {})),
+        "Worker": role(name="mpi", **({"replicas": 2} | (worker or {}))),
+    }
+    return job(MPI, given, name=name, version=version, **spec)
+
+
+MPI_ROLES = "spec.mpiReplicaSpecs"
+MPI_VERSIONS = ("v1", "v1alpha2", "v2beta1")
+
+
+@pytest.mark.parametrize("version", MPI_VERSIONS)
+def test_a_valid_mpijob_is_accepted(version: str) -> None:
+    assert create(mpi_job(version)) == []
+
+
+@pytest.mark.parametrize("version", MPI_VERSIONS)
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param(
+            {"launcher": {"replicas": 2}},
+            "Forbidden: the replicas of Launcher must be 1, or left out",
+            id="two launchers",
+        ),
+        pytest.param(
+            {"worker": {"image": ""}}, "Required value: each container must have an image", id="no image"
+        ),
+        pytest.param(
+            {"worker": {"restartPolicy": "Sometimes"}},
+            "Invalid value: restartPolicy must be",
+            id="restart policy",
+        ),
+    ],
+)
+def test_mpijobs_that_no_version_runs_are_refused(version: str, changes: Object, expected: str) -> None:
+    errors = create(mpi_job(version, **changes))
+
+    assert errors
+    assert all(error.startswith(f"{MPI_ROLES}: {expected}") for error in errors)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param(
+            {"worker": {"replicas": 0}}, f"{MPI_ROLES}: Forbidden: the replicas of Worker", id="no workers"
+        ),
+        pytest.param(
+            {"worker": {"restartPolicy": "Always"}},
+            f"{MPI_ROLES}: Invalid value: restartPolicy",
+            id="restart policy",
+        ),
+        pytest.param({"name": "1st"}, "metadata.name: Invalid value: ", id="a name that no Service can have"),
+        pytest.param({"name": "x" * 55}, "metadata.name: Invalid value: ", id="a name too long for workers"),
+        pytest.param(
+            {"slotsPerWorker": -1}, "spec.slotsPerWorker: Invalid value: must not be negative", id="slots"
+        ),
+        pytest.param(
+            {"runPolicy": {"cleanPodPolicy": "Some"}},
+            "spec.runPolicy.cleanPodPolicy: Invalid value: must be All, Running or None",
+            id="cleanPodPolicy",
+        ),
+        pytest.param(
+            {"runPolicy": {"backoffLimit": -1}},
+            "spec.runPolicy.backoffLimit: Invalid value: ",
+            id="backoffLimit",
+        ),
+        pytest.param(
+            {"sshAuthMountPath": ""}, "spec.sshAuthMountPath: Invalid value: ", id="sshAuthMountPath"
+        ),
+    ],
+)
+def test_mpijobs_that_mpi_operator_reports_as_invalid_are_refused(changes: Object, expected: str) -> None:
+    (error,) = create(mpi_job("v2beta1", **changes))
+
+    assert error.startswith(expected)
+    assert create(mpi_job("v1", **changes)) == []
+
+
+def test_mpi_operator_ignores_unknown_roles() -> None:
+    manifest = mpi_job("v2beta1")
+    manifest["spec"]["mpiReplicaSpecs"]["Gateway"] = {}
+
+    assert create(manifest) == []
+    assert create({**manifest, "apiVersion": "kubeflow.org/v1"}) == [
+        f"{MPI_ROLES}: Invalid value: the names of roles must be Launcher or Worker"
+    ]
