@@ -1,0 +1,135 @@
+"""The validation rules in a real kube-apiserver: what it refuses at apply, and that it lets every stored job be updated."""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.meta import Resource
+from controller.crds.definition import crd
+from controller.crds.kubernetes import shipped
+from controller.kinds import ALL
+from controller.kinds.pytorch import PYTORCH
+from rallypoint.testing.controlplane import ControlPlane, Refused
+from tests.support.invalid_jobs import PYTORCH_ROLES, WEBHOOK_CASES, Object, job, mpi_job, role, roles
+
+GROUP = "stored-jobs.example.org"
+STATUS = {"conditions": [{"type": "Created", "status": "True"}]}
+STORED = [
+    pytest.param(case.values[0], id=case.id)
+    for case in WEBHOOK_CASES
+    if case.values[0]["kind"] == "PyTorchJob"
+]
+
+
+def create(
+    plane: ControlPlane, namespace: str, manifest: Object, resource: Resource, query: str = ""
+) -> Object:
+    created: Object = plane.request("POST", f"{resource.path(namespace)}{query}", manifest)
+    return created
+
+
+def resource_of(manifest: Object) -> Resource:
+    version = manifest["apiVersion"].rpartition("/")[2]
+    return next(
+        replace(kind.resource, version=version) for kind in ALL if kind.resource.kind == manifest["kind"]
+    )
+
+
+@pytest.mark.parametrize(("manifest", "expected"), WEBHOOK_CASES)
+def test_what_the_webhooks_refuse_is_refused_at_apply(
+    control_plane: ControlPlane, crds: list[Path], namespace: str, manifest: Object, expected: str
+) -> None:
+    """Older servers print the type of the value between the two parts of the error."""
+    with pytest.raises(Refused) as refused:
+        create(control_plane, namespace, manifest, resource_of(manifest), "?dryRun=All")
+
+    assert refused.value.code == 422
+    assert all(part in str(refused.value) for part in expected.split(": "))
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha2", "v2beta1"])
+def test_mpijobs_are_refused_in_every_version(
+    control_plane: ControlPlane, crds: list[Path], namespace: str, version: str
+) -> None:
+    valid, invalid = mpi_job(version), mpi_job(version, launcher={"replicas": 2})
+
+    create(control_plane, namespace, valid, resource_of(valid), "?dryRun=All")
+    with pytest.raises(Refused, match="the replicas of Launcher must be 1, or left out"):
+        create(control_plane, namespace, invalid, resource_of(invalid), "?dryRun=All")
+
+
+@pytest.fixture(scope="module")
+def stored(control_plane: ControlPlane) -> Iterator[Resource]:
+    """Yield a group of its own, in which the invalid jobs were stored before its definition had rules."""
+    resource = replace(PYTORCH.resource, group=GROUP)
+    control_plane.apply(crd(resource, PYTORCH.model, shipped(), scalable=True))
+    for index, case in enumerate(STORED):
+        create(control_plane, "default", _stored_manifest(case.values[0], index), resource)
+    definition = crd(resource, PYTORCH.model, shipped(), scalable=True, rules=PYTORCH.validation_rules)
+    control_plane.apply(definition)
+    probe = {**job(PYTORCH, {}), "apiVersion": f"{GROUP}/v1"}
+    control_plane.wait("the rules", lambda: _is_refused(control_plane, probe, resource), seconds=60)
+    yield resource
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    control_plane.request("DELETE", f"{path}/{resource.plural}.{GROUP}")
+
+
+def _stored_manifest(manifest: Object, index: int) -> Object:
+    """Return an invalid job under a name of its own; an invalid name stays invalid."""
+    name = f"{manifest['metadata']['name']}-{index}"
+    metadata = {"name": name, "finalizers": ["example.org/hold"]}
+    return {**manifest, "apiVersion": f"{GROUP}/v1", "metadata": metadata}
+
+
+def _is_refused(plane: ControlPlane, manifest: Object, resource: Resource) -> bool:
+    try:
+        create(plane, "default", manifest, resource, "?dryRun=All")
+    except Refused as error:
+        return error.code == 422
+    return False
+
+
+@pytest.mark.parametrize(("index", "manifest"), enumerate(case.values[0] for case in STORED))
+def test_every_update_of_a_stored_job_is_accepted(
+    control_plane: ControlPlane, stored: Resource, index: int, manifest: Object
+) -> None:
+    """The first write is that of the status, as after an upgrade of the operator."""
+    name = _stored_manifest(manifest, index)["metadata"]["name"]
+    path = f"{stored.path('default')}/{name}"
+
+    def patch(change: Any, subresource: str = "") -> Object:
+        answer: Object = control_plane.request("PATCH", f"{path}{subresource}", change)
+        return answer
+
+    assert patch({"status": STATUS}, "/status")["status"] == STATUS
+    assert patch({"spec": {"runPolicy": {"suspend": True}}})["spec"]["runPolicy"]["suspend"] is True
+    assert patch({"metadata": {"labels": {"a": "b"}}})["metadata"]["labels"] == {"a": "b"}
+    control_plane.request("DELETE", path)
+    assert patch({"metadata": {"finalizers": None}})["metadata"]["deletionTimestamp"]
+    control_plane.wait(f"{name} deleted", lambda: not control_plane.has(path))
+
+
+def test_an_update_must_not_make_a_valid_job_invalid(
+    control_plane: ControlPlane, crds: list[Path], namespace: str
+) -> None:
+    path = f"{PYTORCH.resource.path(namespace)}/train"
+    create(control_plane, namespace, job(PYTORCH, roles(PYTORCH), name="train"), PYTORCH.resource)
+    control_plane.request("PATCH", f"{path}/status", {"status": STATUS})
+
+    wrong = {"spec": {"pytorchReplicaSpecs": {"Worker": {"restartPolicy": "Sometimes"}}}}
+    with pytest.raises(Refused, match="restartPolicy must be Always, OnFailure, Never or ExitCode"):
+        control_plane.request("PATCH", path, wrong)
+    control_plane.request("PATCH", path, {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 0}}}})
+
+
+def test_the_error_names_the_field(control_plane: ControlPlane, crds: list[Path], namespace: str) -> None:
+    manifest = copy.deepcopy(job(PYTORCH, roles(PYTORCH, Chief=role(name="pytorch"))))
+
+    with pytest.raises(Refused, match="the names of roles must be Master or Worker") as refused:
+        create(control_plane, namespace, manifest, PYTORCH.resource)
+
+    assert f'PyTorchJob.kubeflow.org "test" is invalid: {PYTORCH_ROLES}: ' in str(refused.value)
