@@ -41,6 +41,19 @@ def set_values(value: Any, old: Any) -> None:
     CONTEXT.update({"self": value, "oldSelf": None if old is MISSING else old})
 
 
+GUARD = re.compile(r"has\(self\.(?P<field>[A-Za-z]\w*)\) \|\| ")
+
+
+def _is_disjunction(source: str) -> bool:
+    """Return whether no operator outside of parentheses binds weaker than ``||``: the conditional operator is the only one."""
+    depth = 0
+    for character in re.sub(r"'[^']*'|\"[^\"]*\"", "", source):
+        depth += (character in "([{") - (character in ")]}")
+        if character == "?" and depth == 0:
+            return False
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One compiled rule."""
@@ -52,6 +65,8 @@ class Rule:
     reason: str
     field_path: str
     is_transition: bool
+    guard: str = ""
+    """The field of an object that makes the rule true: that of a rule ``has(self.field) || …``."""
 
     @classmethod
     def parse(cls, rule: Json) -> "Rule":
@@ -71,15 +86,17 @@ class Rule:
             field_path=rule.get("fieldPath", ""),
             is_transition=re.search(r"\boldSelf\b", source) is not None
             and not rule.get("optionalOldSelf", False),
+            guard=found["field"] if (found := GUARD.match(source)) and _is_disjunction(source) else "",
         )
 
-    def check(self, value: Any, old: Any, path: str) -> FieldError | None:
-        """Return the error of a value that violates the rule; None if it complies or the rule does not apply.
-
-        The caller has called ``set_values``.
-        """
+    def applies(self, value: Any, old: Any) -> bool:
+        """Return whether the rule must be evaluated. This is decided without a conversion of the values, which takes longer than most rules."""
         if self.is_transition and old is MISSING:
-            return None
+            return False
+        return not (self.guard and isinstance(value, dict) and self.guard in value)
+
+    def check(self, value: Any, path: str) -> FieldError | None:
+        """Return the error of a value that violates the rule; None if it complies. The caller has called ``set_values``."""
         try:
             if self.program.execute(CONTEXT) is True:
                 return None
@@ -91,7 +108,9 @@ class Rule:
             f"{REASONS[self.reason]}: {shown}{message}" if self.reason == "FieldValueInvalid" else ""
         )
         return FieldError(
-            self.reason, f"{path}{self.field_path}".removeprefix("."), message_text or f"{REASONS[self.reason]}: {message}"
+            self.reason,
+            f"{path}{self.field_path}".removeprefix("."),
+            message_text or f"{REASONS[self.reason]}: {message}",
         )
 
     def _message(self) -> str:

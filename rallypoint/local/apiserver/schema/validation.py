@@ -264,10 +264,11 @@ def _has_rules(node: Node, visited: set[int] | None = None) -> bool:
 def _validate_rules(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]:
     if value is None or value == old:
         return
-    if node.rules:
+    rules = [rule for rule in node.rules if rule.applies(value, old)]
+    if rules:
         set_values(value, old)
-    for rule in node.rules:
-        error = rule.check(value, old, path)
+    for rule in rules:
+        error = rule.check(value, path)
         if error is not None:
             yield error
     for child in _children(node, value, old, path):
