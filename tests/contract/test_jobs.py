@@ -73,19 +73,27 @@ def job(changes: Mapping[tuple[Any, ...], Any]) -> dict[str, Any]:
 
 UNUSUAL: dict[str, tuple[int, dict[tuple[Any, ...], Any]]] = {
     "nothing but the least": (201, {}),
-    "no replicas": (201, {(*WORKER, "replicas"): 0}),
+    "no replicas": (422, {(*WORKER, "replicas"): 0}),
     "very many replicas": (201, {(*WORKER, "replicas"): 2**31 - 1}),
     "too many replicas for a number": (422, {(*WORKER, "replicas"): 2**31}),
     "negative replicas": (422, {(*WORKER, "replicas"): -1}),
     "replicas in words": (422, {(*WORKER, "replicas"): "two"}),
-    "an unknown role": (201, {(*ROLES, "Chief"): {"replicas": 1, "template": {"spec": {"containers": [CONTAINER]}}}}),
-    "no roles": (201, {ROLES: {}}),
+    "an unknown role": (422, {(*ROLES, "Chief"): {"replicas": 1, "template": {"spec": {"containers": [CONTAINER]}}}}),
+    "no roles": (422, {ROLES: {}}),
     "roles as a list": (422, {ROLES: []}),
-    "no containers": (201, {(*SPEC, "containers"): []}),
+    "no containers": (422, {(*SPEC, "containers"): []}),
     "another container": (201, {(*SPEC, "containers"): [{"name": "main", "image": "train:1"}]}),
+    "no image": (422, {(*SPEC, "containers"): [{"name": "pytorch"}]}),
+    "two masters": (422, {(*ROLES, "Master"): {"replicas": 2, "template": {"spec": {"containers": [CONTAINER]}}}}),
+    "a role in lower case": (201, {ROLES: {"worker": {"template": {"spec": {"containers": [CONTAINER]}}}}}),
+    "an unknown manager": (422, {("spec", "runPolicy"): {"managedBy": "somebody"}}),
+    "elastic with two numbers of processes": (
+        422, {("spec", "nprocPerNode"): "2", ("spec", "elasticPolicy"): {"nProcPerNode": 2}},
+    ),
+    "a name that fits, with pods that do not": (422, {("metadata", "name"): "j" * 60}),
     "a misspelt field": (201, {(*SPEC, "restartPolcy"): "Never"}),
     "a number for a command": (422, {(*SPEC, "containers", 0, "command"): [1]}),
-    "an unknown restart policy": (201, {(*WORKER, "restartPolicy"): "Sometimes"}),
+    "an unknown restart policy": (422, {(*WORKER, "restartPolicy"): "Sometimes"}),
     "an unknown clean-up": (201, {("spec", "runPolicy"): {"cleanPodPolicy": "Some"}}),
     "a deadline in words": (422, {("spec", "runPolicy"): {"activeDeadlineSeconds": "soon"}}),
     "a limit as a number": (201, {(*SPEC, "containers", 0, "resources"): {"limits": {"nvidia.com/gpu": 1, "cpu": "2"}}}),
@@ -130,5 +138,24 @@ async def test_the_scale_subresource(both: Both) -> None:
             Step("GET", f"{J}/scale"),
             Step("PATCH", f"{J}/scale", {"spec": {"replicas": 3}}, 200, MERGE),
             Step("GET", J),
+        ]
+    )
+
+
+async def test_updates_of_a_job_with_a_status(both: Both) -> None:
+    status = {"conditions": [{"type": "Created", "status": "True"}]}
+    await both.agree(
+        [
+            Step("POST", JOBS, job({}), 201),
+            Step("PATCH", f"{J}/status", {"status": status}, 200, MERGE),
+            Step(
+                "PATCH",
+                J,
+                {"spec": {"pytorchReplicaSpecs": {"Worker": {"restartPolicy": "Sometimes"}}}},
+                422,
+                MERGE,
+            ),
+            Step("PATCH", J, {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 0}}}}, 200, MERGE),
+            Step("PATCH", J, {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": -1}}}}, 422, MERGE),
         ]
     )

@@ -53,8 +53,9 @@ async def editor(
 
 def job_of(kind: JobKind[Any]) -> dict[str, Any]:
     field = replica_field(kind.model).wire_name
-    roles = ("Launcher", "Worker") if kind.resource.kind == "MPIJob" else ("Worker",)
-    template = {"spec": {"containers": [{"name": "main", "image": "train:1"}]}}
+    leaders = {"MPIJob": "Launcher", "XGBoostJob": "Master"}
+    roles = (*filter(None, [leaders.get(kind.resource.kind)]), "Worker")
+    template = {"spec": {"containers": [{"name": kind.framework, "image": "train:1"}]}}
     return {
         "apiVersion": kind.resource.api_version,
         "kind": kind.resource.kind,
