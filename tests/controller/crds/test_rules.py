@@ -61,6 +61,13 @@ def update(old: Object, new: Object, part: str = "") -> list[str]:
     return [f"{error.field}: {error.message}" for error in validate(node, given, stored, part=part)]
 
 
+def problems(manifest: Object) -> list[str]:
+    """Return why the controller would fail the job, as it is stored."""
+    (kind,) = (kind for kind in ALL if kind.resource.kind == manifest["kind"])
+    job = kind.model.model_validate(prune_and_default(node_of(manifest), manifest, []))
+    return [str(problem) for problem in kind.variant(job).problems(job, Options())]
+
+
 def changed(manifest: Object, **spec: Any) -> Object:
     result = copy.deepcopy(manifest)
     result["spec"] |= spec
@@ -91,7 +98,7 @@ def test_a_pytorchjob_without_its_container_is_left_to_the_controller() -> None:
     manifest = job(PYTORCH, {"Worker": role(name="main")})
 
     assert create(manifest) == []
-    assert PYTORCH.problems(PYTORCH.model.model_validate(manifest), Options())
+    assert problems(manifest)
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES])
@@ -152,10 +159,8 @@ def test_what_the_original_runs_is_accepted(kind: Any, fields: Object) -> None:
     ],
 )
 def test_what_the_original_runs_is_left_to_the_controller(manifest: Object) -> None:
-    (kind,) = (kind for kind in ALL if kind.resource.kind == manifest["kind"])
-
     assert create(manifest) == []
-    assert kind.problems(kind.model.model_validate(manifest), Options())
+    assert problems(manifest)
 
 
 @pytest.mark.parametrize(
@@ -293,6 +298,7 @@ def test_mpijobs_that_no_version_runs_are_refused(version: str, changes: Object,
 
     assert errors
     assert all(error.startswith(f"{MPI_ROLES}: {expected}") for error in errors)
+    assert problems(mpi_job(version, **changes))
 
 
 @pytest.mark.parametrize(
@@ -330,6 +336,7 @@ def test_mpijobs_that_mpi_operator_reports_as_invalid_are_refused(changes: Objec
     (error,) = create(mpi_job("v2beta1", **changes))
 
     assert error.startswith(expected)
+    assert problems(mpi_job("v2beta1", **changes))
     assert create(mpi_job("v1", **changes)) == []
 
 
