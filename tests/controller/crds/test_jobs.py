@@ -104,6 +104,13 @@ def test_every_schema_has_a_field_in_the_models(schema: Schema) -> None:
     assert {path for path in extra if "labelSelector" not in path} == set()
 
 
+def test_roles_and_containers_are_bounded(schema: Schema) -> None:
+    """Without bounds, the API server refuses the definition: it estimates the cost of rules from the largest possible job."""
+    assert at(schema, "spec.pytorchReplicaSpecs")["maxProperties"] == 32
+    assert at(schema, "spec.pytorchReplicaSpecs.*.template.spec.containers")["maxItems"] == 1000
+    assert "maxItems" not in shipped().template["properties"]["spec"]["properties"]["containers"]
+
+
 def test_the_queue_cannot_change(schema: Schema) -> None:
     (rule,) = at(schema, "spec.runPolicy.schedulingPolicy.queue")["x-kubernetes-validations"]
 
