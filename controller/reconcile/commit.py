@@ -1,10 +1,11 @@
-"""Writes what a plan says of the job itself: its status, then the events and counts that report it, or its deletion."""
+"""Writes what a plan says of the job itself: its status, then the events, counts and log lines that report it, or its deletion."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import aiohttp
+import structlog
 
 from api.job import JobStatus
 from controller.domain import Count, Event, Plan, Severity
@@ -15,11 +16,15 @@ from controller.reconcile.debounce import can_wait
 from controller.reconcile.events import EventRecorder
 from controller.reconcile.jobs import JobRow, differs_beside_status
 from controller.reconcile.load import LoadedJob, Loader
+from controller.reconcile.memory import UnrecordedWrite
 from controller.reconcile.status import StatusWriter, differs, serialized
+from controller.reconcile.transitions import Transition, transitions
 from controller.runtime.store import Store
 
 Counter = Callable[[JobKind[Any], str, Count], None]
 """Called for each increment of a job counter with the job's kind, its namespace, and what to count."""
+
+log = structlog.get_logger()
 
 
 class JobCommitter:
@@ -48,7 +53,7 @@ class JobCommitter:
         return self._status.keeps_ledger
 
     async def write(self, loaded: LoadedJob, plan: Plan) -> float | None:
-        """Write the status, then record its events and counts.
+        """Write the status, then record its events and counts, and log the transitions of the job.
 
         Returns:
             The seconds until the next reconcile is due, None if nothing is left to do.
@@ -58,8 +63,9 @@ class JobCommitter:
         """
         row, memory = loaded.row, loaded.memory
         if wait := self._defer(loaded, plan.status):
-            self._record(loaded, plan)
+            self._record(loaded, plan, ())
             return wait
+        steps = transitions(loaded.kind.resource.kind, loaded.job.status, plan)
         try:
             await self._status.write(row, loaded.job, plan.status)
         except errors.NotFound:
@@ -68,11 +74,11 @@ class JobCommitter:
             )  # the job was deleted meanwhile, and the garbage collector deletes its children
             return 0
         except (errors.ServerError, aiohttp.ClientError, TimeoutError, OSError, asyncio.CancelledError):
-            memory.unrecorded = plan
+            memory.unrecorded = UnrecordedWrite(plan, steps)
             raise
         memory.unrecorded = None
         memory.status.clear()
-        self._record(loaded, plan)
+        self._record(loaded, plan, steps)
         latest = self._jobs.get(row.namespace, row.name)
         if latest is not None and latest is not row and differs_beside_status(row, latest):
             return 0  # the writer has stored a newer version of the job, so its watch will not report that change
@@ -85,11 +91,14 @@ class JobCommitter:
             await self.write(latest, decide(latest))
 
     def record_late(self, loaded: LoadedJob) -> None:
-        """Record the events and counts of a status that was written although its response was lost."""
-        plan = loaded.memory.unrecorded
-        if plan is not None and plan.status is not None and not differs(loaded.job, plan.status):
+        """Record the events, counts and transitions of a status that was written although its response was lost."""
+        unrecorded = loaded.memory.unrecorded
+        if unrecorded is None:
+            return
+        status = unrecorded.plan.status
+        if status is not None and not differs(loaded.job, status):
             loaded.memory.unrecorded = None
-            self._record(loaded, plan)
+            self._record(loaded, unrecorded.plan, unrecorded.transitions)
 
     async def delete(self, loaded: LoadedJob) -> None:
         """Delete the job in the version that the plan used: after a restore of the server the job may be unfinished again.
@@ -116,6 +125,7 @@ class JobCommitter:
         except errors.ApiError as error:
             self._events.record(parent, [Event(Severity.WARNING, failed, f"Error deleting: {error.message}")])
             raise
+        log.info("job expired", ttl_seconds=loaded.job.spec.policy.ttl_seconds_after_finished)
         # A restored server may have the job again in the same version; then it must be deleted again.
         self._jobs.amend(row)
         self._events.record(parent, [Event(Severity.NORMAL, deleted, f"Deleted job: {row.name}")])
@@ -128,7 +138,10 @@ class JobCommitter:
             return 0.0
         return loaded.memory.status.defer(loaded.row.status, status)
 
-    def _record(self, loaded: LoadedJob, plan: Plan) -> None:
+    def _record(self, loaded: LoadedJob, plan: Plan, steps: Sequence[Transition]) -> None:
+        for step in steps:
+            pods = {"pods": step.pods} if step.pods else {}
+            log.info(step.step, reason=step.reason, message=step.message, **pods)
         self._events.record(loaded.parent(), plan.events)
         for count in plan.counts:
             if count is not Count.DELETED:

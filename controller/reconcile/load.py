@@ -83,11 +83,14 @@ class Loader:
         Raises:
             ApiError, aiohttp.ClientError, TimeoutError: the caches may lack objects, and a read from the server failed.
         """
-        row = self._jobs.get(key.namespace, key.name)
+        row, memory = self._jobs.get(key.namespace, key.name), self._memories.current(key)
         bind_contextvars(
-            kind=self._kind.resource.kind, namespace=key.namespace, name=key.name, uid=row.uid if row else ""
+            controller=self._kind.controller_name,
+            kind=self._kind.resource.kind,
+            namespace=key.namespace,
+            name=key.name,
+            uid=row.uid if row else memory.uid if memory else "",
         )
-        memory = self._memories.current(key)
         # Before the children are read: a child that arrives in between would be missing from the snapshot and be created twice.
         if row is not None and memory is not None and memory.uid == row.uid and memory.has_unknown_write:
             await self._list_children(row)
@@ -95,6 +98,8 @@ class Loader:
             row = self._jobs.get(key.namespace, key.name)
         if await self._revoke_rights(key, row, memory):
             row = self._jobs.get(key.namespace, key.name)
+        if memory is not None and (row is None or row.deleting or row.uid != memory.uid):
+            log.info("job deleted", uid=memory.uid)
         if row is None or row.deleting:
             self._memories.discard(key)
             return None

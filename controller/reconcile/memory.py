@@ -12,6 +12,7 @@ from controller.domain import Failure, Key, Plan
 from controller.reconcile.backoff import WriteBackoff
 from controller.reconcile.debounce import StatusDebouncer
 from controller.reconcile.jobs import JobRow
+from controller.reconcile.transitions import Transition
 from controller.runtime.bounded_dict import BoundedDict
 from controller.runtime.recorder import Subject
 
@@ -32,6 +33,14 @@ class UncachedChild:
     """How many consecutive checks found it unchanged while pods did not start."""
     grants: bool = False
     """Whether it is a Role with rules."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnrecordedWrite:
+    """A plan whose status may have been written, because the response was lost."""
+
+    plan: Plan
+    transitions: tuple[Transition, ...]
 
 
 @dataclass(slots=True)
@@ -76,8 +85,8 @@ class JobMemory:
     """
     failures: Mapping[str, Failure] = field(default_factory=dict[str, Failure])
     """By name: the last failures of the job's pods. If it is lost, the annotations of pods provide the counts."""
-    unrecorded: Plan | None = None
-    """A plan whose status may have been written, because the response was lost. If it is lost, so are its events and counts."""
+    unrecorded: UnrecordedWrite | None = None
+    """If it is lost, so are the events, the counts and the log lines of that plan."""
     uncached_children: dict[tuple[str, str], UncachedChild] = field(
         default_factory=dict[tuple[str, str], UncachedChild]
     )

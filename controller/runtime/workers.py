@@ -15,6 +15,7 @@ import aiohttp
 import structlog
 
 from controller.kube.errors import ApiError, Conflict, NotLeading
+from controller.runtime.failure_log import FailureLog
 from controller.runtime.queue import Closed, Queue
 
 K = TypeVar("K", bound=Hashable)
@@ -94,6 +95,7 @@ class Workers(Generic[K]):
         self._observer = observer or NullObserver()
         self._longest_seconds = longest_seconds
         self._log = log.bind(controller=name)
+        self._failures = FailureLog[K]()
 
     async def run(self) -> None:
         """Run until canceled, or until the queue is closed and all running reconciles are finished."""
@@ -145,8 +147,7 @@ class Workers(Generic[K]):
             self._queue.add_after(key, due)
         if outcome.failure is None:
             return Result.SUCCESS if due is None else Result.REQUEUE_AFTER
-        text = str(outcome.failure) or repr(outcome.failure)
-        self._log.warning("reconcile failed", key=str(key), error=text, pause_seconds=due)
+        self._log_failure(key, outcome.failure, due)
         if isinstance(outcome.failure, Terminal):
             self._notify(self._observer.failed_for_good)
         return Result.ERROR
@@ -161,10 +162,22 @@ class Workers(Generic[K]):
         elif isinstance(error, Conflict):
             bound.info("reconcile outdated, requeued", error=error.message)
         elif isinstance(error, ApiError | aiohttp.ClientError | TimeoutError | OSError):
-            bound.warning("reconcile failed", error=str(error) or repr(error))
+            self._log_failure(key, error, pause)
         else:
             self._notify(self._observer.panicked)
-            bound.error("reconcile panicked", exc_info=error)
+            if self._failures.record(key, repr(error), pause) is not None:
+                bound.error("reconcile panicked", exc_info=error)
+
+    def _log_failure(self, key: K, error: BaseException, pause_seconds: float | None) -> None:
+        """Log a failure, once for each step of its back-off."""
+        text = str(error) or repr(error)
+        repeats = self._failures.record(key, text, pause_seconds)
+        if repeats is None:
+            return
+        left_out = {"repeats": repeats} if repeats else {}
+        self._log.warning(
+            "reconcile failed", key=str(key), error=text, pause_seconds=pause_seconds, **left_out
+        )
 
     def _notify(self, what: Callable[[*Ts], None], *args: *Ts) -> None:
         try:

@@ -1,11 +1,15 @@
-"""Reconciles on the embedded API server: log lines name their job."""
+"""Reconciles on the embedded API server: log lines name their job and tell its life."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from api.v1.pytorchjob import RESOURCE
-from tests.support.faults import Refuse, Rule
-from tests.support.harness import NAMESPACE, running_controller, start_harness
+from controller.kinds.pytorch import PYTORCH
+from tests.support.faults import Refuse, Reset, Rule
+from tests.support.harness import NAMESPACE, fake_clock, running_controller, start_harness
 
 
 async def test_log_lines_of_a_reconcile_name_the_job() -> None:
@@ -15,19 +19,108 @@ async def test_log_lines_of_a_reconcile_name_the_job() -> None:
             await harness.submit("sound")
             await harness.submit("broken")
             await harness.settle(10)
-            uid = (await harness.job("broken"))["metadata"]["uid"]
+            broken = await harness.job("broken")
 
     failed = [line for line in logs if line["event"] == "reconcile failed"]
     assert failed
-    for line in failed:
-        wanted = {
-            "controller": "pytorchjob-controller",
-            "kind": RESOURCE.kind,
-            "namespace": NAMESPACE,
-            "name": "broken",
-            "uid": uid,
-        }
-        assert {field: line[field] for field in wanted} == wanted
+    assert all(fields(line) == fields_of(broken) for line in failed)
     others = [line for line in logs if line["event"] != "reconcile failed" and "controller" not in line]
     assert others
     assert not [line for line in others if "uid" in line], "lines outside of a reconcile name no job"
+
+
+def fields_of(job: dict[str, Any]) -> dict[str, str]:
+    """The fields by which a line names a job."""
+    metadata = job["metadata"]
+    return {
+        "controller": PYTORCH.controller_name,
+        "kind": RESOURCE.kind,
+        "namespace": NAMESPACE,
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
+
+
+def fields(line: Mapping[str, Any]) -> dict[str, Any]:
+    return {field: line[field] for field in ("controller", "kind", "namespace", "name", "uid")}
+
+
+def life(logs: Sequence[Mapping[str, Any]], name: str = "train") -> list[tuple[str, str]]:
+    """The lines at info about the life of a job: message and reason."""
+    return [
+        (line["event"], line.get("reason", "").removeprefix(RESOURCE.kind))
+        for line in logs
+        if line["log_level"] == "info" and line.get("name") == name and line["event"].startswith("job ")
+    ]
+
+
+async def test_the_log_tells_the_whole_life_of_a_job() -> None:
+    """Each step is one line at info, whatever becomes of the events."""
+    with capture_logs([merge_contextvars]) as logs, fake_clock():
+        async with start_harness() as harness, running_controller(harness):
+            job = await harness.submit(runPolicy={"suspend": True, "ttlSecondsAfterFinished": 100})
+            await harness.settle()
+            await harness.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": False}}})
+            await harness.settle()
+            await harness.set_phase("Running")
+            await harness.settle()
+            await harness.set_phase("Failed", "train-worker-0", code=137)
+            await harness.settle(10)
+            await harness.set_phase("Running", "train-worker-0")
+            await harness.settle()
+            await harness.set_phase("Succeeded", code=0)
+            await harness.settle(200)
+
+    assert life(logs) == [
+        ("job created", "Created"),
+        ("job suspended", "Suspended"),
+        ("job resumed", "Resumed"),
+        ("job running", "Running"),
+        ("job restarting", "Restarting"),
+        ("job running", "Running"),
+        ("job succeeded", "Succeeded"),
+        ("job expired", ""),
+        ("job deleted", ""),
+    ]
+    (restart,) = (line for line in logs if line["event"] == "job restarting")
+    assert restart["pods"] == "Pod: default.train-worker-0 exited with code 137"
+    assert all(fields(line) == fields_of(job) for line in logs if line["event"].startswith("job "))
+
+
+async def test_a_lost_response_of_a_status_loses_no_line() -> None:
+    rule = Rule(Reset(committed=True), verb="patch", plural=RESOURCE.plural, subresource="status", times=1)
+    with capture_logs([merge_contextvars]) as logs:
+        async with start_harness(rule) as harness, running_controller(harness):
+            await harness.submit()
+            await harness.settle(10)
+
+    assert rule.met == 1
+    assert life(logs) == [("job created", "Created")]
+
+
+async def test_the_start_of_a_controller_repeats_no_line() -> None:
+    async with start_harness() as harness:
+        async with running_controller(harness):
+            await harness.submit()
+            await harness.settle()
+            await harness.set_phase("Running")
+            await harness.settle()
+        with capture_logs([merge_contextvars]) as logs:
+            async with running_controller(harness):
+                await harness.settle()
+
+    assert life(logs) == []
+
+
+async def test_a_refused_call_is_a_line_for_each_step_of_the_back_off() -> None:
+    rule = Rule(Refuse(403, "Forbidden", "exceeded quota"), verb="create", plural="pods")
+    with capture_logs([merge_contextvars]) as logs:
+        async with start_harness(rule) as harness, running_controller(harness):
+            await harness.submit()
+            await harness.settle(10)
+            tries = rule.met
+
+    failed = [line for line in logs if line["event"] == "reconcile failed"]
+    assert tries >= 10
+    assert 1 <= len(failed) <= 5
+    assert life(logs) == [("job created", "Created"), ("job blocked", "Blocked")]

@@ -1,0 +1,47 @@
+"""Selects which failures of a key are logged, so that a refused call is one line for each step of its back-off."""
+
+import asyncio
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from api.messages import without_numbers
+from controller.runtime.bounded_dict import BoundedDict
+
+K = TypeVar("K", bound=Hashable)
+
+SHORTEST_SECONDS = 1.0
+"""Back-offs begin with milliseconds; all pauses below this count as one step."""
+REMEMBERED = 4096
+"""Failures whose last line is known. A failure beyond them is logged once more than necessary."""
+TICK_SECONDS = 0.001
+"""Timers may fire slightly early."""
+
+
+@dataclass(slots=True)
+class _Line:
+    until: float
+    """Loop time when the pause after it ends."""
+    repeats: int = 0
+
+
+class FailureLog(Generic[K]):
+    """The last line about each failure: a key and a text, in which numbers do not count."""
+
+    def __init__(self) -> None:
+        self._lines: BoundedDict[tuple[K, str], _Line] = BoundedDict(REMEMBERED)
+
+    def record(self, key: K, text: str, pause_seconds: float | None) -> int | None:
+        """Record a failure that is retried after a pause; None if only a change of the object causes a retry.
+
+        Returns:
+            None if the failure is not to be logged, because the pause after its last line is not over. Otherwise how often it was not
+            logged since that line.
+        """
+        now, failure = asyncio.get_running_loop().time(), (key, without_numbers(text))
+        last = self._lines.get(failure)
+        if last is not None and now < last.until - TICK_SECONDS:
+            last.repeats += 1
+            return None
+        self._lines[failure] = _Line(now + max(pause_seconds or 0.0, SHORTEST_SECONDS))
+        return last.repeats if last is not None else 0
