@@ -36,11 +36,29 @@ _SECRETS = (
 The controller never logs credentials itself; these protect against credentials in the texts of errors.
 """
 
+_SEVERITIES = {name.lower(): number for name, number in logging.getLevelNamesMapping().items()}
+
+
+class _Threshold:
+    """The lowest logged severity. It changes at run time, for loggers with bound fields too, so it is no property of a logger."""
+
+    def __init__(self) -> None:
+        self.configured = self.current = logging.INFO
+
+    def set(self, severity: int) -> None:
+        self.current = severity
+        # Log only warnings and errors of libraries.
+        logging.root.setLevel(max(severity, logging.WARNING))
+
+
+_threshold = _Threshold()
+
 
 def configure(log_format: str, level: str, stream: TextIO | None = None) -> None:
     """Configure all logging of the process; ``level`` as in ``Settings.log_level``."""
     target = stream or sys.stderr
-    threshold = logging.getLevelNamesMapping()[level.upper()]
+    _threshold.configured = _SEVERITIES[level]
+    _threshold.set(_threshold.configured)
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
         if log_format == "json"
@@ -53,6 +71,7 @@ def configure(log_format: str, level: str, stream: TextIO | None = None) -> None
     )
     structlog.configure(
         processors=[
+            _drop_below_threshold,
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
@@ -61,12 +80,28 @@ def configure(log_format: str, level: str, stream: TextIO | None = None) -> None
             _tidy,
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=lambda *_: _Lines(target),
         cache_logger_on_first_use=False,
     )
-    # Log only warnings and errors of libraries.
-    logging.basicConfig(level=max(threshold, logging.WARNING), handlers=[_Foreign()])
+    logging.basicConfig(handlers=[_Foreign()])
+
+
+def is_debug() -> bool:
+    """Return whether lines at debug are logged. Frequent lines depend on it, so that they cost nothing otherwise."""
+    return _threshold.current <= logging.DEBUG
+
+
+def toggle_debug() -> None:
+    """Log at debug from now on, or again at the configured level."""
+    log = structlog.get_logger()
+    if is_debug():
+        level = logging.getLevelName(_threshold.configured).lower()
+        log.info("log level changed", to=level)
+        _threshold.set(_threshold.configured)
+    else:
+        _threshold.set(logging.DEBUG)
+        log.info("log level changed", to="debug")
 
 
 def catch_all() -> None:
@@ -121,6 +156,14 @@ def _thread_crashed(args: threading.ExceptHookArgs) -> None:
 def _unraisable(args: "sys.UnraisableHookArgs") -> None:
     info = (args.exc_type, args.exc_value, args.exc_traceback)
     structlog.get_logger().error("unraisable exception", object=repr(args.object), exc_info=info)
+
+
+def _drop_below_threshold(
+    logger: structlog.typing.WrappedLogger, name: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    if _SEVERITIES[name] < _threshold.current:
+        raise structlog.DropEvent
+    return event
 
 
 def _tidy(

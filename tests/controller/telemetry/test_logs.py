@@ -109,6 +109,43 @@ def test_the_level_selects_the_logged_lines(level: str, expected: list[str]) -> 
     assert [json.loads(line)["level"] for line in stream.getvalue().splitlines()] == expected
 
 
+def messages(stream: io.StringIO) -> list[str]:
+    return [json.loads(line)["msg"] for line in stream.getvalue().splitlines()]
+
+
+def test_the_level_changes_at_run_time_also_for_loggers_with_fields() -> None:
+    stream = configured()
+    log = structlog.get_logger()
+    bound = log.bind(resource="pods")
+    for _ in range(2):
+        log.debug("plain")
+        bound.debug("bound")
+        log.info("always")
+        logs.toggle_debug()
+
+    assert messages(stream) == [
+        "always",
+        "log level changed",
+        "plain",
+        "bound",
+        "always",
+        "log level changed",
+    ]
+    levels = [line["to"] for line in map(json.loads, stream.getvalue().splitlines()) if "to" in line]
+    assert levels == ["debug", "info"]
+
+
+def test_the_configured_level_comes_back() -> None:
+    stream = configured(level="error")
+    for _ in range(2):
+        structlog.get_logger().info("unimportant")
+        logging.getLogger("some.library").warning("worth a look")
+        logs.toggle_debug()
+
+    assert not logs.is_debug()
+    assert messages(stream) == ["log level changed", "unimportant", "worth a look", "log level changed"]
+
+
 def test_long_texts_are_truncated() -> None:
     stream = configured()
     structlog.get_logger().info("something", error="x" * 1_000_000)
