@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -45,6 +44,7 @@ from controller.runtime.store import Store
 from controller.runtime.workers import Workers
 from controller.server.http import serving
 from controller.settings import Settings
+from controller.telemetry import build
 from controller.telemetry.metrics import Metrics
 
 SPACING_SECONDS = 0.05
@@ -121,7 +121,7 @@ async def run(
     """
     served, options = chosen(settings.enable_scheme), options_from(settings)
     leases = leases_from(settings, connection)
-    metrics = Metrics(CollectorRegistry(), version("rallypoint-operator"))
+    metrics = Metrics(CollectorRegistry(), build.operator_version())
     observer = metrics.requests(urlsplit(connection.server).netloc)
     rate_limiter = (
         TokenBucket(settings.kube_api_qps, settings.kube_api_burst) if settings.kube_api_qps else None

@@ -1,19 +1,21 @@
 """The command line of the controller: ``python -m controller``, which ``rallypoint controller`` also calls.
 
-Source: training-operator 1.9, cmd/training-operator.v1/main.go.
+Source: training-operator 1.9, cmd/training-operator.v1/main.go; mpi-operator 0.8, cmd/mpi-operator/app/options/options.go.
 """
 
 import argparse
 import asyncio
 import gc
 import os
+import platform
 import re
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import structlog
+from typing_extensions import override
 
 from controller import app
 from controller.kind.options import InvalidOption, KindOptions, flags
@@ -21,9 +23,9 @@ from controller.kinds import ALL
 from controller.kube.connect import NotConfigured, connect
 from controller.kube.errors import NotLeading
 from controller.runtime.lifecycle import NothingServed
-from controller.server.http import check_address
+from controller.server.http import NOWHERE, check_address
 from controller.settings import FIELDS, Settings
-from controller.telemetry import logs
+from controller.telemetry import build, logs, stacks
 
 log = structlog.get_logger()
 
@@ -33,8 +35,38 @@ INERT = {
     "webhook-secret-name": "there is no webhook",
     "zap-stacktrace-level": "defects are always logged with their traceback",
     "zap-time-encoding": "times are always RFC 3339",
+    "controller-queue-rate-limit": "the queue has no rate limit; each job has its own back-off",
+    "controller-queue-burst": "the queue has no rate limit; each job has its own back-off",
+    "alsologtostderr": "the log always goes to stderr",
+    "logtostderr": "the log always goes to stderr",
+    "stderrthreshold": "the log always goes to stderr; --log-level selects its lines",
+    "log_dir": "the log always goes to stderr",
+    "log_file": "the log always goes to stderr",
+    "log_file_max_size": "the log always goes to stderr",
+    "log_backtrace_at": "SIGUSR1 dumps the stacks",
+    "vmodule": "--log-level applies to all modules",
+    "add_dir_header": "lines name no source file",
+    "skip_headers": "lines are JSON; --log-format changes that",
+    "skip_log_headers": "the log always goes to stderr",
+    "one_output": "the log always goes to stderr",
 }
-"""Flags of the original that are accepted so that manifests need no change, and why they have no effect."""
+"""Flags of the originals that are accepted so that manifests need no change, and why they have no effect.
+
+Source: training-operator 1.9, cmd/training-operator.v1/main.go; mpi-operator 0.8, cmd/mpi-operator/app/options/options.go, and those of
+klog, which its manifest uses.
+"""
+
+SWITCHES = frozenset(
+    {
+        "alsologtostderr",
+        "logtostderr",
+        "add_dir_header",
+        "skip_headers",
+        "skip_log_headers",
+        "one_output",
+    }
+)
+"""Those of them that need no value."""
 
 
 def main(arguments: Sequence[str], prog: str = "python -m controller") -> int:
@@ -49,14 +81,24 @@ def main(arguments: Sequence[str], prog: str = "python -m controller") -> int:
 
 def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
     """Return the parser of the controller's flags."""
-    parser = argparse.ArgumentParser(prog=prog, description="Run the controller.", allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog=prog, description="Run the controller.", allow_abbrev=False, formatter_class=_Help
+    )
     defaults = Settings()
     flag = parser.add_argument
+    flag("--version", action=_Version, nargs=0, help="print version and commit, and exit")
     flag(
         "--kubeconfig",
+        "--kubeConfig",
         default="",
         metavar="FILE",
         help="kubeconfig file; default: $KUBECONFIG, or the ServiceAccount of the pod",
+    )
+    flag(
+        "--master",
+        default="",
+        metavar="URL",
+        help="address of the API server, in place of the kubeconfig's; default: that of the kubeconfig",
     )
     flag(
         "--namespace",
@@ -71,6 +113,7 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
     )
     flag(
         "--controller-threads",
+        "--threadiness",
         type=int,
         default=defaults.controller_threads,
         help="maximum number of jobs of one kind that are reconciled at the same time",
@@ -97,6 +140,14 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
         "--metrics-bind-address",
         default=defaults.metrics_bind_address,
         help="host:port of /metrics; 0 disables it",
+    )
+    flag(
+        "--monitoring-port",
+        dest="metrics_bind_address",
+        type=_address_of_port,
+        default=argparse.SUPPRESS,
+        metavar="PORT",
+        help="port of /metrics, as --metrics-bind-address=:PORT; 0 disables it",
     )
     flag(
         "--health-probe-bind-address",
@@ -143,7 +194,16 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
         dest="log_level",
         type=_level,
         default=defaults.log_level,
-        help="debug, info, warning or error; a number means debug",
+        help="debug, info, warning or error; a number means debug; SIGUSR2 changes to debug and back",
+    )
+    flag(
+        "-v",
+        "--v",
+        dest="log_level",
+        type=_verbosity,
+        default=argparse.SUPPRESS,
+        metavar="NUMBER",
+        help="verbosity of klog: 0 means info, more means debug",
     )
     _switch(flag, "--zap-devel", False, "log in the format console, unless --log-format is set")
     for kind in ALL:
@@ -151,7 +211,8 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
             group = parser.add_argument_group(f"options of {kind.resource.kind}")
             _add_kind_options(group.add_argument, kind.options)
     for name, reason in INERT.items():
-        flag(f"--{name}", default=None, help=f"has no effect: {reason}")
+        value: dict[str, Any] = {"nargs": "?", "const": True} if name in SWITCHES else {}
+        flag(f"--{name}", default=None, help=f"has no effect: {reason}", **value)
     return parser
 
 
@@ -170,6 +231,14 @@ def execute(args: argparse.Namespace, prog: str) -> int:
         sys.stderr.write(f"{prog}: {error}\n")
         return 2
     logs.configure(settings.log_format, settings.log_level)
+    log.info(
+        "controller starting",
+        version=build.operator_version(),
+        commit=build.operator_commit(),
+        python=platform.python_version(),
+        kinds=[kind.resource.kind for kind in app.chosen(settings.enable_scheme)],
+        settings=_described(settings),
+    )
     for name, reason in INERT.items():
         if getattr(args, name.replace("-", "_")) is not None:
             log.warning("flag has no effect", flag=f"--{name}", reason=reason)
@@ -203,8 +272,13 @@ async def _serve(settings: Settings) -> int:
     """Run until SIGTERM or SIGINT, then hand over; a second signal stops immediately. Return the exit status."""
     stop = asyncio.Event()
     work = asyncio.ensure_future(_run(settings, stop))
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, _end, work, stop)
+        loop.add_signal_handler(number, _end, work, stop)
+    stacks.dump_on(signal.SIGUSR1, sys.stderr)
+    # A signal needs no port, no file and no right of its own: whoever may run a command in the pod may send it. The paths of other
+    # components for this, such as /debug/flags/v, would be open to whoever reaches the port, because the ports have no authentication.
+    loop.add_signal_handler(signal.SIGUSR2, logs.toggle_debug)
     try:
         await work
     except asyncio.CancelledError:
@@ -215,7 +289,8 @@ async def _serve(settings: Settings) -> int:
 
 
 async def _run(settings: Settings, stop: asyncio.Event) -> None:
-    await app.run(settings, await connect(settings.kubeconfig), stop=stop, on_ready=_spare_garbage_collector)
+    connection = await connect(settings.kubeconfig, settings.master)
+    await app.run(settings, connection, stop=stop, on_ready=_spare_garbage_collector)
 
 
 def _spare_garbage_collector() -> None:
@@ -245,9 +320,21 @@ def loop_factory() -> Callable[[Coroutine[Any, Any, int]], int]:
     return uvloop.run
 
 
+def _described(settings: Settings) -> dict[str, Any]:
+    """Return the value of each flag; those of kinds included."""
+    values = {name.replace("_", "-"): getattr(settings, name) for name in FIELDS if name != "of_kinds"}
+    for options in settings.of_kinds:
+        values |= {
+            flag.name.removeprefix("--"): getattr(options, flag.attribute) for flag in flags(type(options))
+        }
+    return values
+
+
 def _with_two_dashes(arguments: Sequence[str]) -> list[str]:
     """Replace ``-leader-elect=false`` by ``--leader-elect=false``: Go's flag package accepts both, so manifests may contain either."""
-    return [f"-{argument}" if re.match(r"-[a-z][a-z-]+", argument) else argument for argument in arguments]
+    return [
+        f"-{argument}" if re.match(r"-[a-z][a-zA-Z_-]+|-v=", argument) else argument for argument in arguments
+    ]
 
 
 def _add_kind_options(add: Callable[..., object], options: type[KindOptions]) -> None:
@@ -283,6 +370,41 @@ def _switch(add: Callable[..., object], name: str, default: bool, help_: str) ->
 def _level(text: str) -> str:
     """Map a level of Go's zap: numbers increase the verbosity, and the controller logs nothing above error."""
     return "debug" if text.isdecimal() else {"panic": "error"}.get(text, text)
+
+
+def _verbosity(text: str) -> str:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+    return "debug" if int(text) else "info"
+
+
+def _address_of_port(text: str) -> str:
+    """Return the bind address for mpi-operator's ``--monitoring-port``."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
+    return NOWHERE if text == "0" else f":{text}"
+
+
+class _Help(argparse.HelpFormatter):
+    """Adds the default to each flag that has one and does not describe it."""
+
+    @override
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        text = action.help or ""
+        has_default = action.default not in {None, "", argparse.SUPPRESS}
+        if not has_default or "default:" in text:
+            return text
+        shown = str(action.default).lower() if isinstance(action.default, bool) else "%(default)s"
+        return f"{text}; default: {shown}"
+
+
+class _Version(argparse.Action):
+    """Prints version and commit. It asks for the commit only then, which takes a process in a checkout."""
+
+    @override
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        sys.stdout.write(f"{build.described()}\n")
+        parser.exit()
 
 
 def _boolean(text: str) -> bool:

@@ -21,6 +21,9 @@ class Settings:
     kubeconfig: str = ""
     """A kubeconfig file; empty means $KUBECONFIG, or the ServiceAccount of the pod. Flag ``--kubeconfig``."""
 
+    master: str = ""
+    """The address of the API server, in place of the kubeconfig's; empty means that of the kubeconfig. Flag ``--master``."""
+
     namespace: str = ""
     """Serve only this namespace; empty means all. Flag ``--namespace``, or $KUBEFLOW_NAMESPACE."""
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from controller.kube.impersonation import impersonation_headers
+from controller.kube.proxy import proxy_for
 from controller.kube.tls import client_context
 
 T = TypeVar("T")
@@ -38,6 +40,8 @@ class Connection:
     tls_name: str = ""
     """The host name in the server's certificate, if it differs from the one in the address."""
     proxy: str = field(default="", repr=False)
+    headers: tuple[tuple[str, str], ...] = ()
+    """Headers of each request, such as those of impersonation; a name can occur more than once."""
     namespace: str = ""
     """The namespace of this process's pod, or of the kubeconfig's context."""
     renew: Callable[[], Awaitable[None]] | None = field(default=None, repr=False)
@@ -108,34 +112,58 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Connection:
     )
 
 
-async def from_kubeconfig(path: str, context: str = "") -> Connection:
+async def from_kubeconfig(path: str, context: str = "", server: str = "") -> Connection:
     """Return the connection that a kubeconfig file describes, with its exec plugins and OIDC logins.
 
+    The proxy is that of the file or of the environment. If the file's user acts as another one, each request says so. With ``server``,
+    that address replaces the file's.
+
     Raises:
-        NotConfigured: the file is missing or does not describe a cluster, or a plugin failed.
+        NotConfigured: the file is missing or does not describe a cluster, a plugin failed, or the proxy cannot be used.
     """
-    configuration, namespace = await _load(path, context)
+    configuration, current = await _load(path, context, server)
+    try:
+        headers = _impersonation(path, current)
+        proxy = proxy_for(configuration.host, configuration.proxy or "")
+    except ValueError as error:
+        raise NotConfigured(f"kubeconfig {path}: {error}") from error
     login = await _login(path, configuration)
 
     async def renew() -> None:
         nonlocal login
-        login = await _login(path, (await _load(path, context))[0])
+        login = await _login(path, (await _load(path, context, server))[0])
 
     return Connection(
         server=configuration.host,
         token=lambda: login.token,
         tls=lambda: login.tls,
         tls_name=configuration.tls_server_name or "",
-        proxy=configuration.proxy or "",
-        namespace=namespace,
+        proxy=proxy,
+        headers=headers,
+        namespace=current.get("namespace") or "",
         renew=renew,
     )
 
 
-async def connect(kubeconfig: str = "") -> Connection:
-    """Connect with a kubeconfig file if the flag or $KUBECONFIG names one, otherwise with the pod's ServiceAccount."""
+async def connect(kubeconfig: str = "", server: str = "") -> Connection:
+    """Connect with a kubeconfig file if the flag or $KUBECONFIG names one, otherwise with the pod's ServiceAccount.
+
+    With ``server``, that address replaces the kubeconfig's. Without a kubeconfig, it gets no credentials, as of ``kubectl proxy``.
+
+    Raises:
+        NotConfigured: there is no configuration, or it cannot be used.
+
+    Source: client-go, tools/clientcmd, BuildConfigFromFlags.
+    """
     named = kubeconfig or os.environ.get("KUBECONFIG", "")
-    return await from_kubeconfig(named) if named else in_cluster(SERVICE_ACCOUNT)
+    if named:
+        return await from_kubeconfig(named, server=server)
+    if not server:
+        return in_cluster(SERVICE_ACCOUNT)
+    try:
+        return Connection(server.rstrip("/"), proxy=proxy_for(server))
+    except ValueError as error:
+        raise NotConfigured(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +184,8 @@ async def _login(path: str, configuration: Any) -> _Login:
     return _Login(token.removeprefix("Bearer "), tls)
 
 
-async def _load(path: str, context: str) -> tuple[Any, str]:
-    """Return the generated client's configuration, and the namespace of the context."""
+async def _load(path: str, context: str, server: str) -> tuple[Any, dict[str, Any]]:
+    """Return the generated client's configuration, and the context."""
     if not _exists(path):
         raise NotConfigured(f"kubeconfig {path}: no such file")
     try:
@@ -169,10 +197,24 @@ async def _load(path: str, context: str) -> tuple[Any, str]:
         loader = await config.load_kube_config(path, context or None, client_configuration=configuration)
     except Exception as error:  # the loader raises any type of exception for a broken file
         raise NotConfigured(f"kubeconfig {path}: {_complaint(error)}") from error
+    configuration.host = server.rstrip("/") or configuration.host
     if not (configuration.host or "").startswith(("http://", "https://")):
         raise NotConfigured(f"kubeconfig {path}: the current context names no server")
     current: dict[str, Any] = loader.current_context or {}
-    return configuration, current.get("context", {}).get("namespace") or ""
+    return configuration, current.get("context") or {}
+
+
+def _impersonation(path: str, context: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return the impersonation headers of the context's user, which the loader does not read.
+
+    Raises:
+        ValueError: the user's fields are malformed.
+    """
+    from kubernetes_asyncio.config.kube_config import KubeConfigMerger
+
+    merged = KubeConfigMerger(path).config
+    user = merged["users"].get_with_name(context.get("user"), safe=True) if merged else None
+    return impersonation_headers(user.value.get("user") or {}) if user else ()
 
 
 def _complaint(error: Exception) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from controller.kube.connect import Connection
+from controller.kube.proxy import proxy_for
 from controller.kube.tls import client_context
 
 CLUSTER = {"server", "certificate-authority-data"}
@@ -29,6 +30,7 @@ def static_kubeconfig(path: str, context: str = "") -> Connection | None:
         if set(cluster) - CLUSTER or set(user) != USER or not str(cluster["server"]).startswith("http"):
             return None
         tls = _tls(cluster)
+        proxy = proxy_for(cluster["server"])
     except (OSError, yaml.YAMLError, KeyError, TypeError, StopIteration, ValueError):
         return None
     token = str(user["token"])
@@ -36,6 +38,7 @@ def static_kubeconfig(path: str, context: str = "") -> Connection | None:
         server=cluster["server"],
         token=lambda: token,
         tls=lambda: tls,
+        proxy=proxy,
         namespace=str(found.get("namespace") or ""),
     )
 

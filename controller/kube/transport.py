@@ -240,7 +240,11 @@ class Transport:
                 limit=limit, keepalive_timeout=KEEPALIVE_SECONDS, socket_factory=probing
             ),
             timeout=timeout,
-            headers={"User-Agent": self._user_agent, "Accept-Encoding": "identity"},
+            headers=[
+                ("User-Agent", self._user_agent),
+                ("Accept-Encoding", "identity"),
+                *self._connection.headers,
+            ],
             trust_env=False,
             proxy=self._connection.proxy or None,
             cookie_jar=aiohttp.DummyCookieJar(),

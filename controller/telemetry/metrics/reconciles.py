@@ -1,8 +1,12 @@
-"""Metrics of the workers' reconciles."""
+"""Metrics of the workers' reconciles, and their log lines at debug."""
 
+import structlog
 from prometheus_client import CollectorRegistry
 
+from controller.telemetry import logs
 from controller.telemetry.metrics import families
+
+log = structlog.get_logger()
 
 
 class ReconcileFamilies:
@@ -47,6 +51,8 @@ class Passes:
         self._results[result].inc()
         if result == "error":
             self._errors.inc()
+        if logs.is_debug():
+            log.debug("reconciled", result=str(result), seconds=took)
 
     def failed_for_good(self) -> None:
         self._terminal.inc()

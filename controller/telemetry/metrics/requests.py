@@ -1,10 +1,14 @@
-"""Metrics of the client's requests. Each request pays for them, so one key finds all its series."""
+"""Metrics of the client's requests, and their log lines at debug. Each request pays for them, so one key finds all its series."""
 
 from dataclasses import dataclass
 
+import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from controller.telemetry import logs
 from controller.telemetry.metrics import families
+
+log = structlog.get_logger()
 
 
 class RequestFamilies:
@@ -50,6 +54,8 @@ class Requests:
         series.took.observe(seconds)
         series.sent.observe(sent_bytes)
         series.received.observe(received_bytes)
+        if logs.is_debug():
+            log.debug("request", method=method, resource=resource, code=code, seconds=seconds)
 
     def retried(self, method: str, code: str) -> None:
         (self._retries.get((method, code)) or self._retry(method, code)).inc()

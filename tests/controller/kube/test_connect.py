@@ -500,6 +500,73 @@ async def test_a_kubeconfig_with_a_new_authority(tmp_path: Path, rotation: Rotat
             assert await client.get(PODS, "ns", "a") == b'{"client": []}'
 
 
+async def headers_for(user: dict[str, Any], path: Path) -> list[tuple[str, str]]:
+    """The impersonation headers that a server gets from this user's client, in a call and a stream."""
+    received = list[tuple[str, str]]()
+
+    async def handle(request: web.Request) -> web.Response:
+        received.extend(
+            (name, value) for name, value in request.headers.items() if name.startswith("Impersonate")
+        )
+        return web.json_response({})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handle)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    cluster = {"server": f"http://127.0.0.1:{runner.addresses[0][1]}"}
+    try:
+        async with Client(await from_kubeconfig(kubeconfig(path, cluster, user))) as client:
+            await client.create(PODS, "ns", b"{}")
+            async with client.stream("/x", {}) as stream:
+                await stream.read()
+    finally:
+        await runner.cleanup()
+    return received
+
+
+async def test_each_request_says_as_whom_the_user_acts(tmp_path: Path) -> None:
+    user = {"token": "t", "as": "jane", "as-groups": ["a", "b"]}
+    expected = [("Impersonate-User", "jane"), ("Impersonate-Group", "a"), ("Impersonate-Group", "b")]
+
+    assert await headers_for(user, tmp_path / "config") == expected * 2
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user", "complaint"),
+    [
+        pytest.param({}, {"as-groups": ["a"]}, "need the field as", id="groups without a user"),
+        pytest.param({"proxy-url": "socks5://p:1"}, {}, "only http:// and https://", id="a SOCKS proxy"),
+    ],
+)
+async def test_what_cannot_be_sent_is_refused(
+    tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any], complaint: str
+) -> None:
+    path = kubeconfig(tmp_path / "config", {"server": "https://a", **cluster}, {"token": "t", **user})
+
+    with pytest.raises(NotConfigured, match=complaint):
+        await from_kubeconfig(path)
+
+
+async def test_the_proxy_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:1")
+    monkeypatch.setenv("NO_PROXY", "10.0.0.0/8")
+    far = kubeconfig(tmp_path / "far", {"server": "https://a"}, {})
+    near = kubeconfig(tmp_path / "near", {"server": "https://10.1.2.3"}, {})
+
+    assert ((await from_kubeconfig(far)).proxy, (await from_kubeconfig(near)).proxy) == ("http://proxy:1", "")
+
+
+async def test_another_address_of_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    path = kubeconfig(tmp_path / "config", {"server": "https://a"}, {"token": "t"})
+    named, bare = await connect(path, "http://b:1/"), await connect("", "http://b:1")
+
+    assert (named.server, named.token(), named.tls()) == ("http://b:1", "t", None)
+    assert (bare.server, bare.token(), bare.tls()) == ("http://b:1", "", None)
+
+
 @pytest.mark.looptime(False)  # a tunnel of real bytes
 async def test_a_proxy_cannot_read_the_traffic(tmp_path: Path, authority: Authority) -> None:
     async with serving(authority) as server, Tunnel() as proxy:

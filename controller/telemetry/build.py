@@ -1,0 +1,47 @@
+"""Which build of the operator runs: its version, and the commit that it was built from."""
+
+import contextlib
+import json
+import os
+import subprocess
+from importlib.metadata import PackageNotFoundError, distribution, version
+from pathlib import Path
+
+DISTRIBUTION = "rallypoint-operator"
+COMMIT_VARIABLE = "RALLYPOINT_COMMIT"
+"""The environment variable that the image sets."""
+UNKNOWN = "unknown"
+_CHECKOUT = Path(__file__).parents[2]
+_GIT_SECONDS = 5.0
+
+
+def operator_version() -> str:
+    """Return the version of the distribution."""
+    return version(DISTRIBUTION)
+
+
+def operator_commit() -> str:
+    """Return the commit: that of the image, of an installation from a repository (PEP 610), or of the checkout; else ``unknown``."""
+    return os.environ.get(COMMIT_VARIABLE) or _installed_commit() or _checked_out_commit() or UNKNOWN
+
+
+def described() -> str:
+    """Return both as ``--version`` prints them."""
+    return f"{DISTRIBUTION} {operator_version()} (commit {operator_commit()})"
+
+
+def _installed_commit() -> str:
+    with contextlib.suppress(PackageNotFoundError, json.JSONDecodeError):
+        origin = json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
+        return str(origin.get("vcs_info", {}).get("commit_id", ""))
+    return ""
+
+
+def _checked_out_commit() -> str:
+    if not (_CHECKOUT / ".git").exists():
+        return ""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        command = ["git", "-C", str(_CHECKOUT), "rev-parse", "HEAD"]
+        asked = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_GIT_SECONDS)
+        return asked.stdout.strip()
+    return ""
