@@ -22,6 +22,10 @@ ENV PATH=/opt/rallypoint/bin:$PATH PYTHONUNBUFFERED=1
 RUN /usr/local/bin/python -m pip uninstall --yes --root-user-action=ignore pip \
     && python -m controller --help > /dev/null
 ENV PYTHONDONTWRITEBYTECODE=1
+# docker build --build-arg COMMIT=$(git rev-parse HEAD): the log and --version name it.
+ARG COMMIT=""
+ENV RALLYPOINT_COMMIT=${COMMIT}
+LABEL org.opencontainers.image.revision=${COMMIT}
 # A number, so that `runAsNonRoot` can be checked without reading the image's users.
 USER 65532:65532
 EXPOSE 8080 8081

@@ -76,13 +76,17 @@ def main(arguments: Sequence[str], prog: str = "python -m controller") -> int:
         arguments: the flags, without the program's name.
         prog: the program's name in usage and error messages.
     """
-    return execute(build_parser(prog).parse_args(_with_two_dashes(arguments)), prog)
+    return execute(build_parser(prog).parse_args(with_two_dashes(arguments)), prog)
 
 
 def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
     """Return the parser of the controller's flags."""
     parser = argparse.ArgumentParser(
-        prog=prog, description="Run the controller.", allow_abbrev=False, formatter_class=_Help
+        prog=prog,
+        usage=f"{prog} [flags]",
+        description="Run the controller.",
+        allow_abbrev=False,
+        formatter_class=_Help,
     )
     defaults = Settings()
     flag = parser.add_argument
@@ -210,9 +214,10 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
         if kind.options:
             group = parser.add_argument_group(f"options of {kind.resource.kind}")
             _add_kind_options(group.add_argument, kind.options)
+    group = parser.add_argument_group("flags of the originals that have no effect")
     for name, reason in INERT.items():
         value: dict[str, Any] = {"nargs": "?", "const": True} if name in SWITCHES else {}
-        flag(f"--{name}", default=None, help=f"has no effect: {reason}", **value)
+        group.add_argument(f"--{name}", default=None, metavar="VALUE", help=reason, **value)
     return parser
 
 
@@ -330,7 +335,7 @@ def _described(settings: Settings) -> dict[str, Any]:
     return values
 
 
-def _with_two_dashes(arguments: Sequence[str]) -> list[str]:
+def with_two_dashes(arguments: Sequence[str]) -> list[str]:
     """Replace ``-leader-elect=false`` by ``--leader-elect=false``: Go's flag package accepts both, so manifests may contain either."""
     return [
         f"-{argument}" if re.match(r"-[a-z][a-zA-Z_-]+|-v=", argument) else argument for argument in arguments

@@ -24,6 +24,7 @@ from controller.kinds.mpi.options import MPIOptions
 from controller.kinds.pytorch.options import PyTorchOptions
 from controller.kube.client import Client
 from controller.settings import Settings
+from controller.telemetry import build
 from controller.telemetry.metrics.families import GROUPS
 from rallypoint.cli import main
 from tests.support.faults import Delay, Refuse, Rule
@@ -70,6 +71,15 @@ def parsed(*flags: str) -> Settings:
         ("--zap-time-encoding=rfc3339", "leader_elect", False),
         ("--max-replicas=5", "max_replicas", 5),
         ("--events=off", "events", "off"),
+        ("--threadiness=2", "controller_threads", 2),
+        ("--monitoring-port=9090", "metrics_bind_address", ":9090"),
+        ("--monitoring-port=0", "metrics_bind_address", "0"),
+        ("--kubeConfig=/a", "kubeconfig", "/a"),
+        ("--master=http://127.0.0.1:8001", "master", "http://127.0.0.1:8001"),
+        ("--controller-queue-rate-limit=10", "leader_elect", False),
+        ("--controller-queue-burst=100", "leader_elect", False),
+        ("--v=0", "log_level", "info"),
+        ("-v=4", "log_level", "debug"),
     ],
 )
 def test_each_flag_sets_its_setting(flag: str, setting: str, value: Any) -> None:
@@ -101,6 +111,38 @@ def test_flags_of_kinds(flag: str, option: PyTorchOptions | MPIOptions) -> None:
     name, equals, rest = flag.partition("=")
     if equals:
         assert find(type(option), parsed(name, rest).of_kinds) == option
+
+
+def test_the_arguments_of_the_manifest_of_mpi_operator() -> None:
+    """They stand with one dash or two, and with or without a value."""
+    arguments = ["-alsologtostderr", "--lock-namespace", "mpi-operator", "-v", "2", "-log_dir=/tmp"]
+
+    settings = command.settings_from(command.build_parser().parse_args(command.with_two_dashes(arguments)))
+
+    assert (settings.lock_namespace, settings.log_level) == ("mpi-operator", "debug")
+
+
+def test_help_shows_each_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["controller", "--help"])
+
+    assert ended.value.code == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "at the same time; default: 16" in shown
+    assert "reconcile only while this replica holds the Lease; default: false" in shown
+    assert "default: None" not in shown
+    assert "SUPPRESS" not in shown
+
+
+def test_the_version_names_the_commit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(build.COMMIT_VARIABLE, "4f0ec42")
+    with pytest.raises(SystemExit) as ended:
+        main(["controller", "--version"])
+
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"rallypoint-operator {build.operator_version()} (commit 4f0ec42)\n"
 
 
 def test_repeated_kinds_are_collected() -> None:
@@ -173,6 +215,8 @@ class Running:
         """Read the log up to the next line with that event."""
         assert self.process.stderr is not None
         while line := await self.process.stderr.readline():
+            if not line.startswith(b"{"):
+                continue  # faulthandler writes plain text
             self.log.append(json.loads(line))
             if self.log[-1]["msg"] == event:
                 return self.log[-1]
@@ -271,6 +315,39 @@ async def test_a_job_runs_between_start_and_stop(tmp_path: Path) -> None:
     )
     answers = {sample.labels["code"] for sample in families["rest_client_requests"].samples if sample.value}
     assert answers == {"200", "201"}
+
+
+@real_time
+async def test_the_start_logs_version_commit_and_settings(tmp_path: Path) -> None:
+    async with (
+        start_harness() as harness,
+        running(harness, tmp_path, "--controller-threads=4", "--mpi-ssh-check=false") as it,
+    ):
+        line = await it.wait_for_log("controller starting")
+
+    assert (line["version"], line["commit"]) == (build.operator_version(), build.operator_commit())
+    assert line["kinds"] == [RESOURCE.kind]
+    settings = line["settings"]
+    assert (settings["controller-threads"], settings["kube-api-burst"]) == (4, 30)
+    assert (settings["mpi-ssh-check"], settings["pytorch-init-container"]) == (False, True)
+
+
+@real_time
+async def test_signals_change_the_log_level_and_dump_the_stacks(tmp_path: Path) -> None:
+    async with start_harness() as harness, running(harness, tmp_path) as it:
+        await it.wait_for_log("controllers started")
+        it.process.send_signal(signal.SIGUSR2)
+        assert (await it.wait_for_log("log level changed"))["to"] == "debug"
+        await harness.submit()
+        reconciled = await it.wait_for_log("reconciled")
+        assert (reconciled["name"], reconciled["level"]) == ("train", "debug")
+        it.process.send_signal(signal.SIGUSR2)
+        assert (await it.wait_for_log("log level changed"))["to"] == "info"
+        it.process.send_signal(signal.SIGUSR1)
+        stack = (await it.wait_for_log("task stack"))["stack"]
+
+        assert stack
+        assert await it.stop() == 0
 
 
 @real_time
