@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from controller.crds import all_crds
 from controller.crds.files import HEADER, file_name, to_yaml
 from controller.kind import JobKind
@@ -28,17 +30,29 @@ DEFINITIONS = Path("manifests/base/crds/kustomization.yaml")
 COMPONENTS = Path("manifests/components")
 """Where an opt-in kind has a folder of its name, with its definition in it."""
 ROLE = Path("manifests/base/rbac/cluster-role.yaml")
+MPI_ROLE = Path("manifests/components/mpi/cluster-role.yaml")
+NAMESPACED_ROLES = (Path("manifests/base/rbac/role.yaml"), ROLE, MPI_ROLE)
+"""The roles whose rules the Role of an operator for one namespace has."""
+NAMESPACED_ROLE = Path("manifests/overlays/namespaced/role.yaml")
+CLUSTER_SCOPED = {"customresourcedefinitions"}
+"""Resources of these roles that a Role cannot grant, and that an operator for one namespace does not read."""
 USER_ROLES = [Path(f"manifests/components/user-roles/{name}.yaml") for name in ("edit", "view")]
 SERVED_HEADER = "# Made by `make deploy`. With --enable-scheme the controller serves the named kinds only, so all are named.\n"
+NAMESPACED_HEADER = (
+    "# Made by `make deploy`: the rules of the base and of the component mpi, in one namespace.\n"
+)
 _JOBS = re.compile(r"(?<=- apiGroups: \[kubeflow\.org\]\n  resources: \[)[a-z]+(?P<part>[/a-z]*)[^\]]*")
 """In the role: what is granted of jobs, or of a part of them."""
 
 
 def naming_kinds() -> dict[Path, str]:
     """The files in ``manifests`` that name every kind of the default installation, and the definitions of the others, as they have to be."""
-    plurals = [kind.resource.plural for kind in DEFAULT]
-    roles = {ROLE: _naming(ROLE, plurals)}
-    roles |= {path: _naming(path, sorted(plurals)) for path in USER_ROLES}
+    roles = {ROLE: _naming(ROLE, DEFAULT)}
+    in_order = sorted(DEFAULT, key=lambda kind: kind.resource.plural)
+    roles |= {path: _naming(path, in_order) for path in USER_ROLES}
+    roles[NAMESPACED_ROLE] = _namespaced(
+        [roles.get(path) or (ROOT / path).read_text(encoding="utf-8") for path in NAMESPACED_ROLES]
+    )
     head, _, _ = (ROOT / DEFINITIONS).read_text(encoding="utf-8").partition("- ")
     files = sorted(map(file_name, all_crds(kinds=DEFAULT)))
     components = {
@@ -53,12 +67,34 @@ def naming_kinds() -> dict[Path, str]:
     return {DEFINITIONS: head + "".join(f"- {name}\n" for name in files), **roles, **components}
 
 
-def _naming(role: Path, plurals: Iterable[str]) -> str:
-    """The text of the role with these kinds."""
+def _naming(role: Path, kinds: Iterable[JobKind[Any]]) -> str:
+    """The text of the role with these kinds; only some have the subresource ``scale``."""
     return _JOBS.sub(
-        lambda found: ", ".join(f"{plural}{found['part']}" for plural in plurals),
+        lambda found: ", ".join(
+            f"{kind.resource.plural}{found['part']}"
+            for kind in kinds
+            if kind.scalable or found["part"] != "/scale"
+        ),
         (ROOT / role).read_text(encoding="utf-8"),
     )
+
+
+def _namespaced(roles: Iterable[str]) -> str:
+    """The text of the Role with the rules of these roles that are not cluster-scoped."""
+    rules = [
+        rule
+        for role in roles
+        for rule in yaml.safe_load(role)["rules"]
+        if not CLUSTER_SCOPED & set(rule["resources"])
+    ]
+    name = "training-operator"
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": name, "labels": {"app": name}},
+        "rules": rules,
+    }
+    return NAMESPACED_HEADER + to_yaml(role)
 
 
 def _served(kinds: Iterable[JobKind[Any]]) -> str:

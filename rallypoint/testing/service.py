@@ -19,6 +19,7 @@ MANIFESTS = Path(__file__).parents[2] / "manifests"
 RBAC = MANIFESTS / "base" / "rbac"
 STANDALONE = MANIFESTS / "overlays" / "standalone"
 WITH_MPI_V1 = MANIFESTS / "overlays" / "mpi-v1"
+MPI_RIGHTS = MANIFESTS / "components" / "mpi"
 MPI_V1_RIGHTS = MANIFESTS / "components" / "mpi-v1"
 MXJOB = MANIFESTS / "components" / "mxjob"
 ACCOUNT = "system:serviceaccount:kubeflow:training-operator"
@@ -59,7 +60,9 @@ class Service:
 
 def granted(user: str) -> list[dict[str, Any]]:
     """The shipped ClusterRoles, bound to a user instead of the ServiceAccount."""
-    documents = [document for folder in (RBAC, MPI_V1_RIGHTS, MXJOB) for document in build(folder)]
+    documents = [
+        document for folder in (RBAC, MPI_RIGHTS, MPI_V1_RIGHTS, MXJOB) for document in build(folder)
+    ]
     bindings = [document for document in documents if document["kind"] == "ClusterRoleBinding"]
     for binding in bindings:
         binding["subjects"] = [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}]

@@ -11,7 +11,7 @@ from rallypoint.testing.audit import policy
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.service import ACCOUNT, in_cluster_service, install
 from tests.support.jobs import Jobs, job
-from tests.support.rights import OF_MPI_JOBS, denied_rights, granted_rights, requested_rights
+from tests.support.rights import denied_rights, granted_rights, requested_rights
 
 NAMESPACE = "default"
 API_SERVER = (
@@ -24,9 +24,8 @@ GANGS = {
     for verb in ("get", "list", "watch", "create", "patch", "delete")
 }
 """Permissions for --gang-scheduler-name, which is not set here; the recorded cases use them."""
-NEVER_REQUESTED = {("kubeflow.org", "jobs of any kind/finalizers", "update"), *GANGS, *OF_MPI_JOBS}
-"""Rights that no request needs: the first is looked up by an admission plugin that is on here, when a pod names its owner;
-those for MPIJobs have tests of their own."""
+NEVER_REQUESTED = {("kubeflow.org", "jobs of any kind/finalizers", "update"), *GANGS}
+"""Rights that no request needs: the first is looked up by an admission plugin that is on here, when a pod names its owner."""
 LEADS = 'leader_election_master_status{name="1ca428e5.training-operator.kubeflow.org"}'
 
 
@@ -52,10 +51,7 @@ def test_complete_job_runs_use_exactly_the_granted_permissions(plane: ControlPla
         )
 
     assert denied_rights(plane) == []
-    assert granted_rights("ClusterRole") - requested_rights(plane) == NEVER_REQUESTED - requested_rights(
-        plane
-    )
-    assert not (NEVER_REQUESTED - OF_MPI_JOBS) & requested_rights(plane)
+    assert granted_rights("ClusterRole") - requested_rights(plane) == NEVER_REQUESTED
 
 
 def test_a_standby_replica_takes_over_from_the_leader(plane: ControlPlane) -> None:

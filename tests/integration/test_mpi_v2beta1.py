@@ -15,7 +15,7 @@ from rallypoint.testing.controlplane.access import kubeconfig, write_private
 from rallypoint.testing.service import ACCOUNT, in_cluster_service, install, service
 from tests.support.breakpoint_proxy import BreakpointProxy
 from tests.support.jobs import MPIJobs
-from tests.support.rights import OF_MPI_JOBS, denied_rights, requested_rights
+from tests.support.rights import denied_rights, requested_rights, rights_for_mpijobs
 
 NAMESPACE = "default"
 CORE = f"/api/v1/namespaces/{NAMESPACE}"
@@ -238,4 +238,4 @@ def test_no_call_was_forbidden_and_every_permission_was_used(plane: ControlPlane
         if refused_call[1] != "customresourcedefinitions"
     ] == []
     # This version's controller of batch Jobs forgets the start of a suspended one by itself; older ones leave it to us.
-    assert OF_MPI_JOBS - requested_rights(plane) == {("batch", "jobs/status", "patch")}
+    assert rights_for_mpijobs() - requested_rights(plane) == {("batch", "jobs/status", "patch")}

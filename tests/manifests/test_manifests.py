@@ -1,6 +1,7 @@
 """The objects in ``manifests`` against the contract and each other; tests/integration applies them to a real API server."""
 
 import json
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,19 @@ from rallypoint.testing.manifests import build
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 SEVERAL = {"CustomResourceDefinition", "FlowSchema"}
+OF_MPI = "training-operator-mpi"
 ACCOUNT = {"kind": "ServiceAccount", "name": "training-operator", "namespace": "kubeflow"}
 
 
 @pytest.fixture(scope="module")
 def objects() -> dict[str, dict[str, Any]]:
-    """The objects of the overlay ``standalone`` by kind; there is one of each but for those in ``SEVERAL``."""
+    """The objects of the overlay ``standalone`` by kind, without ``SEVERAL`` and the rights for MPIJobs; there is one of each."""
     documents = build(MANIFESTS / "overlays" / "standalone")
-    return {document["kind"]: document for document in documents if document["kind"] not in SEVERAL}
+    return {
+        document["kind"]: document
+        for document in documents
+        if document["kind"] not in SEVERAL and document["metadata"]["name"] != OF_MPI
+    }
 
 
 def test_the_manifests_contain_these_objects(objects: dict[str, dict[str, Any]]) -> None:
@@ -224,6 +230,7 @@ def test_an_overlay_binds_the_permissions_for_v1_mpijobs_to_the_account() -> Non
 
     assert [binding["roleRef"]["name"] for binding in bindings] == [
         "training-operator",
+        OF_MPI,
         "training-operator-mpi-v1",
     ]
     assert all(binding["subjects"] == [ACCOUNT] for binding in bindings)
@@ -238,10 +245,67 @@ def test_only_the_topology_component_grants_reading_nodes() -> None:
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
 
 
-def test_secrets_are_never_listed() -> None:
-    base = rights(build(MANIFESTS / "base" / "rbac"))
+def test_rights_on_secrets_and_configmaps_are_a_component_of_mpijobs() -> None:
+    """Secrets are never listed. The shipped manifest serves MPIJobs; an installation over the base alone has none of these rights."""
+    base = rights(build(MANIFESTS / "base"))
+    component = rights(build(MANIFESTS / "components" / "mpi"))
 
-    assert {verb for resource, verb in base if resource == "secrets"} == {"get", "create"}
+    assert not {resource for resource, _ in base} & {"secrets", "configmaps", "jobs", "jobs/status"}
+    assert {verb for resource, verb in component if resource == "secrets"} == {"get", "create"}
+    assert component < rights(build(MANIFESTS / "overlays" / "standalone"))
+
+
+def test_an_operator_for_one_namespace_has_no_object_outside_of_it(tmp_path: Path) -> None:
+    """Its Role has the rules of the base and of MPIJobs, and its process serves the namespace that it runs in."""
+    overlay = os.path.relpath(MANIFESTS / "overlays" / "namespaced", tmp_path)
+    kustomization = {"namespace": "team", "resources": [overlay]}
+    (tmp_path / "kustomization.yaml").write_text(json.dumps(kustomization))
+    documents = {document["kind"]: document for document in build(tmp_path)}
+
+    assert {document["metadata"].get("namespace") for document in documents.values()} == {"team"}
+    assert sorted(documents) == [
+        "Deployment",
+        "PodDisruptionBudget",
+        "Role",
+        "RoleBinding",
+        "Service",
+        "ServiceAccount",
+    ]
+    assert documents["RoleBinding"]["subjects"] == [ACCOUNT | {"namespace": "team"}]
+    shipped = [*build(MANIFESTS / "base" / "rbac"), *build(MANIFESTS / "components" / "mpi")]
+    expected = rights(shipped, "ClusterRole", "Role") - {("customresourcedefinitions", "get")}
+    assert rights([documents["Role"]], "Role") == expected
+    (container,) = documents["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert "--namespace=$(MY_POD_NAMESPACE)" in container["args"]
+    assert "MY_POD_NAMESPACE" in {variable["name"] for variable in container["env"]}
+
+
+@pytest.mark.parametrize("role", ["edit", "view"])
+def test_users_can_read_what_explains_a_job(role: str) -> None:
+    """What ``rallypoint why`` reads in a namespace; nodes and other namespaces are not theirs."""
+    (found,) = (
+        document
+        for document in build(MANIFESTS / "components" / "user-roles")
+        if document["metadata"]["name"] == f"kubeflow-training-{role}"
+    )
+    granted = rights([found])
+
+    for resource in ("pods", "events", "jobs", "podgroups", "workloads"):
+        assert {verb for what, verb in granted if what == resource} == {"get", "list", "watch"}
+    assert ("pods/log", "get") in granted
+    assert not {resource for resource, _ in granted} & {"nodes", "secrets", "configmaps", "pods/exec"}
+
+
+def test_users_who_can_edit_jobs_can_scale_them() -> None:
+    roles = {role["metadata"]["name"]: role for role in build(MANIFESTS / "components" / "user-roles")}
+    scalable = {f"{kind.resource.plural}/scale" for kind in DEFAULT if kind.scalable}
+    edit = rights([roles["kubeflow-training-edit"]])
+    view = rights([roles["kubeflow-training-view"]])
+
+    assert {right for right in edit if right[0].endswith("/scale")} == {
+        (resource, verb) for resource in scalable for verb in ("get", "patch", "update")
+    }
+    assert not {resource for resource, _ in view} & scalable
 
 
 def test_permissions_to_migrate_mpijobs_are_a_separate_component() -> None:
@@ -316,17 +380,17 @@ def test_users_have_the_same_permissions_on_mxjobs_as_on_other_kinds() -> None:
         expected = {
             (resource.replace("pytorchjobs", "mxjobs"), verb)
             for resource, verb in rights([role])
-            if "pytorchjobs" in resource
+            if "pytorchjobs" in resource and (MXNET.scalable or not resource.endswith("/scale"))
         }
         assert found == ([expected] if expected else [])
 
 
-def rights(documents: list[dict[str, Any]]) -> set[tuple[str, str]]:
-    """What the ClusterRoles among them grant: resource and verb."""
+def rights(documents: list[dict[str, Any]], *kinds: str) -> set[tuple[str, str]]:
+    """What the roles of these kinds among them grant, by default the ClusterRoles: resource and verb."""
     return {
         (resource, verb)
         for document in documents
-        if document["kind"] == "ClusterRole"
+        if document["kind"] in (kinds or ("ClusterRole",))
         for rule in document["rules"]
         for resource in rule["resources"]
         for verb in rule["verbs"]

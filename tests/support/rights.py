@@ -9,22 +9,10 @@ from controller.kinds import ALL
 from rallypoint.testing.audit import Call, calls
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.manifests import build
-from rallypoint.testing.service import RBAC
+from rallypoint.testing.service import MPI_RIGHTS, RBAC
 
 Right = tuple[str, str, str]
 """API group, resource with its subresource, verb. One entry stands for the jobs of all kinds."""
-
-OF_MPI_JOBS: frozenset[Right] = frozenset(
-    {
-        *(("", "configmaps", verb) for verb in ("get", "list", "watch", "create", "patch")),
-        *(("", "secrets", verb) for verb in ("get", "create")),
-        ("", "services", "patch"),
-        *(("batch", "jobs", verb) for verb in ("get", "list", "watch", "create", "patch")),
-        ("batch", "jobs/status", "patch"),
-        ("apiextensions.k8s.io", "customresourcedefinitions", "get"),
-    }
-)
-"""Rights that no other kind needs."""
 
 
 def granted_rights(kind: str, folder: Path = RBAC) -> set[Right]:
@@ -37,6 +25,11 @@ def granted_rights(kind: str, folder: Path = RBAC) -> set[Right]:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
+
+
+def rights_for_mpijobs() -> set[Right]:
+    """Return the rights that no other kind needs."""
+    return granted_rights("ClusterRole", MPI_RIGHTS)
 
 
 def requested_rights(plane: ControlPlane) -> set[Right]:

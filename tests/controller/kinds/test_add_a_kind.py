@@ -152,7 +152,7 @@ def test_the_kind_is_in_the_manifests(product: Path) -> None:
     shipped = list(
         yaml.load_all((product / "deploy" / "standalone.yaml").read_text(), Loader=yaml.CSafeLoader)
     )
-    (role,) = (manifest for manifest in documents if manifest["kind"] == "ClusterRole")
+    role = next(manifest for manifest in documents if manifest["kind"] == "ClusterRole")
     granted = {
         (resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]
     }
