@@ -6,27 +6,40 @@ from pathlib import Path
 
 import pytest
 
+from controller.kinds import DEFAULT
 from rallypoint.cli import main
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.access import kubeconfig
 
-VIEW = Path(__file__).parents[2] / "manifests" / "components" / "user-roles" / "view.yaml"
+READS = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRole",
+    "metadata": {"name": "jobs-and-events"},
+    "rules": [
+        {
+            "apiGroups": ["kubeflow.org"],
+            "resources": [kind.resource.plural for kind in DEFAULT],
+            "verbs": ["get", "list"],
+        },
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
+    ],
+}
 
 
 @pytest.fixture
 def viewer(control_plane: ControlPlane, crds: list[Path], tmp_path: Path) -> tuple[str, Path]:
-    """A new namespace with the job ``j``, and the kubeconfig of one who has the role of the shipped overlay there."""
+    """A new namespace with the job ``j``, and the kubeconfig of one who may read jobs and events there."""
     namespace = f"why-{secrets.token_hex(3)}"
     namespace_path = f"/api/v1/namespaces/{namespace}"
     control_plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
     control_plane.request("POST", f"{namespace_path}/serviceaccounts", {"metadata": {"name": "viewer"}})
-    control_plane.apply_files(VIEW)
+    control_plane.apply(READS)
     binding = {
         "metadata": {"name": "viewer"},
         "roleRef": {
             "apiGroup": "rbac.authorization.k8s.io",
             "kind": "ClusterRole",
-            "name": "kubeflow-training-view",
+            "name": "jobs-and-events",
         },
         "subjects": [{"kind": "ServiceAccount", "name": "viewer", "namespace": namespace}],
     }
