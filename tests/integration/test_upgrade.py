@@ -72,6 +72,8 @@ def test_running_jobs_go_on(plane: ControlPlane) -> None:
 def test_and_back(plane: ControlPlane) -> None:
     """What the original does not have is gone, and its manifests make of the rest what it was."""
     run(plane, "kubectl apply --server-side -f deploy/standalone.yaml")
+    run(plane, "kubectl -n kubeflow apply --server-side -k manifests/components/network-policy")
+    run(plane, "kubectl apply --server-side -f manifests/components/mpi-v1/cluster-role.yaml")
 
     for command in commands("Go back"):
         run(plane, command)
@@ -83,6 +85,28 @@ def test_and_back(plane: ControlPlane) -> None:
     assert [rule["resources"] for rule in role["rules"]] == [["pytorchjobs", "tfjobs"], ["secrets"]]
     assert not plane.has("/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/training-operator")
     assert not plane.has("/apis/policy/v1/namespaces/kubeflow/poddisruptionbudgets/training-operator")
+    assert not plane.has("/apis/networking.k8s.io/v1/namespaces/kubeflow/networkpolicies/training-operator")
+    for role in ("training-operator-mpi", "training-operator-mpi-v1"):
+        assert not plane.has(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{role}")
+
+
+def test_server_side_apply_follows_client_side_apply(plane: ControlPlane, tmp_path: Path) -> None:
+    """Whoever forgot ``--server-side`` once can use it for the next version: it changes and removes fields without a conflict."""
+    run(plane, "kubectl apply -f deploy/standalone.yaml")
+    newer = (ROOT / "deploy" / "standalone.yaml").read_text()
+    newer = newer.replace("image: rallypoint:0.1.0", "image: rallypoint:0.2.0").replace(
+        "enableServiceLinks: false\n", "\n"
+    )
+    (tmp_path / "newer.yaml").write_text(newer)
+
+    run(plane, f"kubectl apply --server-side -f {tmp_path / 'newer.yaml'}")
+
+    deployment = plane.request("GET", "/apis/apps/v1/namespaces/kubeflow/deployments/training-operator")
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == "rallypoint:0.2.0"
+    assert pod.get("enableServiceLinks", True) is True
+    managers = {entry["manager"] for entry in deployment["metadata"]["managedFields"]}
+    assert "kubectl-client-side-apply" not in managers
 
 
 def run_a_job_as_the_original(plane: ControlPlane, jobs: Jobs) -> None:

@@ -1,5 +1,6 @@
 """A tenant with the shipped role ``kubeflow-training-edit`` in one namespace of a real API server."""
 
+import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator
@@ -91,10 +92,11 @@ async def test_a_tenant_reads_what_explains_a_job(
 ) -> None:
     client, namespace = tenant.client, tenant.namespace
     await client.create(PYTORCHJOBS, namespace, orjson.dumps(JOB))
-    core = f"/api/v1/namespaces/{namespace}"
-    control_plane.request("POST", f"{core}/serviceaccounts", {"metadata": {"name": "default"}})
-    pod = {"metadata": {"name": "train-worker-0"}, **TEMPLATE}
-    control_plane.request("POST", f"{core}/pods", pod)
+    pod = {
+        "metadata": {"name": "train-worker-0"},
+        "spec": {**TEMPLATE["spec"], "serviceAccountName": "tenant"},
+    }
+    control_plane.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
 
     assert [item["metadata"]["name"] for item in parsed(await client.list(PODS, namespace))["items"]] == [
         "train-worker-0"
@@ -103,7 +105,8 @@ async def test_a_tenant_reads_what_explains_a_job(
     with pytest.raises(ApiError) as caught:
         await client.get(PODS, namespace, "train-worker-0", subresource="log")
     assert not isinstance(caught.value, Forbidden), "the pod is on no node, so it has no log"
-    assert main(["why", "pytorchjob/train", "--kubeconfig", str(tenant.kubeconfig), "-o", "json"]) == 0
+    why = ["why", "pytorchjob/train", "--kubeconfig", str(tenant.kubeconfig), "-o", "json"]
+    assert await asyncio.to_thread(main, why) == 0
     assert json.loads(capsys.readouterr().out)[0]["notRead"] == []
 
 
