@@ -33,6 +33,7 @@ from controller.kube.fair_queue import FairQueue
 from controller.kube.token_bucket import TokenBucket
 from controller.runtime import clock
 from controller.runtime.bounded_dict import BoundedDict
+from controller.runtime.failure_log import FailureLog
 
 LONGEST_MESSAGE = 1024
 """Maximum length of a message in characters; the API server refuses longer ones."""
@@ -40,6 +41,8 @@ REMEMBERED = 8192
 """Events whose count can still be raised; about 4 MiB."""
 WAITING = 100_000
 """Events that may wait to be sent. Beyond that the recorder drops and counts the oldest event of the namespace with most of them."""
+UNSENT_SECONDS = 60.0
+"""How often the log says that events of a namespace cannot be written, for each error."""
 LATE_SECONDS = 1.0
 """The longest delay of an event of low priority beyond its turn. Users who follow a job soon take silence for the end of the activity."""
 IN_TURN_PER_SECOND = 400
@@ -170,6 +173,8 @@ class Recorder:
         self._series = BoundedDict[tuple[str, str, str, str], _Series](REMEMBERED)
         self._limits = BoundedDict[str, _Limits](LIMITED_OBJECTS)
         """Budgets by UID."""
+        self._unsent = FailureLog[str]()
+        """By namespace."""
         self.dropped = 0
         """Events that were never written: too many waited, the server did not accept them in time, or this process no longer leads."""
         self.limited = 0
@@ -334,16 +339,24 @@ class Recorder:
                 series.is_due = True
                 return False
             self.dropped += 1
-            log.warning("event dropped", reason=series.reason, error=repr(error))
+            self._log_unsent(log.warning, "event dropped", series, error=repr(error))
         except NamespaceTerminating:
             pass  # nobody can read it any more
         except ApiError as error:
-            # The namespace was deleted, so nobody can read its events.
-            log.info("event rejected", reason=series.reason, code=error.code, error=error.message)
+            # The namespace was deleted, so nobody can read its events; or the right to create them is missing.
+            self._log_unsent(log.info, "event rejected", series, code=error.code, error=error.message)
         except NotLeading:
             self.dropped += 1
         series.tries = 0
         return True
+
+    def _log_unsent(self, write: Callable[..., object], line: str, series: _Series, **fields: object) -> None:
+        """Log that an event was not written: once a minute and namespace for each error, which all its events meet."""
+        namespace = series.subject.namespace
+        repeats = self._unsent.record(namespace, f"{line} {fields['error']}", UNSENT_SECONDS)
+        if repeats is not None:
+            left_out = {"repeats": repeats} if repeats else {}
+            write(line, namespace=namespace, reason=series.reason, **fields, **left_out)
 
     async def _write(self, series: _Series) -> None:
         """Create the event, or raise its count. The name is fixed, so that a second write changes nothing."""

@@ -196,6 +196,24 @@ async def test_a_rejected_event_is_dropped(code: int, reason: str) -> None:
     assert [(line["event"], line["code"]) for line in logs] == [("event rejected", code)]
 
 
+async def test_a_namespace_that_rejects_all_events_is_one_line_a_minute() -> None:
+    async with recording(
+        Rule(Refuse(403, "Forbidden", "no rights"), verb="create", plural="events")
+    ) as harness:
+        with capture_logs() as logs:
+            for number in range(20):
+                harness.record(f"text {number}")
+            await harness.recorder.flushed()
+            await asyncio.sleep(60)
+            harness.record("the next")
+            await harness.recorder.flushed()
+
+    assert [(line["event"], line.get("repeats", 0)) for line in logs] == [
+        ("event rejected", 0),
+        ("event rejected", 19),
+    ]
+
+
 async def test_an_event_is_dropped_after_its_last_try() -> None:
     loop = asyncio.get_running_loop()
     async with recording(Rule(Refuse(500), verb="create", plural="events")) as harness:
