@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 NO_KUBECONFIG = "this environment cannot read kubeconfig files; install rallypoint-operator[kubeconfig], or run in a pod with a ServiceAccount"
+_BASIC = "Basic "
+"""How the value of a header with a user name and a password begins."""
 FILE_LIFETIME_SECONDS = 60.0
 """How long the content of a mounted file is cached. The kubelet replaces a token hourly, long before it expires."""
 
@@ -40,7 +42,7 @@ class Connection:
     tls_name: str = ""
     """The host name in the server's certificate, if it differs from the one in the address."""
     proxy: str = field(default="", repr=False)
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """Headers of each request, such as those of impersonation; a name can occur more than once."""
     namespace: str = ""
     """The namespace of this process's pod, or of the kubeconfig's context."""
@@ -123,7 +125,7 @@ async def from_kubeconfig(path: str, context: str = "", server: str = "") -> Con
     """
     configuration, current = await _load(path, context, server)
     try:
-        headers = _impersonation(path, current)
+        headers = (*_basic(configuration), *_impersonation(path, current))
         proxy = proxy_for(configuration.host, configuration.proxy or "")
     except ValueError as error:
         raise NotConfigured(f"kubeconfig {path}: {error}") from error
@@ -172,6 +174,12 @@ class _Login:
     tls: ssl.SSLContext | None
 
 
+def _basic(configuration: Any) -> tuple[tuple[str, str], ...]:
+    """Return the header of a user name and a password, which API servers do not accept, but proxies in front of them may require."""
+    authorization: str = configuration.api_key.get("BearerToken", "")
+    return (("Authorization", authorization),) if authorization.startswith(_BASIC) else ()
+
+
 async def _login(path: str, configuration: Any) -> _Login:
     token: str = configuration.api_key.get("BearerToken", "")
     try:
@@ -181,7 +189,7 @@ async def _login(path: str, configuration: Any) -> _Login:
         )
     except OSError as error:
         raise NotConfigured(f"kubeconfig {path}: certificates: {error}") from error
-    return _Login(token.removeprefix("Bearer "), tls)
+    return _Login("" if token.startswith(_BASIC) else token.removeprefix("Bearer "), tls)
 
 
 async def _load(path: str, context: str, server: str) -> tuple[Any, dict[str, Any]]:

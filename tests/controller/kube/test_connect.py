@@ -501,12 +501,14 @@ async def test_a_kubeconfig_with_a_new_authority(tmp_path: Path, rotation: Rotat
 
 
 async def headers_for(user: dict[str, Any], path: Path) -> list[tuple[str, str]]:
-    """The impersonation headers that a server gets from this user's client, in a call and a stream."""
+    """The headers about the user that a server gets from this user's client, in a call and a stream."""
     received = list[tuple[str, str]]()
 
     async def handle(request: web.Request) -> web.Response:
         received.extend(
-            (name, value) for name, value in request.headers.items() if name.startswith("Impersonate")
+            (name, value)
+            for name, value in request.headers.items()
+            if name.startswith(("Impersonate", "Authorization"))
         )
         return web.json_response({})
 
@@ -526,11 +528,33 @@ async def headers_for(user: dict[str, Any], path: Path) -> list[tuple[str, str]]
     return received
 
 
-async def test_each_request_says_as_whom_the_user_acts(tmp_path: Path) -> None:
-    user = {"token": "t", "as": "jane", "as-groups": ["a", "b"]}
-    expected = [("Impersonate-User", "jane"), ("Impersonate-Group", "a"), ("Impersonate-Group", "b")]
+@pytest.mark.parametrize(
+    ("user", "headers"),
+    [
+        pytest.param({"token": "t"}, {("Authorization", "Bearer t")}, id="a token"),
+        pytest.param(
+            {"token": "t", "as": "jane", "as-groups": ["a", "b"]},
+            {
+                ("Authorization", "Bearer t"),
+                ("Impersonate-User", "jane"),
+                ("Impersonate-Group", "a"),
+                ("Impersonate-Group", "b"),
+            },
+            id="another user",
+        ),
+        pytest.param(
+            {"username": "me", "password": "sesame"},
+            {("Authorization", "Basic bWU6c2VzYW1l")},
+            id="a user name and a password",
+        ),
+    ],
+)
+async def test_each_request_says_who_the_user_is(
+    tmp_path: Path, user: dict[str, Any], headers: set[tuple[str, str]]
+) -> None:
+    received = await headers_for(user, tmp_path / "config")
 
-    assert await headers_for(user, tmp_path / "config") == expected * 2
+    assert sorted(received) == sorted([*headers, *headers])
 
 
 @pytest.mark.parametrize(
