@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 import urllib.request
 from collections.abc import Generator, Mapping, Sequence
@@ -27,6 +28,8 @@ ACCOUNT = "system:serviceaccount:kubeflow:training-operator"
 IN_CLUSTER = ("rallypoint.testing.incluster",)
 """The module that runs the controller as in a pod, and arguments that come before those which it is given."""
 READY_SECONDS = 60.0
+_VARIABLE = re.compile(r"\$\((\w+)\)")
+"""What the kubelet replaces in arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ def in_cluster_service(
     *,
     replica: str = "training-operator-0",
     launcher: Sequence[str] = IN_CLUSTER,
+    overlay: Path = STANDALONE,
 ) -> Generator[Service]:
     """A pod of the shipped Deployment by its container's arguments and environment, once it is ready and until the end.
 
@@ -102,17 +106,19 @@ def in_cluster_service(
         flags: come after the Deployment's, so they win.
         replica: the pod's name; several may run at once.
         launcher: another module that does as ``IN_CLUSTER`` does, and more.
+        overlay: what contains the Deployment, with its namespace.
 
     Raises:
         ProcessFailed: it ends before it is ready, or does not become so.
     """
-    deployment = next(document for document in build(STANDALONE) if document["kind"] == "Deployment")
+    deployment = next(document for document in build(overlay) if document["kind"] == "Deployment")
     namespace, pod = deployment["metadata"]["namespace"], deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     folder = plane.service_account_folder(namespace, pod["serviceAccountName"])
-    command = (*launcher, str(folder), *container.get("args", ()), *flags)
     fields = {"metadata.namespace": namespace, "metadata.name": replica}
-    with _running(plane, command, _environment(plane, container["env"], fields)) as running:
+    environment = _environment(plane, container["env"], fields)
+    arguments = [_VARIABLE.sub(lambda found: environment[found[1]], text) for text in container["args"]]
+    with _running(plane, (*launcher, str(folder), *arguments, *flags), environment) as running:
         yield running
 
 

@@ -23,7 +23,8 @@ def installed(control_plane: ControlPlane) -> Iterator[None]:
     install(control_plane)
     yield
     for kind in ("clusterrolebindings", "clusterroles"):
-        control_plane.request("DELETE", f"/apis/rbac.authorization.k8s.io/v1/{kind}/training-operator")
+        for name in ("training-operator", "training-operator-mpi"):
+            control_plane.request("DELETE", f"/apis/rbac.authorization.k8s.io/v1/{kind}/{name}")
 
 
 def kustomize(folder: Path) -> list[dict[str, Any]]:
@@ -69,6 +70,15 @@ def test_kustomize_adds_the_component_for_mxjobs_as_the_builder_of_the_tests_doe
     names = {(document["kind"], document["metadata"]["name"]) for document in made}
     assert ("CustomResourceDefinition", "mxjobs.kubeflow.org") in names
     assert in_order(made) == in_order(build(tmp_path))
+
+
+def test_kustomize_builds_the_same_objects_for_one_namespace(tmp_path: Path) -> None:
+    overlay = os.path.relpath(STANDALONE.parent / "namespaced", tmp_path)
+    (tmp_path / "kustomization.yaml").write_text(
+        yaml.safe_dump({"namespace": "team", "resources": [overlay]})
+    )
+
+    assert in_order(kustomize(tmp_path)) == in_order(build(tmp_path))
 
 
 def test_an_overlay_can_change_namespace_and_names(tmp_path: Path) -> None:
