@@ -395,12 +395,14 @@ class _Help(argparse.HelpFormatter):
 
     @override
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        text = action.help or ""
-        has_default = action.default not in {None, "", argparse.SUPPRESS}
-        if not has_default or "default:" in text:
+        text, default = action.help or "", action.default
+        if default is None or default == argparse.SUPPRESS or "default:" in text:
             return text
-        shown = str(action.default).lower() if isinstance(action.default, bool) else "%(default)s"
-        return f"{text}; default: {shown}"
+        if isinstance(default, bool):
+            return f"{text}; default: {str(default).lower()}"
+        if isinstance(default, float):
+            return f"{text}; default: {default:g}"
+        return f"{text}; default: {default or 'none'}".replace("%", "%%")
 
 
 class _Version(argparse.Action):

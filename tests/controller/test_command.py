@@ -130,6 +130,8 @@ def test_help_shows_each_default(capsys: pytest.CaptureFixture[str]) -> None:
     shown = " ".join(capsys.readouterr().out.split())
     assert "at the same time; default: 16" in shown
     assert "reconcile only while this replica holds the Lease; default: false" in shown
+    assert "0 means no limit; default: 0 " in shown
+    assert "a scheduler with coscheduling; default: none" in shown
     assert "default: None" not in shown
     assert "SUPPRESS" not in shown
 
