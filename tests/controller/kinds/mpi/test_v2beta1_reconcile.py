@@ -10,6 +10,8 @@ from typing import Any
 
 import orjson
 import pytest
+from structlog.contextvars import merge_contextvars
+from structlog.testing import capture_logs
 
 from api.batch import BATCH_JOBS
 from api.meta import CONFIG_MAPS, EVENTS, PODS, SECRETS, SERVICES, Resource
@@ -144,6 +146,27 @@ async def test_a_successful_job_takes_a_fixed_number_of_calls(workers: int) -> N
         assert counts.total() <= workers + 12
         assert {key: counts[key] for key in counts if key[0] in {"get", "list"}} == {}
         assert counts["patch", "configmaps"] == 1
+
+
+@pytest.mark.parametrize(
+    ("phase", "code", "end"),
+    [("Succeeded", 0, "job succeeded"), ("Failed", 3, "job failed")],
+    ids=["success", "failure"],
+)
+async def test_the_log_tells_the_whole_life_of_a_job(phase: str, code: int, end: str) -> None:
+    with capture_logs([merge_contextvars]) as logs:
+        async with playing() as it:
+            await it.submit(runPolicy={"suspend": True, "backoffLimit": 0})
+            await it.harness.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": False}}})
+            await it.harness.settle(2)
+            await it.run()
+            await it.end(phase, code)
+            await it.harness.settle(10)
+            await it.harness.delete(JOB, "pi")
+            await it.harness.settle(2)
+
+    steps = [line["event"] for line in logs if line["event"].startswith("job ")]
+    assert steps == ["job created", "job suspended", "job resumed", "job running", end, "job deleted"]
 
 
 async def test_events_name_the_job_controller() -> None:
