@@ -147,7 +147,8 @@ class Workers(Generic[K]):
             self._queue.add_after(key, due)
         if outcome.failure is None:
             return Result.SUCCESS if due is None else Result.REQUEUE_AFTER
-        self._log_failure(key, outcome.failure, due)
+        text = str(outcome.failure) or repr(outcome.failure)
+        self._log_failure(self._log.warning, "reconcile failed", key, text, due)
         if isinstance(outcome.failure, Terminal):
             self._notify(self._observer.failed_for_good)
         return Result.ERROR
@@ -155,29 +156,36 @@ class Workers(Generic[K]):
     def _failed(self, key: K, error: BaseException, *, is_late: bool) -> None:
         """Handle a reconcile that raised; retry after the key's back-off."""
         pause = self._queue.add_failed(key)
-        bound = self._log.bind(key=str(key), pause_seconds=pause)
         if is_late:
             self._notify(self._observer.timed_out)
-            bound.error("reconcile took too long", longest_seconds=self._longest_seconds)
+            limit = {"longest_seconds": self._longest_seconds}
+            self._log_failure(self._log.error, "reconcile took too long", key, "canceled", pause, **limit)
         elif isinstance(error, Conflict):
-            bound.info("reconcile outdated, requeued", error=error.message)
+            self._log_failure(self._log.info, "reconcile outdated, requeued", key, error.message, pause)
         elif isinstance(error, ApiError | aiohttp.ClientError | TimeoutError | OSError):
-            self._log_failure(key, error, pause)
+            text = str(error) or repr(error)
+            self._log_failure(self._log.warning, "reconcile failed", key, text, pause)
         else:
             self._notify(self._observer.panicked)
-            if self._failures.record(key, repr(error), pause) is not None:
-                bound.error("reconcile panicked", exc_info=error)
+            text = repr(error)
+            self._log_failure(self._log.error, "reconcile panicked", key, text, pause, exc_info=error)
 
-    def _log_failure(self, key: K, error: BaseException, pause_seconds: float | None) -> None:
+    def _log_failure(
+        self,
+        write: Callable[..., object],
+        line: str,
+        key: K,
+        text: str,
+        pause_seconds: float | None,
+        **fields: object,
+    ) -> None:
         """Log a failure, once for each step of its back-off."""
-        text = str(error) or repr(error)
-        repeats = self._failures.record(key, text, pause_seconds)
+        repeats = self._failures.record(key, f"{line} {text}", pause_seconds)
         if repeats is None:
             return
-        left_out = {"repeats": repeats} if repeats else {}
-        self._log.warning(
-            "reconcile failed", key=str(key), error=text, pause_seconds=pause_seconds, **left_out
-        )
+        if repeats:
+            fields["repeats"] = repeats
+        write(line, key=str(key), error=text, pause_seconds=pause_seconds, **fields)
 
     def _notify(self, what: Callable[[*Ts], None], *args: *Ts) -> None:
         try:
