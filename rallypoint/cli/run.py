@@ -17,8 +17,8 @@ from api.meta import Resource
 from controller import app
 from controller.runtime import clock
 from controller.telemetry import logs
-from rallypoint.cli import local_flags
-from rallypoint.local import documents, private, screen
+from rallypoint.cli import local_flags, summary
+from rallypoint.local import documents, private
 from rallypoint.local.cluster import LocalCluster, ServerConfig
 from rallypoint.local.documents import Document, Problem, Refused
 from rallypoint.local.follow import Follow
@@ -188,7 +188,7 @@ class Run:
                 "outcome": outcome,
                 "exitStatus": EXIT[outcome],
                 "directory": str(self._folder),
-                "jobs": screen.document(self._progress, lambda *of: str(self._logs_of(*of))),
+                "jobs": summary.document(self._progress, self._logs_of),
                 "problems": [
                     {
                         "source": problem.source,
@@ -207,9 +207,7 @@ class Run:
                 "logs": _display_path(self._logs),
                 "controller log": _display_path(self._folder / "controller.log"),
             }
-            self._write(
-                screen.summary(self._progress, outcome, paths, lambda *of: _display_path(self._logs_of(*of)))
-            )
+            self._write(summary.text(self._progress, outcome, paths, self._logs_of, _display_path))
 
     def _screen(self, progress: Progress) -> Screen:
         if self._json:

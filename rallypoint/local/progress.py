@@ -45,6 +45,8 @@ class Replica:
     """The UIDs of all pods with the name, in order."""
     gone: bool = False
     earlier_restarts: int = 0
+    failed_pod: Manifest | None = field(default=None, repr=False)
+    """The newest state of a pod of this name in which a container had failed; the pod may have been replaced since."""
     _status: PodStatus = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -53,6 +55,8 @@ class Replica:
     def update(self, pod: Manifest) -> None:
         """Replace the pod with a newer version or with its replacement, and read the status once."""
         self.pod, self._status = pod, read_status(pod)
+        if any(problem.termination for problem in container_problems(self._status)):
+            self.failed_pod = pod
 
     @property
     def phase(self) -> str:
@@ -88,9 +92,13 @@ class Replica:
 
     @property
     def exit_code(self) -> int | None:
-        """Return the exit code of the first failed container, else of the first ended one."""
-        codes = [state.terminated.exit_code for state in _states(self._status) if state.terminated]
-        return next((code for code in codes if code), codes[0] if codes else None)
+        """Return the exit code of the first failed container, or 0 if all main containers have succeeded."""
+        ends = [state.terminated for state in _states(self._status)]
+        mains = [
+            (container.state or NO_STATE).terminated for container in self._status.container_statuses or ()
+        ]
+        failed = next((end.exit_code for end in ends if end and end.exit_code), None)
+        return 0 if failed is None and mains and all(mains) else failed
 
     @property
     def start_error(self) -> str:

@@ -1,11 +1,10 @@
-"""Shows a run: a live table on a terminal, lines of text elsewhere, and a summary at the end."""
+"""Shows a run: a live table on a terminal, lines of text elsewhere."""
 
-import io
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.live import Live
@@ -14,7 +13,7 @@ from rich.text import Text
 from typing_extensions import override
 
 from api.times import parse_time
-from rallypoint.local.progress import Job, Progress, Replica
+from rallypoint.local.progress import Progress, Replica
 
 COLORS = ("cyan", "magenta", "green", "yellow", "blue", "bright_red", "bright_cyan", "bright_magenta")
 STATE_COLORS = {
@@ -119,52 +118,6 @@ def replica_table(progress: Progress, now: datetime) -> Table:
     return table
 
 
-def summary(
-    progress: Progress, outcome: str, paths: Mapping[str, str], logs: Callable[[Job, Replica, str], str]
-) -> str:
-    """Return the summary of a run as text. ``logs`` returns the folder with the logs of a pod."""
-    text = io.StringIO()
-    for job in progress.jobs.values():
-        seconds = job.duration_seconds
-        took = "" if seconds is None else f" after {format_seconds(seconds)}"
-        text.write(f"\n{job.kind} {job.namespace}/{job.name}: {job.state}{took}\n")
-        if message := job.condition.get("message"):
-            text.write(f"  {message}\n")
-        text.write(_replica_lines(job, logs))
-    if outcome not in ("Succeeded", "Failed"):
-        text.write(f"\n{outcome}\n")
-    for name, path in paths.items():
-        text.write(f"{name}: {path}\n")
-    return text.getvalue()
-
-
-def document(progress: Progress, logs: Callable[[Job, Replica, str], str]) -> list[dict[str, Any]]:
-    """Return the jobs for the JSON document."""
-    return [
-        {
-            "kind": job.kind,
-            "namespace": job.namespace,
-            "name": job.name,
-            "condition": job.state,
-            "reason": job.condition.get("reason", ""),
-            "message": job.condition.get("message", ""),
-            "durationSeconds": job.duration_seconds,
-            "replicas": [
-                {
-                    "name": replica.name,
-                    "phase": _last(replica),
-                    "detail": replica.detail,
-                    "restarts": replica.restarts,
-                    "exitCode": replica.exit_code,
-                    "logs": [logs(job, replica, uid) for uid in replica.uids],
-                }
-                for replica in job.rows
-            ],
-        }
-        for job in progress.jobs.values()
-    ]
-
-
 def format_seconds(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
@@ -189,19 +142,3 @@ def _cells(replica: Replica, now: datetime) -> tuple[Text, str, str, str]:
         replica.node,
         format_seconds((now.astimezone(UTC) - created).total_seconds()),
     )
-
-
-def _replica_lines(job: Job, logs: Callable[[Job, Replica, str], str]) -> str:
-    width = max((len(replica.short) for replica in job.rows), default=0)
-    lines = [
-        f"  {replica.short:<{width}}  {_last(replica):<9}  restarts {replica.restarts}"
-        + (f"  {replica.detail}" if replica.detail else "")
-        + f"\n  {'':<{width}}  logs {logs(job, replica, replica.uids[-1])}\n"
-        for replica in job.rows
-    ]
-    return "".join(lines)
-
-
-def _last(replica: Replica) -> str:
-    """Return the phase at the end of a run, or Stopped if the run stopped the pod."""
-    return replica.phase if replica.over else "Stopped"

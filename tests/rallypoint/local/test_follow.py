@@ -11,7 +11,7 @@ from rich.console import Console
 from rallypoint.local import screen
 from rallypoint.local.follow import MAX_LINE_BYTES, SETTLE_SECONDS, Follow, Lines
 from rallypoint.local.manifest import Row
-from rallypoint.local.progress import Change, Job, Progress, Replica
+from rallypoint.local.progress import Change, Progress, Replica
 from rallypoint.local.screen import TerminalScreen, TextScreen
 
 NOW = datetime(2026, 1, 1, 12, 1, 5, tzinfo=UTC)
@@ -173,6 +173,26 @@ def test_container_restarts_count_as_well(progress: Progress) -> None:
     progress.update_pod(None, row(pod("job-worker-0", "Running", uid="2", **status)))
 
     assert progress.jobs["j"].replicas["job-worker-0"].restarts == 5
+
+
+@pytest.mark.parametrize(
+    ("states", "exit_code"),
+    [
+        pytest.param([{"running": {}}], None, id="running"),
+        pytest.param([{"terminated": {"exitCode": 0}}, {"running": {}}], None, id="one of two has succeeded"),
+        pytest.param([{"terminated": {"exitCode": 0}}, {"terminated": {"exitCode": 0}}], 0, id="succeeded"),
+        pytest.param([{"running": {}}, {"terminated": {"exitCode": 3}}], 3, id="one of two has failed"),
+        pytest.param([], None, id="not started"),
+    ],
+)
+@pytest.mark.parametrize("init", [True, False])
+def test_the_exit_code_of_a_replica(states: list[dict[str, Any]], exit_code: int | None, init: bool) -> None:
+    """An init container that has succeeded says nothing about the pod."""
+    inits = [{"name": "init-pytorch", "state": {"terminated": {"exitCode": 0}}}] if init else []
+    mains = [{"name": f"c{index}", "state": state} for index, state in enumerate(states)]
+    manifest = pod("job-worker-0", initContainerStatuses=inits, containerStatuses=mains)
+
+    assert Replica("job-worker-0", "worker-0", manifest, ["1"]).exit_code == exit_code
 
 
 def test_replicas_are_in_natural_order(progress: Progress) -> None:
@@ -423,45 +443,6 @@ def test_a_terminal_shows_output_above_the_table(progress: Progress) -> None:
     assert "[not markup]" in written
     assert "worker-0: Running" not in written
     assert written.index("[worker-0]") < written.index("PyTorchJob job: Running") < written.index("replica")
-
-
-def test_the_summary_has_the_result_and_the_log_folder(progress: Progress) -> None:
-    progress.update_job(None, row(job(("Failed", "True"))))
-    progress.update_pod(None, row(pod("job-master-0")))
-    progress.update_pod(None, row(pod("job-worker-0", "Failed", uid="1", **ended(3))))
-    text = screen.summary(progress, "Failed", {"controller log": "c.log"}, logs)
-
-    assert "PyTorchJob default/job: Failed after 30s\n  it is Failed.\n" in text
-    assert "worker-0  Failed     restarts 0  exit code 3\n            logs logs/job-worker-0/1\n" in text
-    assert "master-0  Stopped" in text
-    assert text.endswith("controller log: c.log\n")
-
-
-def test_the_json_report(progress: Progress) -> None:
-    progress.update_job(None, row(job(("Succeeded", "True"))))
-    progress.update_pod(None, row(pod("job-worker-0", "Succeeded", uid="1", **ended(0))))
-    (report,) = screen.document(progress, logs)
-
-    assert (report["kind"], report["name"], report["condition"], report["durationSeconds"]) == (
-        "PyTorchJob",
-        "job",
-        "Succeeded",
-        30,
-    )
-    assert report["replicas"] == [
-        {
-            "name": "job-worker-0",
-            "phase": "Succeeded",
-            "detail": "",
-            "restarts": 0,
-            "exitCode": 0,
-            "logs": ["logs/job-worker-0/1"],
-        }
-    ]
-
-
-def logs(job: Job, replica: Replica, uid: str) -> str:
-    return f"logs/{replica.name}/{uid}"
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0s"), (65, "1m05s"), (3725, "1h02m")])

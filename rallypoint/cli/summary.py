@@ -1,0 +1,202 @@
+"""The end of ``rallypoint run``: each job's result, which replica failed first and how, as text or as a JSON document.
+
+Names and texts of failures are those of ``rallypoint why``.
+"""
+
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from rallypoint.diagnosis.objects import all_container_statuses
+from rallypoint.diagnosis.terminations import Failure, failures
+from rallypoint.local.progress import Job, Progress, Replica
+from rallypoint.local.screen import format_seconds
+
+MAX_SINGLE_ROWS = 8
+"""A job with more replicas gets one row for neighbors in the same state."""
+MAX_NAMES = 3
+"""The largest number of names in a row or of first failures in the text; the others are counted."""
+LOG_LINES = 10
+"""The number of lines shown of the log of the container that failed first."""
+_TAIL_BYTES = 64 * 1024
+_LONGEST_LINE = 300
+"""Characters of a log line; the rest is cut off."""
+_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+"""Escape sequences and control characters of terminals, and line separators."""
+
+PodFolder = Callable[[Job, Replica, str], Path]
+"""Returns the folder with the logs of the pod with this UID."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstFailure:
+    """A container that failed before all others of its job."""
+
+    replica: Replica
+    failure: Failure
+    is_first: bool
+    """Whether it failed the job; otherwise it failed and was replaced or restarted, and nothing shows a later failure."""
+    log: Path | None
+    """The log of the failed run; None if no container failed or nothing was written."""
+
+    @property
+    def lines(self) -> list[str]:
+        """Return the last lines of the log."""
+        return [] if self.log is None else last_lines(self.log)
+
+
+def first_failures(job: Job, folder_of: PodFolder) -> list[FirstFailure]:
+    """Return the failures with the earliest time, all of them if several share the second.
+
+    Failures of pods that the job still had at its end count first. If there are none, as after a ``backoffLimit``, whose cleanup deletes
+    the pods while they restart, the newest failure that was seen counts.
+    """
+    by_uid = {replica.pod["metadata"]["uid"]: replica for replica in job.rows}
+    own = [failure for failure in failures(replica.pod for replica in job.rows) if failure.is_own]
+    chosen = [failure for failure in own if failure.at == own[0].at]
+    if not chosen:
+        by_uid |= {
+            replica.failed_pod["metadata"]["uid"]: replica for replica in job.rows if replica.failed_pod
+        }
+        earlier = failures(replica.failed_pod for replica in job.rows if replica.failed_pod)
+        chosen = [failure for failure in earlier if failure.is_own][-1:]
+    found = []
+    for failure in chosen:
+        uid = failure.pod["metadata"]["uid"]
+        log = _failed_log(folder_of(job, by_uid[uid], uid), failure)
+        found.append(FirstFailure(by_uid[uid], failure, bool(own), log))
+    return found
+
+
+def text(
+    progress: Progress,
+    outcome: str,
+    paths: Mapping[str, str],
+    folder_of: PodFolder,
+    shown: Callable[[Path], str],
+) -> str:
+    """Return the summary of a run as text. ``shown`` spells a path."""
+    written = io.StringIO()
+    for job in progress.jobs.values():
+        seconds = job.duration_seconds
+        took = "" if seconds is None else f" after {format_seconds(seconds)}"
+        written.write(f"\n{job.kind} {job.namespace}/{job.name}: {job.state}{took}\n")
+        if message := job.condition.get("message"):
+            written.write(f"  {message}\n")
+        if job.state == "Failed":
+            written.writelines(f"{line}\n" for line in _failure_lines(first_failures(job, folder_of), shown))
+        written.writelines(f"  {line}\n" for line in _rows(job))
+    if outcome not in ("Succeeded", "Failed"):
+        written.write(f"\n{outcome}\n")
+    for name, path in paths.items():
+        written.write(f"{name}: {path}\n")
+    return written.getvalue()
+
+
+def document(progress: Progress, folder_of: PodFolder) -> list[dict[str, Any]]:
+    """Return the jobs for the JSON document."""
+    return [
+        {
+            "kind": job.kind,
+            "namespace": job.namespace,
+            "name": job.name,
+            "condition": job.state,
+            "reason": job.condition.get("reason", ""),
+            "message": job.condition.get("message", ""),
+            "durationSeconds": job.duration_seconds,
+            "firstFailures": [
+                {
+                    "name": first.replica.name,
+                    "container": first.failure.container,
+                    "text": first.failure.text,
+                    "at": first.failure.at,
+                    "log": None if first.log is None else str(first.log),
+                    "lastLines": first.lines,
+                }
+                for first in (first_failures(job, folder_of) if job.state == "Failed" else ())
+            ],
+            "replicas": [
+                {
+                    "name": replica.name,
+                    "phase": _last_phase(replica),
+                    "detail": replica.detail,
+                    "restarts": replica.restarts,
+                    "exitCode": replica.exit_code,
+                    "logs": [str(folder_of(job, replica, uid)) for uid in replica.uids],
+                }
+                for replica in job.rows
+            ],
+        }
+        for job in progress.jobs.values()
+    ]
+
+
+def last_lines(log: Path) -> list[str]:
+    """Return the last lines of a log that are not empty, without terminal control; none if it cannot be read.
+
+    Of a line that carriage returns overwrite, as in progress bars, the last state counts.
+    """
+    try:
+        with log.open("rb") as file:
+            file.seek(max(log.stat().st_size - _TAIL_BYTES, 0))
+            data = file.read()
+    except OSError:
+        return []
+    shown = (
+        _CONTROL.sub("", line.rstrip("\r").rpartition("\r")[2]).rstrip()
+        for line in data.decode(errors="replace").split("\n")
+    )
+    found = [line for line in shown if line][-LOG_LINES:]
+    return [f"{line[:_LONGEST_LINE]}…" if len(line) > _LONGEST_LINE else line for line in found]
+
+
+def _failed_log(folder: Path, failure: Failure) -> Path | None:
+    """Return the log of the run that failed: runs are numbered by restarts."""
+    restarts = (
+        status.get("restartCount", 0)
+        for status in all_container_statuses(failure.pod)
+        if status["name"] == failure.container
+    )
+    file = folder / failure.container / f"{next(restarts, 0)}.log"
+    return file if failure.container and file.exists() else None
+
+
+def _failure_lines(found: Sequence[FirstFailure], shown: Callable[[Path], str]) -> Iterator[str]:
+    how = "was the first to fail" if len(found) == 1 else "failed first, in the same second"
+    for first in found[:MAX_NAMES]:
+        yield f"  {first.replica.short} {how if first.is_first else 'failed before the job did'}: {first.failure.text}"
+    if len(found) > MAX_NAMES:
+        yield f"  and {len(found) - MAX_NAMES} more"
+    with_lines = next((first for first in found if first.lines), None)
+    if with_lines is not None and with_lines.log is not None:
+        yield f"  last lines of {shown(with_lines.log)}:"
+        yield from (f"    {line}" for line in with_lines.lines)
+
+
+def _rows(job: Job) -> Iterator[str]:
+    """Yield one row per replica, or per group of neighbors in the same state if there are many."""
+    rows = [(replica.short, _state(replica)) for replica in job.rows]
+    if len(rows) > MAX_SINGLE_ROWS:
+        groups = groupby(rows, key=lambda row: row[1])
+        rows = [(_names([name for name, _ in group]), state) for state, group in groups]
+    width = max((len(name) for name, _ in rows), default=0)
+    return (f"{name:<{width}}  {state}" for name, state in rows)
+
+
+def _names(names: Sequence[str]) -> str:
+    """Return ``worker-0``, ``worker-0, worker-1`` or ``worker-0 … worker-7 (8)``."""
+    return ", ".join(names) if len(names) < MAX_NAMES else f"{names[0]} … {names[-1]} ({len(names)})"
+
+
+def _state(replica: Replica) -> str:
+    detail = f"  {replica.detail}" if replica.detail else ""
+    return f"{_last_phase(replica):<9}  restarts {replica.restarts}{detail}"
+
+
+def _last_phase(replica: Replica) -> str:
+    """Return the phase at the end of a run, or Stopped if the run stopped the pod."""
+    return replica.phase if replica.over else "Stopped"

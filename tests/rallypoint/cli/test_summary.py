@@ -1,0 +1,216 @@
+"""The end of a run: the replica that failed first, its message and its last lines, and one row per replica."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rallypoint.cli import summary
+from rallypoint.local.manifest import Row
+from rallypoint.local.progress import Job, Progress, Replica
+
+CREATED = "2026-01-01T12:00:00Z"
+FAILED = {
+    "type": "Failed",
+    "status": "True",
+    "reason": "PyTorchJobFailed",
+    "message": "it failed.",
+    "lastTransitionTime": "2026-01-01T12:00:30Z",
+}
+
+
+def job(*conditions: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"name": "job", "namespace": "default", "uid": "j", "creationTimestamp": CREATED}
+    return {"metadata": metadata, "status": {"conditions": list(conditions), "startTime": CREATED}}
+
+
+def pod(
+    name: str, phase: str = "Running", state: dict[str, Any] | None = None, **status: Any
+) -> dict[str, Any]:
+    owner = {"uid": "j", "name": "job", "controller": True}
+    metadata = {
+        "name": f"job-{name}",
+        "namespace": "default",
+        "uid": f"{name}-uid",
+        "creationTimestamp": CREATED,
+        "ownerReferences": [owner],
+    }
+    containers = [{"name": "pytorch", "state": state, **status}] if state else []
+    return {
+        "metadata": metadata,
+        "spec": {"nodeName": "local", "containers": [{"name": "pytorch"}]},
+        "status": {"phase": phase, "containerStatuses": containers},
+    }
+
+
+def ended(code: int, second: int = 10, message: str = "") -> dict[str, Any]:
+    end = {"exitCode": code, "message": message, "finishedAt": f"2026-01-01T12:00:{second}Z"}
+    return {"terminated": end}
+
+
+def row(manifest: dict[str, Any]) -> Row:
+    meta = manifest["metadata"]
+    return Row(meta["namespace"], meta["name"], meta["uid"], 1, manifest)
+
+
+@pytest.fixture
+def progress() -> Progress:
+    progress = Progress(several=False)
+    progress.add("PyTorchJob", job())
+    return progress
+
+
+def folder_of(tmp_path: Path) -> summary.PodFolder:
+    def folder(job: Job, replica: Replica, uid: str) -> Path:
+        return tmp_path / uid
+
+    return folder
+
+
+def text(progress: Progress, tmp_path: Path, outcome: str = "Failed") -> str:
+    return summary.text(progress, outcome, {"logs": "run/logs"}, folder_of(tmp_path), lambda path: path.name)
+
+
+def write_log(tmp_path: Path, name: str, *runs: bytes) -> None:
+    folder = tmp_path / f"{name}-uid" / "pytorch"
+    folder.mkdir(parents=True)
+    for attempt, data in enumerate(runs):
+        (folder / f"{attempt}.log").write_bytes(data)
+
+
+def test_the_summary_names_the_first_failure_with_its_message_and_last_lines(
+    progress: Progress, tmp_path: Path
+) -> None:
+    progress.update_pod(None, row(pod("master-0", "Failed", ended(1, 12))))
+    progress.update_pod(None, row(pod("worker-0", "Failed", ended(3, 10, "no GPU memory\n"))))
+    progress.update_pod(None, row(pod("worker-1")))
+    progress.update_job(None, row(job(FAILED)))
+    write_log(tmp_path, "worker-0", b"step 1\n\n50%\r100%\r\n\x1b[31mValueError\x1b[0m: boom\n")
+
+    assert text(progress, tmp_path) == (
+        "\nPyTorchJob default/job: Failed after 30s\n"
+        "  it failed.\n"
+        "  worker-0 was the first to fail: container pytorch ended with exit code 3: no GPU memory\n"
+        "  last lines of 0.log:\n"
+        "    step 1\n"
+        "    100%\n"
+        "    ValueError: boom\n"
+        "  master-0  Failed     restarts 0  exit code 1\n"
+        "  worker-0  Failed     restarts 0  exit code 3 (no GPU memory)\n"
+        "  worker-1  Stopped    restarts 0\n"
+        "logs: run/logs\n"
+    )
+
+
+def test_failures_in_the_same_second_are_all_first(progress: Progress, tmp_path: Path) -> None:
+    for index in range(5):
+        progress.update_pod(None, row(pod(f"worker-{index}", "Failed", ended(1))))
+    progress.update_job(None, row(job(FAILED)))
+    shown = text(progress, tmp_path)
+
+    assert shown.count("failed first, in the same second: ") == 3
+    assert "  and 2 more\n" in shown
+
+
+def test_a_pod_that_the_job_stopped_is_no_cause(progress: Progress, tmp_path: Path) -> None:
+    stopped = pod("worker-1", "Failed", ended(143, 10))
+    stopped["metadata"] |= {"deletionTimestamp": "2026-01-01T12:00:05Z", "deletionGracePeriodSeconds": 0}
+    progress.update_pod(None, row(stopped))
+    progress.update_pod(None, row(pod("worker-0", "Failed", ended(3, 20))))
+    progress.update_job(None, row(job(FAILED)))
+
+    assert "worker-0 was the first to fail: container pytorch ended with exit code 3\n" in text(
+        progress, tmp_path
+    )
+
+
+def test_a_container_that_was_restarted_until_the_job_failed_is_named(
+    progress: Progress, tmp_path: Path
+) -> None:
+    """The job ends by its backoffLimit, and its cleanup deletes the pod while the container runs again."""
+    waits = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+    crashing = pod("worker-0", "Running", waits, lastState=ended(3, 10, "bad data"), restartCount=1)
+    again = pod("worker-0", "Running", {"running": {}}, lastState=ended(3, 10, "bad data"), restartCount=2)
+    for before, after in ((None, crashing), (crashing, again), (again, None)):
+        progress.update_pod(before and row(before), after and row(after))
+    progress.update_job(None, row(job(FAILED)))
+    write_log(tmp_path, "worker-0", b"one\n", b"two\n", b"three\n")
+    shown = text(progress, tmp_path)
+
+    assert (
+        "  worker-0 failed before the job did: container pytorch ended with exit code 3: bad data\n" in shown
+    )
+    assert "  last lines of 1.log:\n    two\n" in shown
+
+
+def test_a_job_that_succeeded_shows_no_failure(progress: Progress, tmp_path: Path) -> None:
+    waits = {"waiting": {"reason": "CrashLoopBackOff", "message": ""}}
+    progress.update_pod(None, row(pod("worker-0", "Running", waits, lastState=ended(3))))
+    progress.update_pod(None, row(pod("worker-0", "Succeeded", ended(0), restartCount=1)))
+    progress.update_job(None, row(job({**FAILED, "type": "Succeeded", "message": "it is done."})))
+
+    assert text(progress, tmp_path, "Succeeded") == (
+        "\nPyTorchJob default/job: Succeeded after 30s\n  it is done.\n"
+        "  worker-0  Succeeded  restarts 1\nlogs: run/logs\n"
+    )
+
+
+def test_many_replicas_in_the_same_state_share_a_row(progress: Progress, tmp_path: Path) -> None:
+    progress.update_pod(None, row(pod("master-0", "Succeeded", ended(0))))
+    for index in range(30):
+        failed = ended(7) if index == 3 else ended(0)
+        progress.update_pod(
+            None, row(pod(f"worker-{index}", "Failed" if index == 3 else "Succeeded", failed))
+        )
+    progress.update_job(None, row(job(FAILED)))
+    rows = [line.split("  ")[1] for line in text(progress, tmp_path).splitlines() if "restarts" in line]
+
+    assert rows == ["master-0 … worker-2 (4)", "worker-3", "worker-4 … worker-29 (26)"]
+
+
+def test_another_outcome_has_its_own_line(progress: Progress, tmp_path: Path) -> None:
+    progress.update_pod(None, row(pod("worker-0")))
+
+    assert text(progress, tmp_path, "Timeout").endswith(
+        "  worker-0  Stopped    restarts 0\n\nTimeout\nlogs: run/logs\n"
+    )
+
+
+def test_the_json_document(progress: Progress, tmp_path: Path) -> None:
+    progress.update_pod(None, row(pod("worker-0", "Failed", ended(3, 10, "bad data"))))
+    progress.update_job(None, row(job(FAILED)))
+    write_log(tmp_path, "worker-0", b"one\n")
+    (report,) = summary.document(progress, folder_of(tmp_path))
+    (first,) = report.pop("firstFailures")
+    folder = tmp_path / "worker-0-uid"
+
+    assert (first["name"], first["container"], first["lastLines"]) == ("job-worker-0", "pytorch", ["one"])
+    assert first["text"] == "container pytorch ended with exit code 3: bad data"
+    assert first["log"] == str(folder / "pytorch" / "0.log")
+    assert report == {
+        "kind": "PyTorchJob",
+        "namespace": "default",
+        "name": "job",
+        "condition": "Failed",
+        "reason": "PyTorchJobFailed",
+        "message": "it failed.",
+        "durationSeconds": 30,
+        "replicas": [
+            {
+                "name": "job-worker-0",
+                "phase": "Failed",
+                "detail": "exit code 3 (bad data)",
+                "restarts": 0,
+                "exitCode": 3,
+                "logs": [str(folder)],
+            }
+        ],
+    }
+
+
+def test_the_last_lines_of_a_large_log_are_read_from_its_end(tmp_path: Path) -> None:
+    log = tmp_path / "0.log"
+    log.write_bytes(b"x" * 1_000_000 + b"\n" + b"".join(b"line %d\n" % number for number in range(20)))
+
+    assert summary.last_lines(log) == [f"line {number}" for number in range(10, 20)]
+    assert summary.last_lines(tmp_path / "none.log") == []
