@@ -7,7 +7,7 @@ the server does not serve, and duplicates.
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,17 @@ from typing_extensions import override
 from api.meta import Resource
 from controller.kube.client import Client
 from controller.kube.errors import ApiError, NotFound
+from rallypoint.local.field_names import Schema, suggestion
 from rallypoint.local.manifest import Manifest
 
 _UNKNOWN = re.compile(r'(unknown|duplicate) field "([^"]*)"')
 """A field in the message of a strict decoding error, which has no causes."""
+_TYPE_ERROR = re.compile(r'Invalid value: "\w+": \S+ in body must be of type (\w+): "(\w+)"')
+"""The message of a wrong type. It repeats the field, and shows the type in place of the value."""
 MAX_INTEGER = 2**63 - 1
 MAX_DEPTH = 200
 """Maximum levels of nesting: more than any Kubernetes object has, and fewer than the JSON encoder supports."""
+UNKNOWN_FIELD = "unknown field"
 YAML_TYPES = {bytes: "binary value", set: "set", tuple: "pair"}
 """Names of the YAML types that JSON does not have."""
 
@@ -149,8 +153,14 @@ async def check(client: Client, matched: Iterable[tuple[Document, Resource]], na
         Refused: the server rejects a document, also for an unknown field.
     """
     problems: list[Problem] = []
+    schemas: dict[str, Schema] = {}
     for document, resource in matched:
-        problems += await _rejections(client, document, resource, namespace)
+        for problem in await _rejections(client, document, resource, namespace):
+            if problem.message == UNKNOWN_FIELD:
+                if document.api_version not in schemas:
+                    schemas[document.api_version] = await _schemas(client, document.api_version)
+                problem = _with_suggestion(problem, document, schemas[document.api_version])
+            problems.append(problem)
     if problems:
         raise Refused(problems)
 
@@ -195,7 +205,30 @@ def _problems(document: Document, error: ApiError) -> list[Problem]:
     if unknown:
         return [document.problem(f"{what} field", path) for what, path in unknown]
     causes = [(path, message) for path, message in error.causes if path not in ("", "<nil>")]
-    return [document.problem(message, path) for path, message in causes or (("", error.message),)]
+    if not causes:
+        return [document.problem(error.message)]
+    fields = {path for path, _ in causes}
+    # A server that cannot read the replicas for the scale subresource reports their field again, with a leading dot.
+    return [
+        document.problem(_TYPE_ERROR.sub(r"Invalid value: must be of type \1, not \2", message), path)
+        for path, message in causes
+        if not (path.startswith(".") and path.lstrip(".") in fields)
+    ]
+
+
+def _with_suggestion(problem: Problem, document: Document, schemas: Schema) -> Problem:
+    meant = suggestion(schemas, document.group, document.kind, problem.field)
+    return replace(problem, message=f'{problem.message}; did you mean "{meant}"?') if meant else problem
+
+
+async def _schemas(client: Client, api_version: str) -> Schema:
+    """Return the OpenAPI document of a version; empty if the server has none."""
+    path = f"apis/{api_version}" if "/" in api_version else f"api/{api_version}"
+    try:
+        found: Schema = orjson.loads(await client.request("GET", f"/openapi/v3/{path}"))
+    except ApiError:
+        return {}
+    return found
 
 
 async def _post(

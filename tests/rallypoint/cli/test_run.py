@@ -174,7 +174,7 @@ def bad(change: Any) -> dict[str, Any]:
         pytest.param(
             [bad(lambda master: master.update(replicsa=1, replicas="one"))],
             [
-                "spec.pytorchReplicaSpecs.Master.replicsa: unknown field",
+                'spec.pytorchReplicaSpecs.Master.replicsa: unknown field; did you mean "replicas"?',
                 "spec.pytorchReplicaSpecs.Master.replicas: ",
             ],
             id="an unknown field beside a wrong type",
@@ -227,7 +227,7 @@ async def test_a_rejected_manifest_as_json(tmp_path: Path) -> None:
 
     assert (status, document["outcome"], document["jobs"]) == (2, "Refused", [])
     assert [(problem["field"], problem["message"]) for problem in document["problems"]] == [
-        ("spec.pytorchReplicaSpecs.Master.replicsa", "unknown field")
+        ("spec.pytorchReplicaSpecs.Master.replicsa", 'unknown field; did you mean "replicas"?')
     ]
 
 

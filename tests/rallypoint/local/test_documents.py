@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.kube.errors import ApiError
 from rallypoint.local import documents
 from rallypoint.local.documents import Refused
 
@@ -156,3 +157,22 @@ def test_generated_names_are_not_duplicates(tmp_path: Path) -> None:
     document = "apiVersion: v1\nkind: A\nmetadata: {generateName: n-}\n"
 
     assert len(documents.read([write(tmp_path, f"{document}---\n{document}")])) == 2
+
+
+def test_an_error_that_a_server_reports_twice_is_one_problem(tmp_path: Path) -> None:
+    """A server that cannot read the replicas for the scale subresource names their field again, and its rules say nothing new."""
+    (document,) = documents.read([write(tmp_path, named("n"))])
+    field = "spec.jaxReplicaSpecs.Worker.replicas"
+    causes = (
+        (field, f'Invalid value: "string": {field} in body must be of type integer: "string"'),
+        (
+            f".{field}",
+            f"Invalid value: 0: .{field} accessor error: two is of the type string, expected int64",
+        ),
+        ("<nil>", "Invalid value: null: some validation rules were not checked"),
+    )
+    problems = documents._problems(document, ApiError(422, "Invalid", "it is invalid", causes=causes))
+
+    assert [(problem.field, problem.message) for problem in problems] == [
+        (field, "Invalid value: must be of type integer, not string")
+    ]
