@@ -24,7 +24,7 @@ def add_parser(
         action="append",
         default=[],
         metavar="FILE",
-        help="delete the objects of this manifest",
+        help="delete the objects of this manifest; - is standard input",
     )
     parser.add_argument("--selector", "-l", default="", help="delete objects with these labels")
     parser.add_argument("--all", action="store_true", help="delete all objects of the kind in the namespace")

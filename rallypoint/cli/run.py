@@ -41,7 +41,9 @@ def add_parser(
         epilog="Exit status: 0 all jobs succeeded, 1 a job failed, 2 a manifest is invalid, "
         "124 timeout, 130 interrupted, 141 the reader closed the output.",
     )
-    parser.add_argument("files", nargs="+", metavar="FILE", help="a manifest with one or more documents")
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="a manifest with one or more documents; - is standard input"
+    )
     parser.add_argument(
         "--namespace", "-n", default="default", help="namespace of documents without one (default: default)"
     )

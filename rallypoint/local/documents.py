@@ -6,6 +6,7 @@ the server does not serve, and duplicates.
 
 import math
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +29,7 @@ _TYPE_ERROR = re.compile(r'Invalid value: "\w+": \S+ in body must be of type (\w
 MAX_INTEGER = 2**63 - 1
 MAX_DEPTH = 200
 """Maximum levels of nesting: more than any Kubernetes object has, and fewer than the JSON encoder supports."""
+STDIN = "-"
 UNKNOWN_FIELD = "unknown field"
 YAML_TYPES = {bytes: "binary value", set: "set", tuple: "pair"}
 """Names of the YAML types that JSON does not have."""
@@ -93,7 +95,7 @@ class Refused(Exception):
 
 
 def read(files: Iterable[str], namespace: str = "default") -> list[Document]:
-    """Return all documents of ``files`` in order, with each ``List`` replaced by its items.
+    """Return all documents of ``files`` in order, with each ``List`` replaced by its items. The file ``-`` is standard input.
 
     Raises:
         Refused: a file cannot be read; a document is not an object with apiVersion and kind; it contains a value that
@@ -103,9 +105,8 @@ def read(files: Iterable[str], namespace: str = "default") -> list[Document]:
     problems: list[Problem] = []
     for file in files:
         try:
-            parsed = [
-                document for document in yaml.safe_load_all(Path(file).read_text()) if document is not None
-            ]
+            text = sys.stdin.read() if file == STDIN else Path(file).read_text()
+            parsed = [document for document in yaml.safe_load_all(text) if document is not None]
         except (OSError, UnicodeDecodeError) as error:
             problems.append(Problem(file, "", "", getattr(error, "strerror", None) or str(error)))
         except (yaml.YAMLError, ValueError) as error:  # ValueError: month 13, or a number with 5,000 digits.
@@ -113,8 +114,9 @@ def read(files: Iterable[str], namespace: str = "default") -> list[Document]:
         except RecursionError:
             problems.append(Problem(file, "", "", "nested too deep"))
         else:
+            name = "standard input" if file == STDIN else file
             for index, document in enumerate(parsed):
-                documents += _items(Document(_source(file, index, len(parsed)), document))
+                documents += _items(Document(_source(name, index, len(parsed)), document))
     problems += [problem for document in documents for problem in _find_problems(document)]
     problems += [] if problems else _find_duplicates(documents, namespace)
     if problems:

@@ -1,5 +1,6 @@
 """Reading manifest files, and errors with the position of each problem. ``test_run`` tests errors of the server."""
 
+import io
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,16 @@ def test_documents_of_several_files_in_order(tmp_path: Path) -> None:
         f"{first} (document 1)",
         f"{first} (document 2)",
         second,
+    ]
+
+
+def test_a_hyphen_is_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("apiVersion: v1\nkind: A\n---\napiVersion: v1\nkind: B\n"))
+    found = documents.read([write(tmp_path, "apiVersion: v1\nkind: C"), "-"])
+
+    assert [(document.kind, document.source) for document in found[1:]] == [
+        ("A", "standard input (document 1)"),
+        ("B", "standard input (document 2)"),
     ]
 
 
