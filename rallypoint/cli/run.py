@@ -14,10 +14,12 @@ import orjson
 from rich.console import Console
 
 from api.meta import Resource
+from api.nodes import NODES
 from controller import app
 from controller.runtime import clock
 from controller.telemetry import logs
 from rallypoint.cli import local_flags, summary
+from rallypoint.cli.blockers import blockers
 from rallypoint.local import documents, private
 from rallypoint.local.cluster import LocalCluster, ServerConfig
 from rallypoint.local.documents import Document, Problem, Refused
@@ -38,7 +40,7 @@ def add_parser(
         "run",
         help="run jobs on this machine, without a cluster",
         description="Run the jobs of manifest files on this machine with the real controller, and show their progress.",
-        epilog="Exit status: 0 all jobs succeeded, 1 a job failed, 2 a manifest is invalid, "
+        epilog="Exit status: 0 all jobs succeeded, 1 a job failed, 2 a manifest is invalid or its job can never run here, "
         "124 timeout, 130 interrupted, 141 the reader closed the output.",
     )
     parser.add_argument(
@@ -62,6 +64,11 @@ def add_parser(
         type=Path,
         metavar="DIR",
         help="folder for logs (default: a new folder in .rallypoint/runs)",
+    )
+    parser.add_argument(
+        "--wait",
+        action="store_true",
+        help="also run jobs that cannot run on this machine as they are, such as suspended ones, and wait; by default they are refused",
     )
     local_flags.add_flags(parser)
     parser.set_defaults(execute=execute)
@@ -116,6 +123,8 @@ class Run:
         self._logs = folder / "logs"
         self._stop = asyncio.Event()
         self._broken_pipe = False
+        self._blockers: Sequence[Problem] = ()
+        """Why jobs cannot run here as they are, with ``--wait``."""
 
     async def execute(self, found: Sequence[Document]) -> str:
         """Run the jobs and return the outcome. All processes have ended when this returns."""
@@ -125,15 +134,20 @@ class Run:
                 matched = await documents.match(local.client, found)
                 _require_jobs(matched)
                 await documents.check(local.client, matched, self._namespace)
+                self._blockers = await self._find_blockers(local, matched)
+                if self._blockers and not self._args.wait:
+                    raise Refused(self._blockers)
                 return await self._follow(local, matched)
             except Refused as refused:
                 return self.refused(refused.problems)
 
     async def _follow(self, local: LocalCluster, matched: Sequence[tuple[Document, Resource]]) -> str:
         jobs = [resource for _, resource in matched if _is_job(resource)]
-        self._progress = Progress(several=len(jobs) > 1)
+        self._progress = Progress(several=len(jobs) > 1, waits=self._args.wait)
         with self._screen(self._progress) as shown:
             shown.note(local_flags.banner(local))
+            for problem in self._blockers:
+                shown.note(str(problem))
             follow = Follow(self._progress, shown)
             follow.listen(local.node.logs)
             async with asyncio.TaskGroup() as tasks:
@@ -153,6 +167,17 @@ class Run:
                     for task in background:
                         task.cancel()
         return self._outcome("BrokenPipe" if self._broken_pipe else "Interrupted")
+
+    async def _find_blockers(
+        self, local: LocalCluster, matched: Sequence[tuple[Document, Resource]]
+    ) -> list[Problem]:
+        node = orjson.loads(await local.client.get(NODES, "", local.node.name))
+        return [
+            document.problem(reason, field)
+            for document, resource in matched
+            if _is_job(resource)
+            for field, reason in blockers(document.manifest, node, self._args.gang_scheduler_name)
+        ]
 
     async def _submit(
         self, local: LocalCluster, matched: Sequence[tuple[Document, Resource]], follow: Follow

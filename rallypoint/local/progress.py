@@ -17,11 +17,15 @@ from api.pod_problems import (
     unscheduled,
 )
 from api.times import parse_time
-from rallypoint.local.manifest import Manifest, Row
+from rallypoint.local.manifest import Manifest, Row, containers
 
 ENDED = ("Succeeded", "Failed")
 PERMANENT_REASONS = ("Refused", "NodeError")
 """Waiting reasons of a container that the node will never start."""
+START_ERROR = "StartError"
+"""The termination reason of a container whose program could not be executed."""
+CANNOT_CREATE = "CreateContainerError"
+"""The waiting reason of a container whose working directory does not exist."""
 
 
 class Change(NamedTuple):
@@ -107,6 +111,30 @@ class Replica:
         return next((state.message for state in waiting if state.reason in PERMANENT_REASONS), "")
 
     @property
+    def missing_program(self) -> str:
+        """Return why a container does not start although its restart policy starts it again and again; empty if nothing is missing.
+
+        One failed start may have a cause that passes; the second one follows at once.
+        """
+        for problem in container_problems(self._status):
+            end, waiting = problem.termination, problem.waiting
+            is_repeated = problem.restarts > 0 or self.earlier_restarts + len(self.uids) > 1
+            if end is not None and end.reason == START_ERROR and is_repeated:
+                return f"container {problem.container} cannot start: {end.message}{self._hint(problem.container)}"
+            if waiting is not None and waiting.reason == CANNOT_CREATE:
+                return f"container {problem.container} cannot start: {waiting.message}; create the folder, or change workingDir"
+        return ""
+
+    def _hint(self, name: str) -> str:
+        """Return the next step for a program that is not found."""
+        container = next((entry for entry in containers(self.pod) if entry["name"] == name), {})
+        program = next(iter([*(container.get("command") or ()), *(container.get("args") or ())]), "")
+        if "/" not in program:
+            return "; install it in the environment of this command, or use its path"
+        is_relative = not program.startswith("/") and not container.get("workingDir")
+        return "; relative paths start at the folder in which this command runs" if is_relative else ""
+
+    @property
     def over(self) -> bool:
         return self.gone or self.phase in ENDED
 
@@ -120,6 +148,8 @@ class Job:
     name: str
     uid: str
     manifest: Manifest = field(repr=False)
+    waits: bool = False
+    """Whether the job goes on while a program or a folder is missing that somebody may create."""
     gone: bool = False
     replicas: dict[str, Replica] = field(default_factory=dict)
 
@@ -131,14 +161,14 @@ class Job:
     def condition(self) -> dict[str, Any]:
         """Return the condition that is the job's state: Succeeded or Failed, else the last true condition.
 
-        A job with a pod that this node can never run has the state Refused, which no controller writes.
+        A job with a pod that can never run here has the state Refused, which no controller writes.
         """
         true = [condition for condition in self.conditions if condition.get("status") == "True"]
         final = [condition for condition in true if condition["type"] in ENDED]
         refused = [
-            {"type": "Refused", "message": f"{replica.short}: {replica.start_error}"}
+            {"type": "Refused", "message": f"{replica.short}: {error}"}
             for replica in self.rows
-            if replica.start_error
+            if (error := replica.start_error or ("" if self.waits else replica.missing_program))
         ]
         return (final or refused or true or [{}])[-1]
 
@@ -176,14 +206,18 @@ class Job:
 class Progress:
     """The progress of all jobs of one run."""
 
-    def __init__(self, *, several: bool) -> None:
+    def __init__(self, *, several: bool, waits: bool = False) -> None:
+        """``waits``: jobs go on while a program or a folder is missing."""
         self.jobs: dict[str, Job] = {}
         self._several = several
+        self._waits = waits
 
     def add(self, kind: str, manifest: Manifest) -> None:
         """Add a submitted job."""
         meta = manifest["metadata"]
-        self.jobs[meta["uid"]] = Job(kind, meta["namespace"], meta["name"], meta["uid"], manifest)
+        self.jobs[meta["uid"]] = Job(
+            kind, meta["namespace"], meta["name"], meta["uid"], manifest, self._waits
+        )
 
     @property
     def finished(self) -> bool:

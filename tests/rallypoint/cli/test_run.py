@@ -252,6 +252,57 @@ async def test_a_job_that_this_machine_cannot_run(tmp_path: Path) -> None:
     assert 'master-0: volume "scratch" cannot be mounted in container "pytorch" at /scratch' in out
 
 
+async def test_a_job_that_can_never_run_here_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    manifest = job(worker="true")
+    manifest["spec"]["runPolicy"] = {"suspend": True}
+    container = manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    container["resources"] = {"limits": {"nvidia.com/gpu": 1000}}
+    file = write(tmp_path, manifest)
+    status, out, err = await run(tmp_path, file)
+
+    assert (status, out) == (2, "")
+    assert err.splitlines() == [
+        f"{file}: PyTorchJob job: spec.runPolicy.suspend: the job is suspended, and nobody resumes it in this run; remove the field",
+        err.splitlines()[1],
+    ]
+    assert "spec.pytorchReplicaSpecs.Worker.template.spec: a pod requests 1000 nvidia.com/gpu" in err
+
+
+async def test_a_job_that_can_never_run_here_waits_if_asked(tmp_path: Path) -> None:
+    manifest = job()
+    manifest["spec"]["runPolicy"] = {"suspend": True}
+    status, out, _ = await run(tmp_path, write(tmp_path, manifest), "--wait", "--timeout", "2s")
+
+    assert status == 124
+    assert "spec.runPolicy.suspend: the job is suspended" in out
+    assert "PyTorchJob default/job: Suspended" in out
+
+
+async def test_a_missing_program_ends_the_run_under_the_default_restart_policy(
+    tmp_path: Path, isolation: IsolationMode
+) -> None:
+    manifest = job()
+    (container,) = manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"]
+    container["command"] = ["no-such-program"]
+    status, out, _ = await run(tmp_path, write(tmp_path, manifest), "--isolation", isolation)
+
+    assert status == 1
+    assert "PyTorchJob default/job: Refused" in out
+    assert (
+        'container pytorch cannot start: exec: "no-such-program": executable file not found in $PATH' in out
+    )
+
+
+async def test_a_missing_working_directory_ends_the_run(tmp_path: Path, isolation: IsolationMode) -> None:
+    manifest = job()
+    (container,) = manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"]
+    container["workingDir"] = "/no/such/folder"
+    status, out, _ = await run(tmp_path, write(tmp_path, manifest), "--isolation", isolation)
+
+    assert status == 1
+    assert 'cannot start: chdir to cwd ("/no/such/folder"): no such file or directory' in out
+
+
 async def test_a_missing_file(tmp_path: Path) -> None:
     status, _, err = await run(tmp_path, str(tmp_path / "none.yaml"))
 

@@ -300,6 +300,68 @@ def test_a_rejected_pod_ends_the_wait(progress: Progress) -> None:
     assert progress.jobs["j"].condition == {"type": "Refused", "message": "worker-0: volume v"}
 
 
+def unable(message: str, restarts: int = 1, **container: Any) -> dict[str, Any]:
+    """A pod whose container was started ``restarts`` times again and never found its program."""
+    manifest = pod("job-worker-0", "Running")
+    manifest["spec"]["containers"] = [{"name": "pytorch", **container}]
+    last = {"terminated": {"exitCode": 128, "reason": "StartError", "message": message}}
+    waits = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+    state = {"name": "pytorch", "restartCount": restarts, "state": waits, "lastState": last}
+    manifest["status"]["containerStatuses"] = [state]
+    return manifest
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        pytest.param(
+            ["train"], "; install it in the environment of this command, or use its path", id="a name"
+        ),
+        pytest.param(
+            ["./train"],
+            "; relative paths start at the folder in which this command runs",
+            id="a relative path",
+        ),
+        pytest.param(["/opt/train"], "", id="an absolute path"),
+    ],
+)
+def test_a_program_that_is_missing_again_ends_the_wait(
+    progress: Progress, command: list[str], hint: str
+) -> None:
+    first, second = (
+        row(unable("exec: no such file", 0, command=command)),
+        row(unable("exec: no such file", command=command)),
+    )
+    progress.update_pod(None, first)
+    assert not progress.finished
+    progress.update_pod(first, second)
+
+    assert (progress.finished, progress.succeeded) == (True, False)
+    assert progress.jobs["j"].condition == {
+        "type": "Refused",
+        "message": f"worker-0: container pytorch cannot start: exec: no such file{hint}",
+    }
+
+
+def test_a_missing_folder_ends_the_wait(progress: Progress) -> None:
+    waits = {"waiting": {"reason": "CreateContainerError", "message": "chdir to cwd: no such file"}}
+    progress.update_pod(
+        None, row(pod("job-worker-0", "Pending", containerStatuses=[{"name": "c", "state": waits}]))
+    )
+
+    assert progress.jobs["j"].condition["message"] == (
+        "worker-0: container c cannot start: chdir to cwd: no such file; create the folder, or change workingDir"
+    )
+
+
+def test_a_run_can_wait_for_a_missing_program() -> None:
+    progress = Progress(several=False, waits=True)
+    progress.add("PyTorchJob", job())
+    progress.update_pod(None, row(unable("exec: no such file")))
+
+    assert not progress.finished
+
+
 def test_lines_are_whole(progress: Progress) -> None:
     printed: list[str] = []
     lines = Lines(lambda pod, container, line: printed.append(line))

@@ -1,0 +1,140 @@
+"""What keeps a job from ever running on the node of a run, with the field and the next step."""
+
+from typing import Any
+
+import pytest
+
+from rallypoint.cli.blockers import blockers
+
+
+def node(**allocatable: str) -> dict[str, Any]:
+    amounts = {"cpu": "2", "memory": "4Gi", "pods": "1000", **allocatable}
+    metadata = {"name": "local", "labels": {"kubernetes.io/os": "linux"}}
+    return {"metadata": metadata, "status": {"allocatable": amounts}}
+
+
+def role(replicas: int | None = 1, gpus: int = 0, cpu: str = "0", **spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": gpus, "cpu": cpu}}}
+    counted = {} if replicas is None else {"replicas": replicas}
+    return {**counted, "template": {"spec": {"containers": [container], **spec}}}
+
+
+def job(spec: dict[str, Any] | None = None, **roles: Any) -> dict[str, Any]:
+    return {"kind": "PyTorchJob", "spec": {"pytorchReplicaSpecs": roles, **(spec or {})}}
+
+
+FOUR = node(**{"nvidia.com/gpu": "4"})
+WORKER = "spec.pytorchReplicaSpecs.Worker.template.spec"
+
+
+@pytest.mark.parametrize(
+    ("manifest", "field", "reason"),
+    [
+        pytest.param(
+            job({"runPolicy": {"suspend": True}}, Master=role()),
+            "spec.runPolicy.suspend",
+            "the job is suspended, and nobody resumes it in this run; remove the field",
+            id="suspended",
+        ),
+        pytest.param(
+            job({"suspend": True}, Master=role()),
+            "spec.suspend",
+            "the job is suspended",
+            id="without a policy",
+        ),
+        pytest.param(
+            job({"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}, Master=role()),
+            "spec.runPolicy.managedBy",
+            "kueue.x-k8s.io/multikueue does not run here; remove the field",
+            id="left to another controller",
+        ),
+        pytest.param(
+            job(Worker=role(gpus=8)),
+            WORKER,
+            "a pod requests 8 nvidia.com/gpu, and this machine has 4; request less",
+            id="more GPUs in a pod",
+        ),
+        pytest.param(
+            job(Master=role(None, gpus=1), Worker=role(4, gpus=1)),
+            "spec.pytorchReplicaSpecs",
+            "all pods together request 5 nvidia.com/gpu, and this machine has 4; use fewer replicas",
+            id="more GPUs in all pods",
+        ),
+        pytest.param(
+            job({"elasticPolicy": {"minReplicas": 5}}, Worker=role(8, gpus=1)),
+            "spec.pytorchReplicaSpecs",
+            "all pods together request 5 nvidia.com/gpu",
+            id="more GPUs in the fewest pods of an elastic job",
+        ),
+        pytest.param(
+            job(Worker=role(cpu="2500m")),
+            WORKER,
+            "a pod requests 2500m cpu, and this machine has 2",
+            id="cores",
+        ),
+        pytest.param(
+            job(Worker=role(schedulerName="volcano")),
+            f"{WORKER}.schedulerName",
+            "no scheduler volcano",
+            id="scheduler",
+        ),
+        pytest.param(
+            job(Worker=role(nodeSelector={"gpu": "h100"})),
+            WORKER,
+            "this node is excluded: node(s) didn't match Pod's node affinity/selector; add the labels",
+            id="labels",
+        ),
+        pytest.param(
+            job(Worker=role(schedulingGates=[{"name": "x"}])),
+            f"{WORKER}.schedulingGates",
+            "nobody removes the scheduling gates",
+            id="scheduling gates",
+        ),
+        pytest.param(
+            job(Worker=role(nodeName="a")), f"{WORKER}.nodeName", "the only node is local", id="another node"
+        ),
+    ],
+)
+def test_a_job_that_can_never_run(manifest: dict[str, Any], field: str, reason: str) -> None:
+    ((found, text),) = blockers(manifest, FOUR)
+
+    assert found == field
+    assert text.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        pytest.param(job(Master=role(gpus=1), Worker=role(3, gpus=1)), id="that fills the node"),
+        pytest.param(job(Worker=role(8, cpu="1")), id="whose pods can run one after the other"),
+        pytest.param(job({"elasticPolicy": {"minReplicas": 2}}, Worker=role(8, gpus=1)), id="elastic"),
+        pytest.param(job(Master=role(), Worker=role(0, gpus=8)), id="without the replicas that do not fit"),
+        pytest.param(
+            job({"runPolicy": {"suspend": False, "managedBy": "kubeflow.org/training-operator"}}), id="ours"
+        ),
+        pytest.param(
+            {"kind": "MPIJob", "spec": {"mpiReplicaSpecs": {"Launcher": {}, "Worker": None}}}, id="incomplete"
+        ),
+        pytest.param({"kind": "MPIJob", "spec": {}}, id="empty"),
+    ],
+)
+def test_a_job_that_can_run(manifest: dict[str, Any]) -> None:
+    assert list(blockers(manifest, FOUR)) == []
+
+
+def test_all_members_of_a_gang_fit_together_or_none_starts() -> None:
+    workers = job(Worker=role(8, cpu="1"))
+    few = job({"runPolicy": {"schedulingPolicy": {"minAvailable": 2}}}, Worker=role(8, cpu="1"))
+    (found,) = blockers(workers, FOUR, "volcano")
+
+    assert found[1].startswith("all pods together request 8 cpu, and this machine has 2")
+    assert list(blockers(few, FOUR, "volcano")) == []
+    assert list(blockers(job(Worker=role(schedulerName="volcano")), FOUR, "volcano")) == []
+
+
+def test_memory_is_in_gibibytes() -> None:
+    worker = role()
+    worker["template"]["spec"]["containers"][0]["resources"] = {"requests": {"memory": "6Gi"}}
+    (found,) = blockers(job(Worker=worker), FOUR)
+
+    assert "a pod requests 6.0 GiB memory, and this machine has 4.0 GiB" in found[1]
