@@ -214,5 +214,5 @@ def banner(cluster: LocalCluster) -> str:
     gpus = f" and {count} GPU{'s' if count > 1 else ''}" if count else ""
     return (
         f"local node with {cluster.isolation}{gpus}; images are not pulled; commands run on this "
-        f"machine, in this environment (python is {sys.executable})"
+        f"machine, in this environment (python is {sys.executable}); relative paths start at {Path.cwd()}"
     )

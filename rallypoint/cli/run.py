@@ -39,7 +39,8 @@ def add_parser(
     parser = subparsers.add_parser(
         "run",
         help="run jobs on this machine, without a cluster",
-        description="Run the jobs of manifest files on this machine with the real controller, and show their progress.",
+        description="Run the jobs of manifest files on this machine with the real controller, and show their progress. "
+        "Commands run in the current working directory: relative paths in manifests start there, wherever the manifests are.",
         epilog="Exit status: 0 all jobs succeeded, 1 a job failed, 2 a manifest is invalid or its job can never run here, "
         "124 timeout, 130 interrupted, 141 the reader closed the output.",
     )

@@ -93,6 +93,7 @@ async def test_a_job_that_succeeds(tmp_path: Path, isolation: IsolationMode) -> 
     assert "[worker-0] I am 1 of 2\n" in out
     assert "PyTorchJob default/job: Succeeded" in out
     assert "images are not pulled" in out
+    assert f"relative paths start at {ROOT}\n" in out
     logs = [path.read_text() for path in (tmp_path / "run" / "logs").rglob("pytorch/0.log")]
     assert "I am 1 of 2\n" in logs
     assert "caches synced" in (tmp_path / "run" / "controller.log").read_text()

@@ -41,11 +41,14 @@ def launch(
     gpus: Sequence[str] | None = None,
     isolation: Isolation,
 ) -> Launch:
-    """Return the process to start. The pod's variables (``found``) override those of ``base``."""
+    """Return the process to start. The pod's variables (``found``) override those of ``base``.
+
+    A relative ``workingDir`` starts at the folder of ``base``.
+    """
     values = isolation.variables(pod, found, mounts)
     command = command_line(container, base.image)
     argv = [expand(isolation.paths(part, mounts), values) for part in command]
-    folder = isolation.paths(container.get("workingDir") or base.folder, mounts)
+    folder = isolation.paths(str(Path(base.folder, container.get("workingDir") or "")), mounts)
     env = {**base.env, "HOSTNAME": host_name(pod), **values, **gpu_variables(gpus, values.get(CUDA))}
     return isolation.adapt(pod, Launch(argv, env, folder, mounts, base.image.folder if base.image else None))
 

@@ -143,10 +143,12 @@ def _make(volume: Mapping[str, Any], folder: Path, sources: ProjectionSources) -
 def host_path(volume: str, chosen: Mapping[str, Any]) -> Path:
     """Return the path of a hostPath volume; create it if its type says so or, as a folder, if it has no type.
 
+    A relative path starts at this process's working directory.
+
     Raises:
         Unresolved: the path has another type or cannot be created.
     """
-    path, kind = Path(chosen["path"]), chosen.get("type") or ""
+    path, kind = Path(chosen["path"]).absolute(), chosen.get("type") or ""
     failed = f'MountVolume.SetUp failed for volume "{volume}" : '
     try:
         if kind in ("", "DirectoryOrCreate") and not path.exists():

@@ -91,6 +91,20 @@ def test_mount_paths_are_replaced_in_the_manifest(loopback: Loopback, tmp_path: 
     assert result.env["D"] == result.folder == str(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("given", "folder"),
+    [
+        pytest.param("src", Path.cwd() / "src", id="relative"),
+        pytest.param("/srv", Path("/srv"), id="absolute"),
+        pytest.param("", Path.cwd(), id="none"),
+    ],
+)
+def test_a_relative_working_directory_starts_at_that_of_the_command(
+    loopback: Loopback, given: str, folder: Path
+) -> None:
+    assert started(loopback, pod(workingDir=given)).folder == str(folder)
+
+
 def test_the_environment_of_the_manifest_overrides_that_of_the_user(loopback: Loopback) -> None:
     result = started(loopback, pod(env=[{"name": "A", "value": "pod"}]), A="person", B="person")
 

@@ -280,3 +280,13 @@ def test_a_folder_without_permissions_is_removed(tmp_path: Path) -> None:
     remove_tree(tmp_path / "pod")
 
     assert not (tmp_path / "pod").exists()
+
+
+def test_a_relative_host_path_starts_at_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (volume,) = made(tmp_path / "pod", {"name": "v", "hostPath": {"path": "data"}}).values()
+
+    assert volume.path == tmp_path / "data"
+    assert volume.path.is_dir()
