@@ -33,6 +33,9 @@ EXIT_BROKEN_PIPE = 141
 """The status of a process that SIGPIPE ended."""
 DEFAULT_KUBECONFIG = Path("~/.kube/config")
 
+DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+"""The annotation that names the container for ``logs`` and ``exec``."""
+
 Object: TypeAlias = dict[str, Any]
 
 
@@ -53,6 +56,11 @@ class ServedResource:
         """``pytorchjob.kubeflow.org``, as kubectl prints it after a write."""
         group = self.resource.group
         return f"{self.resource.singular}.{group}" if group else self.resource.singular
+
+    @property
+    def has_batch_jobs(self) -> bool:
+        """Whether objects of this kind own batch Jobs, which own pods, such as an MPIJob's launcher."""
+        return any(BATCH_JOBS in kind.children for kind in ALL if kind.resource.kind == self.resource.kind)
 
     def matches(self, word: str) -> bool:
         """Return whether ``word`` is a name of it: ``pods``, ``po``, ``pytorchjobs.kubeflow.org`` or ``pytorchjobs.v1.kubeflow.org``."""
@@ -125,16 +133,16 @@ class Cluster:
             found = (
                 [await self.get(served, name)]
                 if served.resource == PODS
-                else await self._owned_pods(served, name)
+                else await self.owned_pods(served, await self.get(served, name))
             )
         if not found:
             raise CommandError("no pods found")
         return found
 
-    async def _owned_pods(self, served: ServedResource, name: str) -> list[Object]:
+    async def owned_pods(self, served: ServedResource, owner: Object) -> list[Object]:
         """Return the pods of the object and of its batch Jobs, such as an MPIJob's launcher."""
-        owners = {(await self.get(served, name))["metadata"]["uid"]}
-        if any(BATCH_JOBS in kind.children for kind in ALL if kind.resource.kind == served.resource.kind):
+        owners = {owner["metadata"]["uid"]}
+        if served.has_batch_jobs:
             jobs = await self.list_objects(BATCH_JOBS)
             owners |= {job["metadata"]["uid"] for job in jobs if owners & owners_of(job)}
         return [pod for pod in await self.list_objects(PODS) if owners & owners_of(pod)]
@@ -271,7 +279,7 @@ def container_of(pod: Mapping[str, Any], requested: str) -> str:
         if requested not in (*names, *inits):
             raise CommandError(f"container {requested} is not valid for pod {pod['metadata']['name']}")
         return requested
-    chosen = annotations.get("kubectl.kubernetes.io/default-container")
+    chosen = annotations.get(DEFAULT_CONTAINER)
     if chosen not in names:
         chosen = names[0]
         if len(names) + len(inits) > 1:

@@ -1,19 +1,32 @@
-"""``rallypoint logs``: show the logs of a pod, of a job's pods, or of pods with given labels."""
+"""``rallypoint logs``: show the logs of a pod, of a job's pods, or of pods with given labels.
+
+The output of several pods is written in whole lines, that of a job's pods with the pod's name before each line.
+"""
 
 import argparse
 import asyncio
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
 
 import aiohttp
 
 from api.meta import PODS
-from controller.kube.errors import ApiError
+from controller.kube.errors import ApiError, NotFound
 from rallypoint.cli import cluster as clusters
-from rallypoint.cli.cluster import Cluster, CommandError, container_of
+from rallypoint.cli.cluster import (
+    DEFAULT_CONTAINER,
+    Cluster,
+    CommandError,
+    Object,
+    ServedResource,
+    container_of,
+)
+from rallypoint.cli.log_follower import BAD_REQUEST, JobLogFollower
+from rallypoint.diagnosis.objects import name_of
+from rallypoint.local.follow import MAX_LINE_BYTES
 
 DEFAULT_TAIL_OF_SELECTOR = 10
 """The default number of lines per pod with a selector."""
@@ -25,13 +38,16 @@ def add_parser(
     subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
 ) -> None:
     parser = subparsers.add_parser("logs", help="show the logs of containers in a cluster, local or real")
-    parser.add_argument("what", nargs="?", metavar="POD", help="POD, or KIND/NAME of an owner of pods")
+    parser.add_argument("what", nargs="?", metavar="POD", help="POD, or KIND/NAME of a job")
     parser.add_argument("--selector", "-l", default="", help="show the logs of all pods with these labels")
     parser.add_argument(
         "--container", "-c", default="", help="name of the container; default: the first container"
     )
     parser.add_argument(
-        "--follow", "-f", action="store_true", help="print new lines until the container ends"
+        "--follow",
+        "-f",
+        action="store_true",
+        help="print new lines until the container ends; of a job, also of its later pods, until the job has finished",
     )
     parser.add_argument(
         "--previous", "-p", action="store_true", help="show the previous run of the container"
@@ -39,7 +55,11 @@ def add_parser(
     parser.add_argument("--tail", type=int, metavar="LINES", help="only the last LINES lines")
     parser.add_argument("--since", type=_seconds, metavar="TIME", help="only lines newer than 10s, 5m, 1h")
     parser.add_argument("--timestamps", action="store_true", help="print the time of each line")
-    parser.add_argument("--prefix", action="store_true", help="print the pod and container of each line")
+    parser.add_argument(
+        "--prefix",
+        action=argparse.BooleanOptionalAction,
+        help="print the pod and container of each line; default: the pod, for the pods of a job",
+    )
     clusters.add_flags(parser)
     parser.set_defaults(execute=execute)
 
@@ -59,19 +79,66 @@ def _seconds(text: str) -> int:
 async def _logs(args: argparse.Namespace, cluster: Cluster) -> int:
     if not args.what and not args.selector:
         raise CommandError("expected 'logs POD', 'logs KIND/NAME' or 'logs -l SELECTOR'")
-    pods = await cluster.pods([args.what], args.selector)
     query = _query(args, several=bool(args.selector))
+    if not args.selector:
+        kind, _, name = args.what.rpartition("/")
+        served = cluster.find(kind or PODS.plural)
+        if served.resource != PODS:
+            await _show_job(args, cluster, served, name, query)
+            return 0
+    pods = await cluster.pods([args.what], args.selector)
     if not args.follow:
         for pod in pods:
             await _show(args, cluster, pod, query)
         return 0
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            for pod in pods:
-                tasks.create_task(_show(args, cluster, pod, query))
-    except* (ApiError, aiohttp.ClientError, OSError) as group:
-        raise group.exceptions[0] from None
+    async with _first_error(), asyncio.TaskGroup() as tasks:
+        for pod in pods:
+            tasks.create_task(_show(args, cluster, pod, query, whole_lines=len(pods) > 1))
     return 0
+
+
+async def _show_job(
+    args: argparse.Namespace, cluster: Cluster, served: ServedResource, name: str, query: Mapping[str, str]
+) -> None:
+    """Show the logs of all pods of a job, or of another owner of pods."""
+    owner = await cluster.get(served, name)
+    pods = sorted(await cluster.owned_pods(served, owner), key=name_of)
+    if args.follow:
+        follower = JobLogFollower(
+            cluster,
+            served,
+            owner,
+            query,
+            container_of=lambda pod: _container_of(args, pod),
+            writer_of=lambda pod, container: LineWriter(_prefix(args, pod, container, of_job=True)).add,
+            timestamps=args.timestamps,
+        )
+        async with _first_error():
+            await follower.run()
+        return
+    if not pods:
+        raise CommandError("no pods found")
+    for pod in pods:
+        try:
+            await _show(args, cluster, pod, query, of_job=True)
+        except NotFound:
+            continue  # The pod has been deleted since.
+        except ApiError as error:
+            if error.code != BAD_REQUEST:
+                raise
+            sys.stderr.write(f"{name_of(pod)}: {error.message}\n")
+
+
+@asynccontextmanager
+async def _first_error() -> AsyncGenerator[None]:
+    """Raise the first error of a group of tasks instead of the group."""
+    try:
+        yield
+    except* (ApiError, CommandError, aiohttp.ClientError, OSError) as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None
 
 
 def _query(args: argparse.Namespace, *, several: bool) -> dict[str, str]:
@@ -87,29 +154,60 @@ def _query(args: argparse.Namespace, *, several: bool) -> dict[str, str]:
 
 
 async def _show(
-    args: argparse.Namespace, cluster: Cluster, pod: Mapping[str, Any], query: Mapping[str, str]
+    args: argparse.Namespace,
+    cluster: Cluster,
+    pod: Object,
+    query: Mapping[str, str],
+    *,
+    of_job: bool = False,
+    whole_lines: bool = False,
 ) -> None:
-    metadata = pod["metadata"]
-    container = container_of(pod, args.container)
-    prefix = f"[pod/{metadata['name']}/{container}] ".encode() if args.prefix else b""
-    path = PODS.path(metadata["namespace"], metadata["name"], "log")
+    container = _container_of(args, pod) if of_job else container_of(pod, args.container)
+    prefix = _prefix(args, pod, container, of_job=of_job)
+    write = LineWriter(prefix).add if prefix or whole_lines else _write
+    path = PODS.path(pod["metadata"]["namespace"], name_of(pod), "log")
     async with cluster.client.stream(
         path, {**query, "container": container}, accept="*/*", endless=True
     ) as stream:
-        rest = b""
         async for chunk in stream.iter_any():
-            if not prefix:
-                _write(chunk)
-                continue
-            lines, rest = _split_lines(rest + chunk)
-            _write(b"".join(prefix + line for line in lines))
-        _write(prefix + rest if rest else b"")
+            write(chunk)
+    write(b"")
 
 
-def _split_lines(data: bytes) -> tuple[Iterator[bytes], bytes]:
-    """Return the complete lines and the rest."""
-    *lines, rest = data.split(b"\n")
-    return (line + b"\n" for line in lines), rest
+def _container_of(args: argparse.Namespace, pod: Object) -> str:
+    """Return the requested container, else the pod's default one; of a job's pods, without a note about the choice.
+
+    Raises:
+        CommandError: the pod has no container of that name.
+    """
+    annotations = pod["metadata"].get("annotations") or {}
+    names = [container["name"] for container in pod["spec"]["containers"]]
+    default = annotations.get(DEFAULT_CONTAINER)
+    return container_of(pod, args.container or (default if default in names else names[0]))
+
+
+def _prefix(args: argparse.Namespace, pod: Object, container: str, *, of_job: bool) -> bytes:
+    """Return ``[pod/NAME/CONTAINER]`` if the flag requests it, ``[NAME]`` for a job's pod, or nothing."""
+    if args.prefix:
+        return f"[pod/{name_of(pod)}/{container}] ".encode()
+    return f"[{name_of(pod)}] ".encode() if of_job and args.prefix is None else b""
+
+
+class LineWriter:
+    """Writes whole lines to standard output, each after the prefix. A line without an end gets one when its container ends."""
+
+    def __init__(self, prefix: bytes) -> None:
+        self._prefix = prefix
+        self._rest = b""
+
+    def add(self, data: bytes) -> None:
+        """Write the lines that ``data`` completes; empty ``data`` ends the last line."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if self._rest and (not data or len(self._rest) > MAX_LINE_BYTES):
+            lines.append(self._rest)
+            self._rest = b""
+        if lines:
+            _write(b"".join(self._prefix + line + b"\n" for line in lines))
 
 
 def _write(data: bytes) -> None:

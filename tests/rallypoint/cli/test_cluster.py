@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -198,7 +199,7 @@ async def test_logs_of_a_launcher(cluster: LocalCluster, run: Run) -> None:
         while "3.14" not in (shown := await run("logs", "mpijob/m")).out:
             pass
 
-    assert shown.out == "3.14\n"
+    assert re.fullmatch(r"\[m-launcher-\w{5}\] 3\.14\n", shown.out)
 
 
 async def test_logs(cluster: LocalCluster, run: Run) -> None:
@@ -217,6 +218,57 @@ async def test_logs(cluster: LocalCluster, run: Run) -> None:
     assert followed.out == "from b\nlast\n"
     assert previous.status == 1
     assert 'previous terminated container "main" in pod "a" not found' in previous.err
+
+
+async def job_of_workers(client: Client) -> dict[str, Any]:
+    """Create the PyTorchJob ``j`` and return the owner reference of its pods."""
+    container = {"name": "pytorch", "image": "none", "command": ["true"]}
+    workers = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
+    body = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
+    spec = {"pytorchReplicaSpecs": {"Worker": workers}}
+    await create(client, JOBS, {**body, "metadata": {"name": "j"}, "spec": spec})
+    uid = orjson.loads(await client.get(JOBS, "default", "j"))["metadata"]["uid"]
+    return {**body, "name": "j", "uid": uid, "controller": True}
+
+
+async def test_logs_of_a_job_are_prefixed_by_pod(cluster: LocalCluster, run: Run) -> None:
+    owner = await job_of_workers(cluster.client)
+    for index in range(2):
+        script = f"echo one {index}; printf 'two {index}'"
+        await pod(cluster.client, f"j-worker-{index}", script, until="Succeeded", ownerReferences=[owner])
+    shown = await run("logs", "pytorchjob/j")
+    named = await run("logs", "pytorchjob/j", "--prefix", "--tail", "1")
+    bare = await run("logs", "pytorchjob/j", "--no-prefix", "-c", "main")
+    unknown = await run("logs", "pytorchjob/j", "-c", "other")
+
+    assert shown.out == ("[j-worker-0] one 0\n[j-worker-0] two 0\n[j-worker-1] one 1\n[j-worker-1] two 1\n")
+    assert named.out == "[pod/j-worker-0/main] two 0\n[pod/j-worker-1/main] two 1\n"
+    assert bare.out == "one 0\ntwo 0one 1\ntwo 1"
+    assert (unknown.status, unknown.err) == (1, "error: container other is not valid for pod j-worker-0\n")
+
+
+async def test_logs_of_a_job_omit_pods_that_have_not_started(cluster: LocalCluster, run: Run) -> None:
+    owner = await job_of_workers(cluster.client)
+    await pod(cluster.client, "j-worker-0", "echo one", until="Succeeded", ownerReferences=[owner])
+    too_much = {"requests": {"cpu": "1000"}}
+    container = {"name": "main", "image": "none", "command": ["true"], "resources": too_much}
+    metadata = {"name": "j-worker-1", "ownerReferences": [owner]}
+    await create(cluster.client, PODS, {"metadata": metadata, "spec": {"containers": [container]}})
+    shown = await run("logs", "pytorchjob/j")
+
+    assert (shown.status, shown.out) == (0, "[j-worker-0] one\n")
+    assert shown.err.startswith('j-worker-1: container "main" in pod "j-worker-1" is waiting to start')
+
+
+async def test_followed_logs_end_when_the_job_is_deleted(cluster: LocalCluster, run: Run) -> None:
+    owner = await job_of_workers(cluster.client)
+    await pod(cluster.client, "j-worker-0", "echo up; exec sleep 100", ownerReferences=[owner])
+    followed = asyncio.create_task(run("logs", "-f", "pytorchjob/j"))
+    await asyncio.sleep(0.5)
+    await cluster.client.delete(JOBS, "default", "j")
+    shown = await followed
+
+    assert (shown.status, shown.out) == (0, "[j-worker-0] up\n")
 
 
 async def owned(client: Client, script: str, *, until: str = "Running", **metadata: Any) -> None:
