@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import aiohttp
 import orjson
+import yaml
 
 from api.batch import BATCH_JOBS
 from api.meta import PODS, Resource
@@ -23,6 +24,7 @@ from controller.kube.connect import SERVICE_ACCOUNT, Connection, NotConfigured, 
 from controller.kube.errors import ApiError, NotFound
 from controller.kube.static_kubeconfig import static_kubeconfig
 from rallypoint.diagnosis.objects import owners_of
+from rallypoint.local.log_archive import EXTENSION, LogArchive, folder_of_kubeconfig
 
 DISCOVERY = ",".join(
     f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
@@ -76,6 +78,8 @@ class Cluster:
     namespace: str
     """Empty for all namespaces."""
     resources: Sequence[ServedResource]
+    archive: LogArchive | None = None
+    """The logs of pods that may no longer exist; None unless this is a local cluster."""
 
     def find(self, word: str) -> ServedResource:
         """Return the resource of that name.
@@ -202,7 +206,22 @@ async def _with_cluster(args: argparse.Namespace, operation: Operation) -> int:
     all_namespaces = getattr(args, "all_namespaces", False)
     namespace = "" if all_namespaces else args.namespace or connection.namespace or "default"
     async with Client(connection, user_agent="rallypoint-cli") as client:
-        return await operation(Cluster(client, connection.server, namespace, await _discover(client)))
+        archive = _archive(args.kubeconfig, args.context)
+        return await operation(
+            Cluster(client, connection.server, namespace, await _discover(client), archive)
+        )
+
+
+def _archive(kubeconfig: str, context: str) -> LogArchive | None:
+    """Return the logs that the kubeconfig of a local cluster names; None for other clusters."""
+    file = _kubeconfig(kubeconfig)
+    try:
+        text = Path(file).read_text() if file else ""
+        # Parsing a large kubeconfig takes a moment, and only that of a local cluster contains the word.
+        folder = folder_of_kubeconfig(yaml.safe_load(text), context) if EXTENSION in text else None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return None
+    return None if folder is None else LogArchive(folder)
 
 
 def _kubeconfig(flag: str) -> str:

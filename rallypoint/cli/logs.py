@@ -7,9 +7,12 @@ import argparse
 import asyncio
 import re
 import sys
-from collections.abc import AsyncGenerator, Mapping
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import aiohttp
 
@@ -27,6 +30,7 @@ from rallypoint.cli.cluster import (
 from rallypoint.cli.log_follower import BAD_REQUEST, JobLogFollower
 from rallypoint.diagnosis.objects import name_of
 from rallypoint.local.follow import MAX_LINE_BYTES
+from rallypoint.local.log_archive import ArchivedPod
 
 DEFAULT_TAIL_OF_SELECTOR = 10
 """The default number of lines per pod with a selector."""
@@ -80,13 +84,21 @@ async def _logs(args: argparse.Namespace, cluster: Cluster) -> int:
     if not args.what and not args.selector:
         raise CommandError("expected 'logs POD', 'logs KIND/NAME' or 'logs -l SELECTOR'")
     query = _query(args, several=bool(args.selector))
-    if not args.selector:
+    if args.selector:
+        pods = await cluster.pods([], args.selector)
+    else:
         kind, _, name = args.what.rpartition("/")
         served = cluster.find(kind or PODS.plural)
         if served.resource != PODS:
             await _show_job(args, cluster, served, name, query)
             return 0
-    pods = await cluster.pods([args.what], args.selector)
+        try:
+            pods = [await cluster.get(served, name)]
+        except NotFound:
+            if not (gone := _deleted_pods(cluster, served, name)):
+                raise
+            _show_archived(args, gone[-1], of_job=False)
+            return 0
     if not args.follow:
         for pod in pods:
             await _show(args, cluster, pod, query)
@@ -100,9 +112,19 @@ async def _logs(args: argparse.Namespace, cluster: Cluster) -> int:
 async def _show_job(
     args: argparse.Namespace, cluster: Cluster, served: ServedResource, name: str, query: Mapping[str, str]
 ) -> None:
-    """Show the logs of all pods of a job, or of another owner of pods."""
-    owner = await cluster.get(served, name)
+    """Show the logs of all pods of a job, or of another owner of pods; in a local cluster first those of its deleted pods."""
+    try:
+        owner = await cluster.get(served, name)
+    except NotFound:
+        if not (gone := _deleted_pods(cluster, served, name)):
+            raise
+        for archived in gone:
+            _show_archived(args, archived, of_job=True)
+        return
     pods = sorted(await cluster.owned_pods(served, owner), key=name_of)
+    gone = _deleted_pods(cluster, served, name, owner, pods)
+    for archived in gone:
+        _show_archived(args, archived, of_job=True)
     if args.follow:
         follower = JobLogFollower(
             cluster,
@@ -116,7 +138,7 @@ async def _show_job(
         async with _first_error():
             await follower.run()
         return
-    if not pods:
+    if not pods and not gone:
         raise CommandError("no pods found")
     for pod in pods:
         try:
@@ -127,6 +149,47 @@ async def _show_job(
             if error.code != BAD_REQUEST:
                 raise
             sys.stderr.write(f"{name_of(pod)}: {error.message}\n")
+
+
+def _deleted_pods(
+    cluster: Cluster,
+    served: ServedResource,
+    name: str,
+    owner: Object | None = None,
+    existing: Iterable[Object] = (),
+) -> list[ArchivedPod]:
+    """Return the pods of a job, or those with a name, whose logs a local cluster keeps; the oldest first."""
+    if cluster.archive is None:
+        return []
+    if served.resource == PODS:
+        return [archived for archived in cluster.archive.pods(cluster.namespace) if archived.name == name]
+    uids = {pod["metadata"]["uid"] for pod in existing}
+    found = cluster.archive.pods_of_job(cluster.namespace, served.resource.kind, name, owner)
+    return [archived for archived in found if archived.uid not in uids]
+
+
+def _show_archived(args: argparse.Namespace, pod: ArchivedPod, *, of_job: bool) -> None:
+    """Show the log of a deleted pod: its newest run, or the one before with ``--previous``.
+
+    The times of lines are lost: ``--since`` compares the time of the last line, and ``--timestamps`` has no effect.
+
+    Raises:
+        CommandError: the pod has no container of that name, or there is no earlier run.
+    """
+    container = _container_of(args, pod.manifest)
+    runs = pod.runs(container)
+    if args.previous:
+        if len(runs) < 2:
+            raise CommandError(f'previous terminated container "{container}" in pod "{pod.name}" not found')
+        runs = runs[:-1]
+    if not runs or (args.since and time.time() - runs[-1].stat().st_mtime > args.since):
+        return
+    prefix = _prefix(args, pod.manifest, container, of_job=of_job)
+    write = LineWriter(prefix).add if prefix else _write
+    with runs[-1].open("rb") as file:
+        for line in file if args.tail is None or args.tail < 0 else deque(file, args.tail):
+            write(line)
+    write(b"")
 
 
 @asynccontextmanager
@@ -174,7 +237,7 @@ async def _show(
     write(b"")
 
 
-def _container_of(args: argparse.Namespace, pod: Object) -> str:
+def _container_of(args: argparse.Namespace, pod: Mapping[str, Any]) -> str:
     """Return the requested container, else the pod's default one; of a job's pods, without a note about the choice.
 
     Raises:
@@ -186,7 +249,7 @@ def _container_of(args: argparse.Namespace, pod: Object) -> str:
     return container_of(pod, args.container or (default if default in names else names[0]))
 
 
-def _prefix(args: argparse.Namespace, pod: Object, container: str, *, of_job: bool) -> bytes:
+def _prefix(args: argparse.Namespace, pod: Mapping[str, Any], container: str, *, of_job: bool) -> bytes:
     """Return ``[pod/NAME/CONTAINER]`` if the flag requests it, ``[NAME]`` for a job's pod, or nothing."""
     if args.prefix:
         return f"[pod/{name_of(pod)}/{container}] ".encode()

@@ -15,6 +15,7 @@ from controller.kube.connect import Connection
 from controller.runtime import clock
 from rallypoint.local.apiserver.server import ApiServer
 from rallypoint.local.batch.jobs import Jobs
+from rallypoint.local.log_archive import with_extension
 from rallypoint.local.node.containers.images import NO_IMAGES, Images
 from rallypoint.local.node.gpus import CUDA, list_gpus, nvml, usable
 from rallypoint.local.node.machine import Machine, this_machine
@@ -127,9 +128,8 @@ async def local_cluster(
             ready = tasks.create_task(node.ready.wait())
             await ready
             try:
-                yield LocalCluster(
-                    connection, client, node, server.url, server.kubeconfig(), chosen.description
-                )
+                kubeconfig = with_extension(server.kubeconfig(), node.logs.folder)
+                yield LocalCluster(connection, client, node, server.url, kubeconfig, chosen.description)
             finally:
                 jobs.cancel()  # Otherwise it replaces the pods that the node stops.
                 await node.stop(silently=data is not None)

@@ -260,6 +260,33 @@ async def test_logs_of_a_job_omit_pods_that_have_not_started(cluster: LocalClust
     assert shown.err.startswith('j-worker-1: container "main" in pod "j-worker-1" is waiting to start')
 
 
+async def test_logs_of_deleted_pods_come_from_the_folder_of_the_local_cluster(
+    cluster: LocalCluster, run: Run
+) -> None:
+    owner = await job_of_workers(cluster.client)
+    for index in range(2):
+        name = f"j-worker-{index}"
+        await pod(
+            cluster.client, name, f"echo one; echo from {index}", until="Succeeded", ownerReferences=[owner]
+        )
+    await cluster.client.delete(PODS, "default", "j-worker-1")
+    async with asyncio.timeout(20):
+        while "j-worker-1" in (await run("get", "pods")).out:
+            pass
+    of_job = await run("logs", "pytorchjob/j", "--tail", "1")
+    of_pod = await run("logs", "j-worker-1")
+    previous = await run("logs", "-p", "j-worker-1")
+    none = await run("logs", "j-worker-2")
+    await run("delete", "pytorchjob", "j")
+    of_deleted_job = await run("logs", "-f", "pytorchjob/j")
+
+    assert of_job.out == "[j-worker-1] from 1\n[j-worker-0] from 0\n"
+    assert of_pod.out == "one\nfrom 1\n"
+    assert "previous terminated container" in previous.err
+    assert none.err == 'Error from server (NotFound): pods "j-worker-2" not found\n'
+    assert (of_deleted_job.status, len(of_deleted_job.out.splitlines())) == (0, 4)
+
+
 async def test_followed_logs_end_when_the_job_is_deleted(cluster: LocalCluster, run: Run) -> None:
     owner = await job_of_workers(cluster.client)
     await pod(cluster.client, "j-worker-0", "echo up; exec sleep 100", ownerReferences=[owner])

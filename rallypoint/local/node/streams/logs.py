@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from rallypoint.local import private
+from rallypoint.local.log_archive import POD_FILE, record
 
 CHUNK_BYTES = 64 * 1024
 COARSE_SECONDS = 0.01
@@ -162,7 +163,9 @@ class Logs:
 
     def open(self, pod: Mapping[str, Any], container: str, attempt: int) -> Log:
         path = self.path(pod, container, attempt)
-        private.folder(path.parent.parent)
+        folder = private.folder(path.parent.parent)
+        if not (folder / POD_FILE).exists():
+            private.file(folder / POD_FILE).write_bytes(record(pod))
         log = Log(path)
         self._runs[_key(pod, container)].append(log)
         return log

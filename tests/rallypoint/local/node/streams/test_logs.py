@@ -10,7 +10,10 @@ import pytest
 from rallypoint.local.node.streams.logs import Log, Logs, NoLog, Selection
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
-POD: dict[str, Any] = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}}
+POD: dict[str, Any] = {
+    "metadata": {"name": "p", "namespace": "default", "uid": "u"},
+    "spec": {"containers": [{"name": "main"}]},
+}
 
 
 async def text(log: Log, **selection: Any) -> str:

@@ -1,0 +1,132 @@
+"""The logs that a local cluster keeps of its pods, also of pods that no longer exist.
+
+The node writes ``NAMESPACE_NAME_UID/CONTAINER/RUN.log`` and, beside the containers, ``pod.json`` with what tells whose pod it was. The
+kubeconfig of a local cluster names the folder, so commands of the same user can read it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from api.labels import JOB_NAME
+from rallypoint.local.manifest import Manifest, containers
+
+POD_FILE = "pod.json"
+"""The name has a dot, which no container's name has."""
+EXTENSION = "rallypoint"
+"""The name of the extension in a context of a kubeconfig."""
+_METADATA = ("name", "namespace", "uid", "creationTimestamp", "labels", "annotations", "ownerReferences")
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedPod:
+    """A pod that had logs, whether it still exists or not."""
+
+    manifest: Mapping[str, Any]
+    """Its metadata and the names of its containers, in the shape of a pod."""
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return str(self.manifest["metadata"]["name"])
+
+    @property
+    def uid(self) -> str:
+        return str(self.manifest["metadata"]["uid"])
+
+    @property
+    def created(self) -> str:
+        """The creation time as text; all have one format."""
+        return str(self.manifest["metadata"].get("creationTimestamp") or "")
+
+    def runs(self, container: str) -> list[Path]:
+        """Return the log files of a container, the first run first."""
+        files = (file for file in (self.folder / container).glob("*.log") if file.stem.isdecimal())
+        return sorted(files, key=lambda file: int(file.stem))
+
+
+@dataclass(frozen=True, slots=True)
+class LogArchive:
+    """The folder of a local cluster's logs."""
+
+    folder: Path
+
+    def pods(self, namespace: str) -> list[ArchivedPod]:
+        """Return the pods of a namespace, of all namespaces if it is empty, the oldest first.
+
+        Pods without a readable ``pod.json`` are left out.
+        """
+        found = []
+        for file in self.folder.glob(f"{namespace or '*'}_*/{POD_FILE}"):
+            try:
+                found.append(ArchivedPod(orjson.loads(file.read_bytes()), file.parent))
+            except (OSError, orjson.JSONDecodeError):
+                continue
+        return sorted(found, key=lambda pod: (pod.created, pod.name))
+
+    def pods_of_job(
+        self, namespace: str, kind: str, name: str, job: Manifest | None = None
+    ) -> list[ArchivedPod]:
+        """Return the pods that a job owned, directly or through a batch Job. Without ``job`` those of the newest one of that name."""
+        owned = [(pod, _job_uid(pod.manifest, kind, name)) for pod in self.pods(namespace)]
+        ours = [(pod, uid) for pod, uid in owned if uid is not None]
+        if job is not None:
+            chosen, since = job["metadata"]["uid"], job["metadata"]["creationTimestamp"]
+        else:
+            chosen = next((uid for _, uid in reversed(ours) if uid), "")
+            since = min((pod.created for pod, uid in ours if uid == chosen), default="")
+        # A pod of a batch Job names the training job only by its label; its age tells of which job with the name.
+        return [pod for pod, uid in ours if uid == chosen or (not uid and pod.created >= since)]
+
+
+def folder_of_kubeconfig(config: Any, context: str) -> Path | None:
+    """Return the folder of logs that a parsed kubeconfig names; None if it is not that of a local cluster."""
+    try:
+        name = context or config["current-context"]
+        found = next(entry["context"] for entry in config["contexts"] if entry["name"] == name)
+        logs = next(entry["extension"]["logs"] for entry in found["extensions"] if entry["name"] == EXTENSION)
+    except (KeyError, TypeError, StopIteration):
+        return None
+    return Path(logs)
+
+
+def with_extension(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a kubeconfig whose contexts name the folder of logs."""
+    extension = {"name": EXTENSION, "extension": {"logs": str(folder)}}
+    contexts: Sequence[Mapping[str, Any]] = config["contexts"]
+    return {
+        **config,
+        "contexts": [
+            {**entry, "context": {**entry["context"], "extensions": [extension]}} for entry in contexts
+        ],
+    }
+
+
+def record(pod: Manifest) -> bytes:
+    """Return the content of ``pod.json``."""
+    metadata = pod["metadata"]
+    spec = {
+        part: [{"name": container["name"]} for container in pod["spec"].get(part) or ()]
+        for part in ("initContainers", "containers")
+    }
+    return orjson.dumps(
+        {"metadata": {key: metadata[key] for key in _METADATA if metadata.get(key)}, "spec": spec}
+    )
+
+
+def container_names(pod: ArchivedPod) -> list[str]:
+    """Return the names of the containers, init containers first."""
+    return [container["name"] for container in containers(pod.manifest)]
+
+
+def _job_uid(pod: Manifest, kind: str, name: str) -> str | None:
+    """Return the UID of the owning job; empty if only a label names it; None if the pod is not of a job with this kind and name."""
+    metadata = pod["metadata"]
+    owner = next((owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")), {})
+    if (owner.get("kind"), owner.get("name")) == (kind, name):
+        return str(owner["uid"])
+    is_ours = owner.get("kind") == "Job" and (metadata.get("labels") or {}).get(JOB_NAME) == name
+    return "" if is_ours else None

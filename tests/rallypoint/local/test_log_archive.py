@@ -1,0 +1,97 @@
+"""The logs of pods that may be gone: which pods are a job's, and which folder a kubeconfig names."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rallypoint.local.log_archive import LogArchive, container_names, folder_of_kubeconfig, with_extension
+from rallypoint.local.node.streams.logs import Logs
+
+JOB_LABEL = {"training.kubeflow.org/job-name": "j"}
+
+
+def pod(name: str, second: int, *, kind: str = "MPIJob", uid: str = "job", **metadata: Any) -> dict[str, Any]:
+    owner = {"kind": kind, "name": "j" if kind == "MPIJob" else "j-launcher", "uid": uid, "controller": True}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": f"{name}-{second}",
+            "creationTimestamp": f"2026-01-01T00:00:{second:02}Z",
+            "ownerReferences": [owner],
+            "labels": JOB_LABEL,
+            **metadata,
+        },
+        "spec": {
+            "initContainers": [{"name": "init", "image": "x"}],
+            "containers": [{"name": "main", "image": "x"}],
+        },
+    }
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> LogArchive:
+    """Logs of two jobs with the name ``j``, of which the second one has UID ``job``, and of pods of others."""
+    logs = Logs(tmp_path)
+    for manifest in (
+        pod("j-launcher-old", 1, kind="Job", uid="old batch"),
+        pod("j-worker-0", 1, uid="old"),
+        pod("j-launcher-new", 11, kind="Job", uid="batch"),
+        pod("j-worker-0", 11),
+        pod("j-worker-0", 12),
+        pod("other", 12, ownerReferences=[]),
+        pod("j-worker-0", 12, namespace="team"),
+        pod("k-launcher-x", 13, kind="Job", labels={**JOB_LABEL, "training.kubeflow.org/job-name": "k"}),
+    ):
+        for attempt in (0, 1, 10):
+            logs.open(manifest, "main", attempt).close()
+    return LogArchive(tmp_path)
+
+
+def uids(archive: LogArchive, **job: Any) -> list[str]:
+    metadata = {"uid": "job", "creationTimestamp": "2026-01-01T00:00:10Z", **job}
+    return [pod.uid for pod in archive.pods_of_job("default", "MPIJob", "j", {"metadata": metadata})]
+
+
+def test_pods_of_a_job_directly_and_through_a_batch_job(archive: LogArchive) -> None:
+    assert uids(archive) == ["j-launcher-new-11", "j-worker-0-11", "j-worker-0-12"]
+
+
+def test_pods_of_the_newest_job_of_a_name(archive: LogArchive) -> None:
+    found = archive.pods_of_job("default", "MPIJob", "j")
+
+    assert [pod.uid for pod in found] == ["j-launcher-new-11", "j-worker-0-11", "j-worker-0-12"]
+
+
+def test_runs_are_in_order(archive: LogArchive) -> None:
+    found = archive.pods_of_job("team", "MPIJob", "j")
+
+    assert [run.name for pod in found for run in pod.runs("main")] == ["0.log", "1.log", "10.log"]
+    assert [container_names(pod) for pod in found] == [["init", "main"]]
+
+
+def test_an_unreadable_record_is_left_out(archive: LogArchive) -> None:
+    for file in archive.folder.glob("default_*/pod.json"):
+        file.write_bytes(b"{")
+
+    assert archive.pods("default") == []
+    assert archive.pods("none") == []
+
+
+CONTEXTS = [{"name": "a", "context": {"cluster": "a"}}, {"name": "b", "context": {"cluster": "b"}}]
+
+
+def test_a_kubeconfig_names_the_folder(tmp_path: Path) -> None:
+    config = with_extension({"contexts": CONTEXTS, "current-context": "a"}, tmp_path)
+
+    assert folder_of_kubeconfig(config, "") == folder_of_kubeconfig(config, "b") == tmp_path
+    assert CONTEXTS[0]["context"] == {"cluster": "a"}
+
+
+@pytest.mark.parametrize(
+    "config", [None, {}, {"contexts": CONTEXTS, "current-context": "a"}, {"contexts": 1}]
+)
+def test_other_kubeconfigs_name_none(config: Any) -> None:
+    assert folder_of_kubeconfig(config, "") is None
+    assert folder_of_kubeconfig(config, "c") is None
