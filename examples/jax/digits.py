@@ -33,6 +33,7 @@ def join() -> None:
             f"{os.environ['COORDINATOR_ADDRESS']}:{os.environ['COORDINATOR_PORT']}",
             num_processes=int(os.environ["NUM_PROCESSES"]),
             process_id=int(os.environ["PROCESS_ID"]),
+            cluster_detection_method="deactivate",  # else JAX asks every pod of a cluster for the package jax[k8s]
         )
 
 
