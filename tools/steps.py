@@ -38,11 +38,22 @@ def parse(text: str) -> Step:
 
 
 def run(step: Step) -> int:
-    """The command's exit status; 127 when there is no such command."""
+    """Return the command's exit status; 127 if there is no such command.
+
+    An interrupt from the terminal reaches the command, too. It has the time that it needs to end; a second interrupt ends the wait.
+
+    Raises:
+        KeyboardInterrupt: the command was interrupted and has ended.
+    """
     print(f"==> {step.name}: {' '.join(map(shlex.quote, step.command))}", flush=True)
     started = time.monotonic()
     try:
-        status = subprocess.call(step.command)
+        with subprocess.Popen(step.command) as process:
+            try:
+                status = process.wait()
+            except KeyboardInterrupt:
+                process.wait()
+                raise
     except OSError as error:
         print(error)
         status = 127

@@ -1,9 +1,13 @@
 """Running named commands in order: what stops the run, and what the exit status is."""
 
+import os
+import signal
+import subprocess
 import sys
 
 import pytest
 
+from tools import steps
 from tools.steps import Step, main, parse
 
 SUCCEED = [sys.executable, "-c", ""]
@@ -84,3 +88,27 @@ def test_success(capfd: pytest.CaptureFixture[str]) -> None:
 def test_a_missing_program_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     assert main("make lint", [Step("lint", False, ["no-such-program"])]) == 127
     assert "no-such-program" in capfd.readouterr().out
+
+
+def test_an_interrupted_command_has_the_time_that_it_needs_to_end() -> None:
+    """Ctrl-C in a terminal interrupts both processes."""
+    command = (
+        "trap 'sleep 0.6; echo clean; exit 130' INT; echo up; while :; do sleep 0.05; done",
+        "echo next",
+    )
+    named = [f'{name}: sh -c "{script}"' for name, script in zip(("train", "next"), command, strict=True)]
+    with subprocess.Popen(
+        [sys.executable, steps.__file__, "make demo", *named],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        while process.stdout.readline() != "up\n":
+            pass
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+
+    assert (process.returncode, err) == (130, "")
+    assert out == "clean\n"
