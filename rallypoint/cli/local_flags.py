@@ -23,7 +23,7 @@ from controller.runtime import clock
 from controller.settings import Settings
 from rallypoint.local import private
 from rallypoint.local.apiserver.apimachinery import names
-from rallypoint.local.cluster import LocalCluster, NodeConfig, ServerConfig, local_cluster
+from rallypoint.local.cluster import LocalCluster, NodeConfig, NoLoopback, ServerConfig, local_cluster
 from rallypoint.local.node.containers.images import BadImage, Image, Images, named
 from rallypoint.local.node.gpus import NoSuchGpu
 from rallypoint.local.node.network.addresses import NoAddresses
@@ -37,7 +37,7 @@ SETTINGS = Settings(
     of_kinds=(MPIOptions(ssh_check=False),),
 )
 """The controller's defaults, without ports and without the SSH check: local pods run no SSH servers."""
-START_ERRORS = (NoAddresses, NoNamespaces, NoSuchGpu)
+START_ERRORS = (NoLoopback, NoAddresses, NoNamespaces, NoSuchGpu)
 """What ``open_cluster`` raises if this machine lacks what the flags request."""
 
 

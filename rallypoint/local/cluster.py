@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from controller.kube.client import Client
 from controller.kube.connect import Connection
@@ -35,6 +36,10 @@ NOTICES = {
     "autoscaling/horizontalpodautoscalers": "local mode stores a HorizontalPodAutoscaler and does not scale its target: nothing measures pods",
 }
 """Warnings for clients that create such objects."""
+
+
+class NoLoopback(Exception):
+    """This machine, or its container, has no working loopback interface, on which the API server listens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,7 @@ async def local_cluster(
     With ``data``, a file, the objects persist: running pods continue in the next local cluster, as after a reboot.
 
     Raises:
+        NoLoopback: the loopback interface is down.
         NoAddresses, NoNamespaces: this machine does not support this isolation.
         NoSuchGpu: this machine does not have the requested GPUs.
         JournalError: ``data`` cannot be used.
@@ -103,6 +109,7 @@ async def local_cluster(
     server = ApiServer(crds=definitions, auto_namespaces=True, data=data, notices=NOTICES)
     try:
         connection, shown = await _open(server, server_config)
+        await require_loopback(connection.server)
         async with (
             _chosen(isolation, folder, egress=egress, images=images, real_ssh=real_ssh) as chosen,
             Client(connection, user_agent="rallypoint-local") as client,
@@ -168,6 +175,25 @@ async def _open(server: ApiServer, server_config: ServerConfig) -> "tuple[Connec
     shown = await asyncio.to_thread(_identity)
     await server.listen(port=server_config.port, tls=shown.tls, authority=shown.authority)
     return connection, shown
+
+
+async def require_loopback(server: str) -> None:
+    """Connect to the server once.
+
+    A socket can be bound to an address of an interface that is down, so only a connection shows it.
+
+    Raises:
+        NoLoopback: the connection failed.
+    """
+    address = urlsplit(server)
+    try:
+        _, writer = await asyncio.open_connection(address.hostname, address.port)
+    except OSError as error:
+        raise NoLoopback(
+            f"cannot connect to {address.hostname}: {os.strerror(error.errno or 0)}. Local mode needs the loopback interface; "
+            "'ip link set lo up' starts it"
+        ) from error
+    writer.close()
 
 
 async def _allow_pods(server: ApiServer, isolation: Isolation, shown: "Identity | None") -> ApiServerAccess:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,6 +13,7 @@ import pytest
 
 from api.meta import EVENTS, PODS, SERVICES
 from controller.kube.errors import ApiError, NotFound
+from rallypoint.local.cluster import NoLoopback, require_loopback
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.local.node.scheduler.scheduler import NODES
@@ -298,3 +300,13 @@ async def test_a_missing_working_directory_delays_the_container(harness: LocalHa
     waiting = pod["status"]["containerStatuses"][0]["state"]["waiting"]
 
     assert waiting["message"] == 'chdir to cwd ("/nowhere-else"): no such file or directory'
+
+
+async def test_without_a_loopback_interface_the_error_says_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+    with pytest.raises(
+        NoLoopback, match=r"^cannot connect to 127\.0\.0\.1: Connection refused\. Local mode needs"
+    ):
+        await require_loopback(f"http://127.0.0.1:{port}")
