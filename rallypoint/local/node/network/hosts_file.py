@@ -97,8 +97,13 @@ def records_text(
     """Return the lines for (namespace, name) → addresses.
 
     Short names are only those that the pod's namespace and search domains complete.
+
+    Each address also has a name in its IPv4-mapped form, that of the pod in cluster DNS (``10-244-0-5.ns.pod.cluster.local``): a server
+    that listens with IPv6 sees its clients under that form and looks it up, as torch's store does, which otherwise warns on every rank.
+    No other name gets that form, so that programs connect as before.
     """
     lines: list[str] = []
+    mapped: dict[str, str] = {}
     for (owner, name), addresses in records.items():
         full = f"{name}.{owner}.svc.{CLUSTER_DOMAIN}"
         names = [full, f"{name}.{owner}.svc", f"{name}.{owner}"]
@@ -106,6 +111,9 @@ def records_text(
             names.append(name)
         names.extend(full.removesuffix(f".{domain}") for domain in domains if full.endswith(f".{domain}"))
         lines.extend(f"{address}\t{' '.join(names)}\n" for address in addresses)
+        for address in addresses:
+            mapped.setdefault(address, f"{address.replace('.', '-')}.{owner}.pod.{CLUSTER_DOMAIN}")
+    lines.extend(f"::ffff:{address}\t{name}\n" for address, name in mapped.items())
     return "".join(lines)
 
 

@@ -28,7 +28,16 @@ def test_a_short_name_is_known_in_its_own_namespace_alone() -> None:
         "10.0.0.1\ta.ns.svc.cluster.local a.ns.svc a.ns a",
         "10.0.0.2\tb.other.svc.cluster.local b.other.svc b.other",
         "10.0.0.3\tb.other.svc.cluster.local b.other.svc b.other",
+        "::ffff:10.0.0.1\t10-0-0-1.ns.pod.cluster.local",
+        "::ffff:10.0.0.2\t10-0-0-2.other.pod.cluster.local",
+        "::ffff:10.0.0.3\t10-0-0-3.other.pod.cluster.local",
     ]
+
+
+def test_an_address_has_one_mapped_form() -> None:
+    records = {("ns", "a"): ["10.0.0.1"], ("ns", "also-a"): ["10.0.0.1"]}
+
+    assert records_text(records, "ns").count("::ffff:10.0.0.1\t10-0-0-1.ns.pod.cluster.local\n") == 1
 
 
 async def test_a_pod_resolves_its_own_name_first(tmp_path: Path) -> None:
@@ -53,7 +62,9 @@ async def test_files_are_updated_in_place(tmp_path: Path) -> None:
     network.drop_pod(("ns", "b"))
     await asyncio.sleep(1)
 
-    assert there == before + "10.0.0.2\tb.ns.svc.cluster.local b.ns.svc b.ns b\n"
+    assert there == before + "10.0.0.2\tb.ns.svc.cluster.local b.ns.svc b.ns b\n" + (
+        "::ffff:10.0.0.2\t10-0-0-2.ns.pod.cluster.local\n"
+    )
     assert (file.read_text(), file.stat().st_ino) == (before, inode)
 
 
@@ -85,7 +96,7 @@ async def test_the_file_of_a_deleted_pod_is_removed(tmp_path: Path) -> None:
 def test_a_search_domain_shortens_names() -> None:
     records = {("ns", "l.job"): ["10.0.0.1"], ("ns", "l.other"): ["10.0.0.2"]}
 
-    assert records_text(records, "ns", ["job.ns.svc.cluster.local"]).splitlines() == [
+    assert records_text(records, "ns", ["job.ns.svc.cluster.local"]).splitlines()[:2] == [
         "10.0.0.1\tl.job.ns.svc.cluster.local l.job.ns.svc l.job.ns l.job l",
         "10.0.0.2\tl.other.ns.svc.cluster.local l.other.ns.svc l.other.ns l.other",
     ]
