@@ -10,7 +10,9 @@ try:
     from bench.nccl import command as nccl
     from bench.nccl import compare, overhead, scaling
 except ModuleNotFoundError as missing:
-    sys.exit(f"{missing}: benchmarks need the extra: pip install 'rallypoint[testing]'")
+    sys.exit(
+        f"{missing}: benchmarks need the extra testing; in a checkout: pip install ./deploy/operator '.[testing]'"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -42,7 +42,9 @@ def py_spy_path() -> str:
     """Return py-spy's path, from PATH or beside the interpreter. Raises ProfilerUnavailable if there is none."""
     found = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if found is None:
-        raise ProfilerUnavailable("--profile needs py-spy: pip install 'rallypoint[testing]'")
+        raise ProfilerUnavailable(
+            "--profile needs py-spy; in a checkout: pip install ./deploy/operator '.[testing]'"
+        )
     return found
 
 
