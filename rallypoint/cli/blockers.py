@@ -3,8 +3,9 @@
 Nobody but the manifests' own pods can reach this cluster, so nobody resumes a job, removes a scheduling gate or labels the node.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from fractions import Fraction
+from typing import TypeAlias
 
 from api import quantity
 from api.labels import MANAGED_BY_MPI_OPERATOR, MANAGED_BY_US
@@ -13,6 +14,13 @@ from rallypoint.local.node.resources import Amounts, insufficient, read, request
 from rallypoint.local.node.scheduler.cycle import DEFAULT
 from rallypoint.local.node.scheduler.filters import filter_reason
 
+ObjectKey: TypeAlias = tuple[str, str]
+"""Kind and name."""
+
+NEEDED_KINDS = ("ConfigMap", "Secret", "PersistentVolumeClaim")
+"""The kinds that pods refer to and wait for."""
+_PROVIDED: Collection[ObjectKey] = (("ConfigMap", "kube-root-ca.crt"),)
+"""Objects that every namespace has."""
 _ELSEWHERE = "run it in a cluster"
 _BINARY = ("memory", "ephemeral-storage")
 """Resources that are counted in bytes."""
@@ -39,6 +47,48 @@ def blockers(job: Object, node: Object, gang_scheduler: str = "") -> Iterator[tu
                 yield f"{field}.{role}.template.spec{path}", reason
     if fits_alone:
         yield from ((field, reason) for reason in _sum_blockers(job, node, gang_scheduler))
+
+
+def missing_objects(job: Object, existing: Collection[ObjectKey]) -> Iterator[tuple[str, str]]:
+    """Yield the field and the reason for each object that the job's pods need and that is not among ``existing``, those of its namespace.
+
+    The operator creates an MPIJob's hostfile and keys.
+    """
+    field = next((f"spec.{key}" for key in spec_of(job) if key.lower().endswith("replicaspecs")), "")
+    own_name = (job.get("metadata") or {}).get("name")
+    provided = {*existing, *_PROVIDED, ("ConfigMap", f"{own_name}-config"), ("Secret", f"{own_name}-ssh")}
+    for role, spec in replica_specs(job).items():
+        template = spec.get("template") or {}
+        if not _replicas(spec) or not (template.get("spec") or {}).get("containers"):
+            continue
+        for kind, name in dict.fromkeys(_needed_objects(template["spec"])):
+            if (kind, name) not in provided:
+                yield (
+                    f"{field}.{role}.template.spec",
+                    f'{kind.lower()} "{name}" does not exist, and nobody creates it in this run; add its manifest',
+                )
+
+
+def _needed_objects(spec: Object) -> Iterator[ObjectKey]:
+    """Yield the objects without which a container or a volume of the pod waits."""
+    for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
+        sources = [(source, "Ref") for source in container.get("envFrom") or ()]
+        sources += [(entry.get("valueFrom") or {}, "KeyRef") for entry in container.get("env") or ()]
+        for source, suffix in sources:
+            yield from _required("ConfigMap", source.get(f"configMap{suffix}"))
+            yield from _required("Secret", source.get(f"secret{suffix}"))
+    for volume in spec.get("volumes") or ():
+        yield from _required("PersistentVolumeClaim", volume.get("persistentVolumeClaim"), "claimName")
+        yield from _required("Secret", volume.get("secret"), "secretName")
+        yield from _required("ConfigMap", volume.get("configMap"))
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            yield from _required("ConfigMap", source.get("configMap"))
+            yield from _required("Secret", source.get("secret"))
+
+
+def _required(kind: str, reference: Object | None, name: str = "name") -> Iterator[ObjectKey]:
+    if reference and reference.get(name) and not reference.get("optional"):
+        yield kind, reference[name]
 
 
 def _pod_blockers(template: Object, node: Object, gang_scheduler: str) -> Iterator[tuple[str, str]]:

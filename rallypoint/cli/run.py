@@ -19,7 +19,7 @@ from controller import app
 from controller.runtime import clock
 from controller.telemetry import logs
 from rallypoint.cli import local_flags, summary
-from rallypoint.cli.blockers import blockers
+from rallypoint.cli.blockers import NEEDED_KINDS, blockers, missing_objects
 from rallypoint.local import documents, private
 from rallypoint.local.cluster import LocalCluster, ServerConfig
 from rallypoint.local.documents import Document, Problem, Refused
@@ -29,6 +29,9 @@ from rallypoint.local.screen import Screen, TerminalScreen, TextScreen
 
 EXIT = {"Succeeded": 0, "Failed": 1, "Refused": 2, "Timeout": 124, "Interrupted": 130, "BrokenPipe": 141}
 """BrokenPipe: the reader of the output closed it before the jobs ended."""
+
+BINDINGS = ("RoleBinding", "ClusterRoleBinding")
+"""Kinds of objects that give rights to pods."""
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?\Z")
 
@@ -172,13 +175,25 @@ class Run:
     async def _find_blockers(
         self, local: LocalCluster, matched: Sequence[tuple[Document, Resource]]
     ) -> list[Problem]:
+        """Return why jobs can never run here. Pods with rights may create the objects that others need."""
         node = orjson.loads(await local.client.get(NODES, "", local.node.name))
-        return [
-            document.problem(reason, field)
-            for document, resource in matched
-            if _is_job(resource)
-            for field, reason in blockers(document.manifest, node, self._args.gang_scheduler_name)
-        ]
+        listed = [document for document, _ in matched]
+        pods_have_rights = any(document.kind in BINDINGS for document in listed)
+        found: list[Problem] = []
+        for job, resource in matched:
+            if not _is_job(resource):
+                continue
+            problems = [*blockers(job.manifest, node, self._args.gang_scheduler_name)]
+            if not pods_have_rights:
+                namespace = job.namespace(self._namespace)
+                existing = {
+                    (document.kind, document.name)
+                    for document in listed
+                    if document.kind in NEEDED_KINDS and document.namespace(self._namespace) == namespace
+                }
+                problems += missing_objects(job.manifest, existing)
+            found += [job.problem(reason, field) for field, reason in problems]
+        return found
 
     async def _submit(
         self, local: LocalCluster, matched: Sequence[tuple[Document, Resource]], follow: Follow

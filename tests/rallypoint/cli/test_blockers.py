@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rallypoint.cli.blockers import blockers
+from rallypoint.cli.blockers import blockers, missing_objects
 
 
 def node(**allocatable: str) -> dict[str, Any]:
@@ -138,3 +138,59 @@ def test_memory_is_in_gibibytes() -> None:
     (found,) = blockers(job(Worker=worker), FOUR)
 
     assert "a pod requests 6.0 GiB memory, and this machine has 4.0 GiB" in found[1]
+
+
+NEEDY: dict[str, Any] = {
+    "containers": [
+        {
+            "name": "c",
+            "envFrom": [
+                {"configMapRef": {"name": "all"}},
+                {"secretRef": {"name": "maybe", "optional": True}},
+            ],
+            "env": [
+                {"name": "A", "value": "1"},
+                {"name": "B", "valueFrom": {"secretKeyRef": {"name": "one", "key": "k"}}},
+                {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            ],
+        }
+    ],
+    "initContainers": [{"name": "i", "envFrom": [{"configMapRef": {"name": "init"}}]}],
+    "volumes": [
+        {"name": "a", "configMap": {"name": "files"}},
+        {"name": "b", "secret": {"secretName": "keys"}},
+        {"name": "c", "persistentVolumeClaim": {"claimName": "data"}},
+        {
+            "name": "d",
+            "projected": {
+                "sources": [{"configMap": {"name": "kube-root-ca.crt"}}, {"secret": {"name": "p"}}]
+            },
+        },
+        {"name": "e", "emptyDir": {}},
+    ],
+}
+
+
+def test_objects_that_nobody_creates() -> None:
+    manifest = job(Master={"template": {"spec": NEEDY}}, Worker={"replicas": 0, "template": {"spec": NEEDY}})
+    existing = {("ConfigMap", "all"), ("Secret", "keys")}
+    found = list(missing_objects(manifest, existing))
+
+    assert {field for field, _ in found} == {"spec.pytorchReplicaSpecs.Master.template.spec"}
+    assert [reason.split(" does not exist")[0] for _, reason in found] == [
+        'configmap "init"',
+        'secret "one"',
+        'configmap "files"',
+        'persistentvolumeclaim "data"',
+        'secret "p"',
+    ]
+
+
+def test_what_the_operator_creates_for_an_mpi_job_is_not_missing() -> None:
+    hosts = {"containers": [{"name": "c"}], "volumes": [{"name": "h", "configMap": {"name": "pi-config"}}]}
+    manifest = {
+        "metadata": {"name": "pi"},
+        "spec": {"mpiReplicaSpecs": {"Launcher": {"template": {"spec": hosts}}}},
+    }
+
+    assert list(missing_objects(manifest, ())) == []

@@ -485,13 +485,13 @@ def test_an_interruption_before_the_start_is_silent(tmp_path: Path) -> None:
 
 
 async def test_pending_pods_are_reported_with_their_reason(tmp_path: Path) -> None:
-    """A missing ConfigMap can still be created, as with a kubelet."""
+    """A missing ConfigMap can still be created by a pod with rights, as with a kubelet."""
     manifest = job(worker="cat /etc/secret/x")
     master, worker = (role["template"]["spec"] for role in manifest["spec"]["pytorchReplicaSpecs"].values())
     master["containers"][0]["envFrom"] = [{"configMapRef": {"name": "nothing"}}]
     worker["volumes"] = [{"name": "v", "secret": {"secretName": "none"}}]
     worker["containers"][0]["volumeMounts"] = [{"name": "v", "mountPath": "/etc/secret"}]
-    async with started(tmp_path, write(tmp_path, manifest)) as process:
+    async with started(tmp_path, write(tmp_path, manifest), "--wait") as process:
         lines = {await read_until(process, "-0: Pending (") for _ in range(2)}
         process.send_signal(signal.SIGINT)
         await process.communicate()
