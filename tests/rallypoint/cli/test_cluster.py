@@ -293,17 +293,6 @@ async def test_logs_of_deleted_pods_come_from_the_folder_of_the_local_cluster(
     assert (of_deleted_job.status, len(of_deleted_job.out.splitlines())) == (0, 4)
 
 
-async def test_followed_logs_end_when_the_job_is_deleted(cluster: LocalCluster, run: Run) -> None:
-    owner = await job_of_workers(cluster.client)
-    await pod(cluster.client, "j-worker-0", "echo up; exec sleep 100", ownerReferences=[owner])
-    followed = asyncio.create_task(run("logs", "-f", "pytorchjob/j"))
-    await asyncio.sleep(0.5)
-    await cluster.client.delete(JOBS, "default", "j")
-    shown = await followed
-
-    assert (shown.status, shown.out) == (0, "[j-worker-0] up\n")
-
-
 async def owned(client: Client, script: str, *, until: str = "Running", **metadata: Any) -> None:
     """The PyTorchJob ``j`` of a worker, and that pod."""
     container = {"name": "pytorch", "image": "none", "command": ["true"]}

@@ -119,6 +119,16 @@ async def test_the_logs_of_a_job_that_has_finished_are_shown_once(local: LocalCl
     assert job.written == {"j-worker-0": b"done\n"}
 
 
+async def test_following_ends_when_the_job_is_deleted(local: LocalCluster, job: Job) -> None:
+    await job.start_pod("j-worker-0", "echo up; exec sleep 100")
+    following = asyncio.create_task((await job.follower(local)).run())
+    await job.until_written("j-worker-0", b"up\n")
+    await local.client.delete(JOBS, "default", "j")
+    await following
+
+    assert job.written == {"j-worker-0": b"up\n"}
+
+
 @pytest.mark.parametrize(
     ("status", "run"),
     [
