@@ -82,9 +82,9 @@ def rejection(pod: Manifest, image_of: Callable[[str], Image | None]) -> str:
         if command_line(container, image) or is_delivery(container):
             continue
         if image is None or image.config is None:
-            why = f"the command of image {name} is unknown, because images are not pulled"
+            why = f"the command of image {name} is unknown, because images are not pulled; set command, or start with --image {name}=CONFIG"
         else:
-            why = f"the config of image {name} has no command either"
+            why = f"the config of image {name} has no command either; set command"
         return f'container "{container["name"]}" has no command; {why}'
     return ""
 

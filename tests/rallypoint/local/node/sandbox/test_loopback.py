@@ -118,7 +118,8 @@ def no_image(name: str) -> None:
 def test_a_container_needs_a_command() -> None:
     assert rejection(pod(), no_image) == ""
     assert rejection(pod(command=None, args=["--epochs=1"]), no_image) == (
-        'container "main" has no command; the command of image x is unknown, because images are not pulled'
+        'container "main" has no command; the command of image x is unknown, because images are not pulled; '
+        "set command, or start with --image x=CONFIG"
     )
 
 
