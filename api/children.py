@@ -3,6 +3,7 @@
 A row has about a hundredth of the object's size. Source of the fields: the Kubernetes API, core/v1.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -10,7 +11,15 @@ from typing import Any, Final
 import msgspec
 
 from api import labels
-from api.pod_problems import NO_STATE, ContainerStatus, PodStatus, Termination, Trouble, troubles
+from api.pod_problems import (
+    NO_STATE,
+    ContainerStatus,
+    PodCondition,
+    PodStatus,
+    Termination,
+    Trouble,
+    troubles,
+)
 from api.times import parse_time
 
 NO_INDEX: Final = -1
@@ -56,10 +65,14 @@ class ConfigMap(Owned, frozen=True, gc=False):
 
 
 class PodGroup(Owned, frozen=True, gc=False):
-    """The group of a job's pods for a gang scheduler. ``spec`` is JSON."""
+    """The group of a job's pods for a gang scheduler. ``spec`` is JSON.
+
+    ``message`` is the newest one of the scheduler about why it does not start the group. Only Volcano writes it.
+    """
 
     phase: str = ""
     spec: bytes = b"{}"
+    message: str = ""
 
 
 class Pod(Owned, frozen=True, gc=False):
@@ -72,6 +85,8 @@ class Pod(Owned, frozen=True, gc=False):
     phase: str = ""
     restarts: int = 0
     exits: tuple[Exit, ...] = ()
+    previous_failure: Exit | None = None
+    """The last failed run of a container that the kubelet has restarted since; init containers are in ``exits``."""
     troubles: tuple[Trouble, ...] = ()
     reason: str = ""
     message: str = ""
@@ -134,14 +149,15 @@ class _Object(msgspec.Struct):
     metadata: Meta
 
 
-class _Phase(msgspec.Struct):
+class _PodGroupStatus(msgspec.Struct):
     phase: str = ""
+    conditions: list[PodCondition] | None = None
 
 
 class _PodGroup(msgspec.Struct):
     metadata: Meta
     spec: msgspec.Raw = msgspec.Raw(b"{}")
-    status: _Phase | None = None
+    status: _PodGroupStatus | None = None
 
 
 _decode_pod = msgspec.json.Decoder(_Pod).decode
@@ -163,6 +179,7 @@ def pod_from_json(raw: bytes | memoryview | msgspec.Raw) -> Pod:
         phase=_shared(status.phase),
         restarts=sum(container.restart_count for container in (*regular, *init)),
         exits=(*_exits(regular, init=False), *_exits(init, init=True)),
+        previous_failure=_previous_failure(regular),
         troubles=troubles(pod.metadata.name, status),
         reason=_shared(status.reason),
         message=_shared(status.message),
@@ -196,8 +213,13 @@ def pod_group_from_json(raw: bytes | memoryview | msgspec.Raw) -> PodGroup:
         msgspec.DecodeError: this is not a PodGroup.
     """
     group = _decode_pod_group(raw)
-    phase = group.status.phase if group.status else ""
-    return PodGroup(**owned(group.metadata), phase=_shared(phase), spec=bytes(group.spec))
+    status = group.status or _PodGroupStatus()
+    return PodGroup(
+        **owned(group.metadata),
+        phase=_shared(status.phase),
+        spec=bytes(group.spec),
+        message=_unschedulable_message(status.conditions or ()),
+    )
 
 
 _shared = lru_cache(maxsize=16_384)(str)
@@ -248,6 +270,42 @@ def _exits(containers: list[ContainerStatus], *, init: bool) -> tuple[Exit, ...]
         )
         for container in containers
         if (done := _end(container, init))
+    )
+
+
+def _previous_failure(containers: list[ContainerStatus]) -> Exit | None:
+    """Return the newest failed run that a container had before its present state."""
+    failed = [
+        Exit(
+            container.name,
+            done.exit_code,
+            done.reason,
+            done.message,
+            started_at=_since(done.started_at),
+            finished_at=_since(done.finished_at),
+        )
+        for container in containers
+        if (done := (container.last_state or NO_STATE).terminated) and done.exit_code
+    ]
+    return max(failed, key=end_order, default=None)
+
+
+def end_order(end: Exit) -> tuple[bool, float]:
+    """Return a key that orders ends by their time; those of an unknown time come first."""
+    return (False, 0.0) if end.finished_at is None else (True, end.finished_at.timestamp())
+
+
+def _unschedulable_message(conditions: Sequence[PodCondition]) -> str:
+    """Source: volcano 1.14, pkg/scheduler/plugins/gang/gang.go, OnSessionClose."""
+    unschedulable = [
+        condition
+        for condition in conditions
+        if (condition.type, condition.status) == ("Unschedulable", "True")
+    ]
+    return (
+        max(unschedulable, key=lambda found: found.last_transition_time or "").message
+        if unschedulable
+        else ""
     )
 
 

@@ -4,6 +4,7 @@ The operator's events, ``rallypoint why``, the progress of ``rallypoint run`` an
 their own wording. Pure functions over typed statuses.
 """
 
+import signal
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final
@@ -16,6 +17,10 @@ CRASH_LOOP: Final = "CrashLoopBackOff"
 """Reason of a failed container that the kubelet restarts after a back-off."""
 STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """Reasons of containers that only wait to be started."""
+_MESSAGE_LINES: Final = 3
+"""Lines of a termination message that a description contains."""
+_STATUS_UNKNOWN: Final = "ContainerStatusUnknown"
+"""The kubelet reports exit code 137 with this reason when it cannot find the container."""
 
 
 class Termination(msgspec.Struct, rename="camel"):
@@ -189,6 +194,32 @@ def troubles(pod: str, status: PodStatus) -> tuple[Trouble, ...]:
     if newest is None or newest.status == "True" or not newest.message:
         return ()
     return (Trouble(newest.reason, f"Error pod {pod} condition message: {newest.message}", newest.type),)
+
+
+def describe_exit(code: int, reason: str, message: str) -> str:
+    """Return text such as ``exit code 137, killed by SIGKILL (OOMKilled)``, with the end of the termination message."""
+    text = f"exit code {code}" if reason == _STATUS_UNKNOWN else describe_exit_code(code)
+    if reason not in {"", "Error", "Completed"}:
+        text += f" ({reason})"
+    return ": ".join(filter(None, (text, last_lines(message))))
+
+
+def last_lines(message: str) -> str:
+    """Return the last lines of a termination message in one line."""
+    return " / ".join(message.strip().splitlines()[-_MESSAGE_LINES:])
+
+
+def describe_exit_code(code: int) -> str:
+    """Return text such as ``exit code 1``, or ``exit code 137, killed by SIGKILL`` for a code above 128."""
+    killed = _signal(code - 128) if code > 128 else ""
+    return f"exit code {code}, killed by {killed}" if killed else f"exit code {code}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return ""
 
 
 def reason_and_message(given: Waiting | PodCondition | PodStatus) -> str:

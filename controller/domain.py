@@ -72,6 +72,8 @@ class Snapshot:
     """The topology of the pods' nodes, by node; empty if no kind reads it."""
     failures: Mapping[str, Failure] = field(default_factory=dict[str, Failure])
     """The last failures of the job's pods, by pod name."""
+    queue: Mapping[str, Any] | None = None
+    """The Volcano queue of a waiting group as the API server has it: empty if it does not exist, None if it is unknown."""
     is_blocked: bool = False
     """Whether the last attempt to create missing children found a cause that somebody must remove; the status describes it."""
 

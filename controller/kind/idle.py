@@ -19,6 +19,9 @@ class IdleReason(StrEnum):
     WAITING_FOR_PODS = "WaitingForPods"
     """Pods are not created yet, or do not start."""
 
+    WAITING_FOR_GANG = "WaitingForGang"
+    """The scheduler does not start the job's PodGroup."""
+
     @property
     def after_resume(self) -> str:
         """The same for a job that has run before."""
@@ -59,6 +62,14 @@ def has_run(kind: str, status: JobStatus | None) -> bool:
 
 def is_blocked(kind: str, status: JobStatus | None) -> bool:
     """Return whether the last reason in the status says that the job is blocked."""
+    return _has_reason(kind, status, *IdleReason.BLOCKED.suffixes, _OLD_BLOCKED)
+
+
+def is_waiting_for_gang(kind: str, status: JobStatus | None) -> bool:
+    """Return whether the last reason in the status says that the job waits for its PodGroup."""
+    return _has_reason(kind, status, *IdleReason.WAITING_FOR_GANG.suffixes)
+
+
+def _has_reason(kind: str, status: JobStatus | None, *suffixes: str) -> bool:
     running = conditions.find((status or JobStatus()).conditions or (), ConditionType.RUNNING)
-    suffixes = (*IdleReason.BLOCKED.suffixes, _OLD_BLOCKED)
     return running is not None and running.reason in {f"{kind}{suffix}" for suffix in suffixes}

@@ -12,10 +12,11 @@ from typing import Protocol
 from api import conditions
 from api.conditions import FALSE, TRUE
 from api.job import ConditionType, Job, JobStatus, ReplicaStatus
+from api.messages import without_numbers
 from api.meta import Resource
 from api.names import role_selector
 from controller.domain import Child, Count, Counts, Deletion, Event, Plan, Probe, Role, Severity, shortened
-from controller.kind.idle import IdleReason, has_run, is_blocked
+from controller.kind.idle import IdleReason, has_run, is_blocked, is_waiting_for_gang
 
 LONGEST_MESSAGE = 4096
 """Maximum length of a condition's message, so that the API server can store the status."""
@@ -168,6 +169,21 @@ class StatusBuilder:
     def waits_for(self, message: str) -> None:
         """Record that pods of the job have not been created, or do not start, for a while."""
         self._idle(IdleReason.WAITING_FOR_PODS, message)
+
+    def waits_for_gang(self, message: str) -> None:
+        """Record why the scheduler does not start the job's PodGroup; without a message, that it no longer waits for that.
+
+        The event is recorded again only if more than numbers changes in the message, as they do whenever a node changes.
+        """
+        if message:
+            before = self.status.conditions
+            self._idle(IdleReason.WAITING_FOR_GANG, message)
+            if self.status.conditions != before:
+                reason = f"{self._kind}{IdleReason.WAITING_FOR_GANG}"
+                text = without_numbers(message)
+                self.record_event(Severity.WARNING, reason, message, once=f"{reason}{text}", similar=text)
+        elif is_waiting_for_gang(self._kind, self.status):
+            self.waits_for(f"{self._kind} {self._name} waits for its pods to run.")
 
     def record_restart(self, message: str) -> None:
         self._record_event(Severity.WARNING, "Restarting", message)

@@ -1,6 +1,8 @@
 """Gang scheduling: a PodGroup makes the scheduler start a job's pods together or not at all. This module decides about its existence,
 content and members.
 
+It also says what a waiting group waits for, for the status of its job.
+
 With Volcano, pods are created once the group is Inqueue; with the coscheduling of scheduler-plugins, pods wait in the scheduler.
 
 Source: training-operator 1.9, pkg/controller.v1/common/scheduling.go and util.go, pkg/controller.v1/control/podgroup_control.go.
@@ -8,19 +10,28 @@ Source: training-operator 1.9, pkg/controller.v1/common/scheduling.go and util.g
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from api import labels, quantity
-from api.job import Job, SchedulingPolicy, owner_reference
+from api.job import Job, JobStatus, SchedulingPolicy, owner_reference
 from api.meta import COSCHEDULING_POD_GROUPS, VOLCANO_POD_GROUPS, Resource
+from api.queues import queue_of, queue_problem
 from api.requests import Amounts, requests, total
 from controller.domain import Child, Deletion, Role, Snapshot, WriteMode
 from controller.kind import Roles
 
 VOLCANO = "volcano"
+REPORT_AFTER_SECONDS: Final = 30.0
+"""A gang that waits for less needs no explanation: schedulers work in cycles of a second or more."""
+REPORT_AGAIN_SECONDS: Final = 300.0
+"""How often the explanation is renewed, because changes of a queue trigger no reconcile."""
+_STARTED_PHASES: Final = frozenset({"Running", "Finished", "Completed", "Failed"})
+_UNSCHEDULED: Final = "PodScheduled"
+"""What a pod's trouble has as ``similar`` if the scheduler reported it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +76,61 @@ def is_waiting(scheduler: str, snapshot: Snapshot) -> bool:
     """Return whether no pod may be created yet, because Volcano must admit the group to its queue first."""
     group = snapshot.group
     return scheduler == VOLCANO and (group is None or group.deleting or group.phase in {"", "Pending"})
+
+
+class GangWait(NamedTuple):
+    """Why a gang does not start, empty if it need not be reported, and the seconds until that may change without an event."""
+
+    message: str = ""
+    due_seconds: float | None = None
+
+
+def report_due_in(status: JobStatus | None, now: datetime) -> float:
+    """Return the seconds until a waiting gang is reported, 0 if it is due."""
+    times = (status.start_time, status.last_reconcile_time) if status else ()
+    since = max(filter(None, times), default=now)
+    return max(REPORT_AFTER_SECONDS - (now - since).total_seconds(), 0.0)
+
+
+def gang_wait(scheduler: str, job: Job, status: JobStatus, snapshot: Snapshot, now: datetime) -> GangWait:
+    """Return what the job's group waits for: its queue is missing, closed or full, or no nodes fit its pods.
+
+    Differs: the original says nothing about a waiting group. See docs/decisions/0015-gang-scheduling.md.
+    """
+    group = snapshot.group
+    if not scheduler or group is None or group.deleting or group.phase in _STARTED_PHASES:
+        return GangWait()
+    unscheduled = [
+        trouble.message
+        for pod in (*snapshot.pods, *snapshot.batch_pods)
+        if pod.phase == "Pending" and not pod.deleting
+        for trouble in pod.troubles
+        if trouble.similar == _UNSCHEDULED
+    ]
+    is_unadmitted = is_waiting(scheduler, snapshot)
+    if not unscheduled and not is_unadmitted:
+        return GangWait()
+    left = report_due_in(status, now)
+    if left > 0:
+        return GangWait(due_seconds=left)
+    spec = msgspec.json.decode(group.spec) or {}
+    queue = queue_of(spec) if scheduler == VOLCANO else ""
+    causes = [
+        queue_problem(queue, snapshot.queue, spec.get("minResources") or {})
+        if queue and snapshot.queue is not None
+        else "",
+        group.message,
+        unscheduled[0] if unscheduled and not group.message else "",
+    ]
+    cause = "; ".join(filter(None, causes)) or (
+        f"the scheduler {scheduler} does not say why; see the events of the PodGroup"
+    )
+    where = f" in queue {queue}" if queue else ""
+    message = (
+        f"{job.kind} {job.metadata.name} waits for its PodGroup {group.name}, which is {group.phase or 'without a phase'}{where} "
+        f"and needs {spec.get('minMember', 0)} pods at once: {cause}"
+    )
+    return GangWait(message, REPORT_AGAIN_SECONDS)
 
 
 def group(

@@ -3,11 +3,12 @@
 Source: training-operator 1.9, pkg/core/job.go and pkg/controller.v1/common/job.go.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from api.children import Pod
+from api.children import Exit, Pod, end_order
 from api.job import JobStatus, ReplicaStatus, RestartPolicy, RunPolicy
+from api.pod_problems import describe_exit
 from controller.domain import Role
 
 _OUT_OF_TRIES = "Job {} has failed because it has reached the specified backoff limit"
@@ -22,17 +23,51 @@ def exceeded(
     status: JobStatus,
     now: datetime,
 ) -> str:
-    """Return the message of the limit that the job has reached; empty if it may continue."""
+    """Return the message of the limit that the job has reached; empty if it may continue.
+
+    Differs: the message ends with the last failure that the pods show, because they are deleted with it. See
+    docs/decisions/0003-limits.md.
+    """
     if out_of_tries(policy, restarts(roles, pods, status)):
-        return _OUT_OF_TRIES.format(job)
-    if past_deadline(policy, status.start_time, now):
-        return _OUT_OF_TIME.format(job)
-    return ""
+        text = _OUT_OF_TRIES.format(job)
+    elif past_deadline(policy, status.start_time, now):
+        text = _OUT_OF_TIME.format(job)
+    else:
+        return ""
+    return "; ".join(filter(None, (text, last_failure(pods))))
 
 
 def was_exceeded(job: str, message: str | None) -> bool:
     """Return whether the message of a Failed condition is about a limit."""
-    return message in {_OUT_OF_TRIES.format(job), _OUT_OF_TIME.format(job)}
+    known = (_OUT_OF_TRIES.format(job), _OUT_OF_TIME.format(job))
+    return message is not None and (
+        message in known or message.startswith(tuple(f"{text}; " for text in known))
+    )
+
+
+def last_failure(pods: Iterable[Pod]) -> str:
+    """Return how a container or a pod failed last, or else why a pod does not run; empty if the pods show neither.
+
+    Pods that are being deleted do not count: they did not fail by themselves.
+    """
+    own = [pod for pod in pods if not pod.deleting]
+    ended = [
+        (end_order(end), pod.name, end)
+        for pod in own
+        for end in (*pod.exits, *((pod.previous_failure,) if pod.previous_failure else ()))
+        if end.code
+    ]
+    if ended:
+        _, name, end = max(ended, key=lambda found: found[:2])
+        return f"last failure: {name}: {_describe(end)}"
+    for pod in own:
+        if pod.phase == "Failed":
+            return f"last failure: {pod.name}: {': '.join(filter(None, (pod.reason, pod.message))) or 'no reason reported'}"
+    return next((trouble.message for pod in own for trouble in pod.troubles), "")
+
+
+def _describe(end: Exit) -> str:
+    return f"container {end.container} ended with {describe_exit(end.code, end.reason, end.message)}"
 
 
 def out_of_tries(policy: RunPolicy, count: int) -> bool:

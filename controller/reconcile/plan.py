@@ -146,7 +146,9 @@ class _Planner:
         if gang.is_waiting(options.gang_scheduler, snapshot):
             builder.waits()
             if builder.status.start_time is None and not snapshot.pods:
-                return builder.plan(create=self._job_children())
+                wait = self._gang_wait()
+                self._record_gang_wait(wait.message)
+                return builder.plan(create=self._job_children(), requeue_after_seconds=wait.due_seconds)
         builder.started()
         observed = self._observe_roles()
         verdict = kind.completion_rule(job, roles, observed.counts)
@@ -230,11 +232,14 @@ class _Planner:
         deletions, waiting = self._pods_to_replace(observed)
         if not self.snapshot.is_blocked:
             self.builder.unblocked()
-        if (
-            waits_for := self.kind.waits_for(self.job, self.snapshot, self.builder.now, self.options)
-        ) and not self.snapshot.is_blocked:
+        wait = self._gang_wait()
+        waits_for = self.kind.waits_for(self.job, self.snapshot, self.builder.now, self.options)
+        if waits_for and not wait.message and not self.snapshot.is_blocked:
             self.builder.waits_for(waits_for)
+        else:
+            self._record_gang_wait(wait.message)
         due = [
+            wait.due_seconds,
             replacement.next_due_in(self.snapshot.failures, failed, self.builder.now),
             _deadline_in(self.job, self.builder),
             self.kind.due_in(self.job, self.snapshot, self.builder.now, self.options),
@@ -253,6 +258,15 @@ class _Planner:
             else min((seconds for seconds in due if seconds is not None), default=None),
             again=len(makeable) < len(self.roles),
         )
+
+    def _gang_wait(self) -> gang.GangWait:
+        scheduler, status = self.options.gang_scheduler, self.builder.status
+        return gang.gang_wait(scheduler, self.job, status, self.snapshot, self.builder.now)
+
+    def _record_gang_wait(self, message: str) -> None:
+        """A blocked job reports that instead: it may have no PodGroup."""
+        if not self.snapshot.is_blocked:
+            self.builder.waits_for_gang(message)
 
     def _pods_to_replace(self, observed: _Observation) -> tuple[tuple[Deletion, ...], bool]:
         """Return the failed pods to delete now, and whether others must wait until the status contains them.

@@ -23,11 +23,12 @@ from controller.kind.idle import IdleReason, has_run
 from controller.kube import errors
 from controller.kube.client import Client
 from controller.policy import replacement
-from controller.policy.gang import groups_of
+from controller.policy.gang import VOLCANO, groups_of
 from controller.reconcile import plan as planning
 from controller.reconcile.apply import Applier, Cache
 from controller.reconcile.commit import Counter, JobCommitter
 from controller.reconcile.events import EventRecorder
+from controller.reconcile.gang_queues import GangQueues
 from controller.reconcile.jobs import JobRow, of_spec
 from controller.reconcile.load import LoadedJob, Loader
 from controller.reconcile.memory import JobMemories
@@ -89,6 +90,7 @@ class Reconciler:
             nodes=nodes,
             answered=answered,
         )
+        self._queues = GangQueues(client, self._sources.groups if gangs == VOLCANO else None)
         self._events = events
         self._options = options
         self._applier = Applier(client, caches, events, width=width)
@@ -109,6 +111,8 @@ class Reconciler:
             ApiError, aiohttp.ClientError, TimeoutError: the reconcile must be retried.
         """
         loaded = await self._loader.load(key)
+        if loaded is not None and await self._queues.refresh(loaded, self._now()):
+            loaded = await self._loader.load(key)
         # No await from here to the plan: job and children are from the same moment.
         if loaded is None:
             return ReconcileResult()
@@ -142,7 +146,9 @@ class Reconciler:
                 memory.failures, snapshot.pods, self._now(), is_first=loaded.is_first
             )
         memory.is_new = memory.is_new or job.status is None or not job.status.conditions
-        return replace(snapshot, is_blocked=memory.is_blocked, failures=memory.failures)
+        return replace(
+            snapshot, is_blocked=memory.is_blocked, failures=memory.failures, queue=self._queues.get(row)
+        )
 
     def _decide(self, loaded: LoadedJob, snapshot: Snapshot) -> _Decision:
         """Plan for the job, with a suspension that ended unobserved and a status that waits to be written."""
@@ -212,7 +218,7 @@ class Reconciler:
         is_unblocked = children is None and memory.is_blocked
         if is_unblocked:
             memory.is_blocked = False
-        if blockers := _blockers(kind, children):
+        if blockers := self._unserved_group(decision, children) or _blockers(kind, children):
             memory.is_blocked = True
             await self._committer.write_again(
                 loaded, lambda latest: planning.report_blocked(latest.kind, latest.job, blockers, self._now())
@@ -236,6 +242,17 @@ class Reconciler:
         )
         due = _earliest(due, children, next_check_in)
         return ReconcileResult(0 if just_finished or is_unblocked else due)
+
+    def _unserved_group(self, decision: _Decision, error: object) -> list[tuple[Event | None, str]]:
+        """Report that the job needs a PodGroup and the API server serves none: 404 in answer to a create."""
+        scheduler = self._options.gang_scheduler
+        if not scheduler or not isinstance(error, errors.NotFound):
+            return []
+        resource = groups_of(scheduler)
+        if not any(child.resource == resource for child in decision.plan.create):
+            return []
+        text = f"the API server serves no {resource.plural}.{resource.group}: install the definitions of the scheduler {scheduler}"
+        return [(None, text)]
 
     async def _report_unreadable(self, loaded: LoadedJob, unreadable: Sequence[Problem]) -> ReconcileResult:
         """Report that a part of the object cannot be parsed; nothing is planned until it changes."""

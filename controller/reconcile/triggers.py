@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from api.children import Owned, Pod
+from api.children import Owned, Pod, PodGroup
 from controller.domain import Key
 from controller.reconcile.jobs import JobRow
 from controller.runtime.queue import Priority, Queue
@@ -64,10 +64,12 @@ def on_child(
 def is_same(before: C | None, after: C | None) -> bool:
     """Return whether two versions of a child are equal in everything that planning reads.
 
-    The text of a trouble counts only for its first event.
+    The text of a trouble counts only for its first event, and so does the scheduler's message about a PodGroup.
     """
     if before is None or after is None:
         return False
+    if isinstance(before, PodGroup) and isinstance(after, PodGroup) and before.message and after.message:
+        after = msgspec.structs.replace(after, message=before.message)
     if isinstance(before, Pod) and isinstance(after, Pod) and before.troubles != after.troubles:
         if not _same_troubles(before, after):
             return False

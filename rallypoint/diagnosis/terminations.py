@@ -1,12 +1,18 @@
 """Descriptions of how containers and pods ended."""
 
 import re
-import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from api.pod_problems import ProblemType, Termination, container_problems, read_status
+from api.pod_problems import (
+    ProblemType,
+    Termination,
+    container_problems,
+    describe_exit,
+    describe_exit_code,
+    read_status,
+)
 from rallypoint.diagnosis.objects import (
     Object,
     deletion_requested_at,
@@ -21,9 +27,6 @@ from rallypoint.diagnosis.objects import (
 )
 from rallypoint.diagnosis.snapshot import Cause, JobSnapshot
 
-_MESSAGE_LINES = 3
-_STATUS_UNKNOWN = "ContainerStatusUnknown"
-"""The kubelet reports exit code 137 with this reason when it cannot find the container."""
 EXITED = re.compile(r"Pod: [^.\s]+\.(\S+) exited with code (\d+)")
 """The message of the event that the operator, like training-operator, records before it deletes a failed pod."""
 
@@ -91,13 +94,7 @@ def pod_failure(pod: Object) -> Failure | None:
 
 def describe_termination(end: Termination) -> str:
     """Return text such as ``exit code 137, killed by SIGKILL (OOMKilled)``, with the end of the termination message."""
-    reason = end.reason or "Error"
-    text = f"exit code {end.exit_code}" if reason == _STATUS_UNKNOWN else _code(end.exit_code)
-    if reason not in {"Error", "Completed"}:
-        text += f" ({reason})"
-    if message := end.message.strip():
-        text += f": {' / '.join(message.splitlines()[-_MESSAGE_LINES:])}"
-    return text
+    return describe_exit(end.exit_code, end.reason, end.message)
 
 
 def describe_repeated_termination(container: str, count: int, end: Termination) -> str:
@@ -121,22 +118,10 @@ def causes_from_events(snapshot: JobSnapshot) -> list[Cause]:
     causes = []
     for (name, code), events in found.items():
         count = sum(event.get("count") or 1 for event in events)
-        text = f"ended with {_code(code)}, reported {spell_count(count)}{'; that pod no longer exists' if snapshot.pods_known else ''}"
+        text = f"ended with {describe_exit_code(code)}, reported {spell_count(count)}{'; that pod no longer exists' if snapshot.pods_known else ''}"
         causes.append(Cause((name,), text, parse_timestamp(event_time(events[0])), blocks=False))
     return sorted(causes, key=lambda cause: str(cause.since))
 
 
 def spell_count(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
-
-
-def _code(code: int) -> str:
-    killed = _signal(code - 128) if code > 128 else ""
-    return f"exit code {code}, killed by {killed}" if killed else f"exit code {code}"
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return ""

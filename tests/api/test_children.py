@@ -347,6 +347,49 @@ def test_binding_a_pod_does_not_change_its_row_before_it_runs() -> None:
     assert waiting == read(phase="Pending")
 
 
+def test_the_previous_failure_is_the_newest_failed_run_of_a_restarted_container() -> None:
+    def before(code: int, minute: int) -> dict[str, Any]:
+        ended = {
+            "exitCode": code,
+            "reason": "Error",
+            "message": "no luck",
+            "finishedAt": f"2026-01-01T00:0{minute}:00Z",
+        }
+        return {"lastState": {"terminated": ended}, "restartCount": 1}
+
+    row = read(
+        phase="Running",
+        containerStatuses=[
+            {"name": "first", "state": {"running": {}}, **before(3, 1)},
+            {"name": "second", "state": {"running": {}}, **before(4, 2)},
+            {"name": "third", "state": {"running": {}}, **before(0, 3)},
+        ],
+        initContainerStatuses=[{"name": "init", "state": {"running": {}}, **before(5, 4)}],
+    )
+
+    assert row.previous_failure is not None
+    assert (row.previous_failure.container, row.previous_failure.code, row.previous_failure.message) == (
+        "second",
+        4,
+        "no luck",
+    )
+
+
+def test_a_pod_group_has_the_newest_message_about_why_it_does_not_start() -> None:
+    def condition(type_: str, status: str, minute: int, message: str) -> dict[str, Any]:
+        fields = {"type": type_, "status": status, "message": message}
+        return {**fields, "lastTransitionTime": f"2026-01-01T00:0{minute}:00Z"}
+
+    conditions = [
+        condition("Unschedulable", "True", 2, "2/3 tasks in gang unschedulable"),
+        condition("Unschedulable", "True", 1, "older"),
+        condition("Scheduled", "True", 3, "other"),
+    ]
+    body = {"metadata": {"name": "train"}, "status": {"phase": "Inqueue", "conditions": conditions}}
+
+    assert pod_group_from_json(msgspec.json.encode(body)).message == "2/3 tasks in gang unschedulable"
+
+
 def test_the_failure_of_a_pod() -> None:
     row = read(phase="Failed", reason="Evicted", message="disk pressure")
 

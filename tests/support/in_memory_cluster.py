@@ -47,6 +47,8 @@ class InMemoryCluster:
         self.pods: dict[str, Pod] = {}
         self.services: dict[str, Service] = {}
         self.group: PodGroup | None = None
+        self.queue: Mapping[str, Any] | None = None
+        """The Volcano queue of the group as the controller has read it."""
         self.is_group_name_taken = False
         """Whether another owner's PodGroup has the job's name."""
         self.extras: dict[str, dict[str, Any]] = {}
@@ -107,6 +109,7 @@ class InMemoryCluster:
             frozenset(self.probed_uids),
             self.node_topologies,
             self._failures,
+            self.queue,
         )
         return decide(self.kind, self.job, children, self.now, self.options, self.malformed)
 

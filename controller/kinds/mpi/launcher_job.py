@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 
 from api.batch import BATCH_JOBS, BatchJob, placement_of
-from api.children import Pod
+from api.children import Exit, Pod
 from api.job import owner_reference
 from api.meta import Resource
 from api.mpijob import MPIJob
+from api.pod_problems import last_lines
 from controller.domain import Child, Snapshot, WriteMode
 from controller.kinds.mpi.names import launcher_name
 
@@ -76,15 +77,28 @@ def failure_reason(reason: str, text: str, pods: Iterable[Pod]) -> tuple[str, st
     docs/decisions/0018-mpijob-v2beta1.md.
     """
     failed = max(
-        (pod for pod in pods if pod.phase == "Failed"), key=lambda pod: pod.resource_version, default=None
+        (pod for pod in pods if pod.phase == "Failed" or pod.previous_failure),
+        key=lambda pod: pod.resource_version,
+        default=None,
     )
-    if failed is None or reason != "BackoffLimitExceeded":
+    if failed is None or reason not in {_BACKOFF_LIMIT, _DEADLINE}:
         return reason or "MPIJobFailed", text
-    codes = [
-        f"container {ended.container} exited with code {ended.code}" for ended in failed.exits if ended.code
-    ]
-    detail = failed.message or ", ".join(codes)
-    return f"{reason}/{failed.reason}".rstrip("/"), f"{text}: {detail}" if detail else text
+    # At the deadline the Job controller deletes the pod, so that its last end is not its own.
+    ended = () if reason == _DEADLINE and failed.deleting else failed.exits
+    ends = [end for end in ended if end.code] or [failed.previous_failure]
+    detail = failed.message or ", ".join(_describe(end) for end in ends if end)
+    if reason == _BACKOFF_LIMIT:
+        reason = f"{reason}/{failed.reason}".rstrip("/")
+    return reason, f"{text}: {detail}" if detail else text
+
+
+_BACKOFF_LIMIT, _DEADLINE = "BackoffLimitExceeded", "DeadlineExceeded"
+"""Reasons of a Job that has reached a limit. Source: Kubernetes, batch/v1."""
+
+
+def _describe(end: Exit) -> str:
+    text = f"container {end.container} exited with code {end.code}"
+    return ": ".join(filter(None, (text, last_lines(end.message))))
 
 
 def _template_patch(live: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:

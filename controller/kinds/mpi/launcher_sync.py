@@ -129,10 +129,16 @@ class LauncherSync:
             workers, self.desired_workers, self.builder.now, hosts.running_since(self.job)
         )
         init_failures = hosts.init_failures_message([*workers, *self.snapshot.batch_pods])
-        if is_waiting and self._is_waiting_for_workers(launcher):
+        wait = gang.gang_wait(
+            self.options.gang_scheduler, self.job, self.builder.status, self.snapshot, self.builder.now
+        )
+        if not wait.message and is_waiting and self._is_waiting_for_workers(launcher):
             requeue_after = _earliest(requeue_after, self._report_missing_workers(workers, init_failures))
-        elif init_failures and not self.snapshot.is_blocked:
+        elif not wait.message and init_failures and not self.snapshot.is_blocked:
             self.builder.waits_for(init_failures)
+        elif not self.snapshot.is_blocked:
+            self.builder.waits_for_gang(wait.message)
+        requeue_after = _earliest(requeue_after, wait.due_seconds)
         requeue_after = _earliest(
             requeue_after,
             replacement.next_due_in(self.snapshot.failures, _evicted(workers), self.builder.now),

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.children import Pod
+from api.children import Exit, Pod
 from api.job import JobStatus, RunPolicy
+from api.pod_problems import Trouble
 from controller.kinds.pytorch import PYTORCH
 from controller.policy import limits
 from tests.support.builders import NOON, pod, pytorch_job
@@ -142,10 +143,69 @@ def test_exceeded(policy: dict[str, Any], message: str) -> None:
     assert limits.exceeded(RunPolicy(**policy), "train", roles, pods, status, now) == message
 
 
+def exit_at(seconds: float, code: int = 1, message: str = "", container: str = "pytorch") -> Exit:
+    return Exit(container, code, "Error", message, finished_at=NOON + timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize(
+    ("pods", "cause"),
+    [
+        pytest.param([pod(), pod(index=1)], "", id="pods without a failure"),
+        pytest.param([pod(code=0)], "", id="a pod that succeeded"),
+        pytest.param(
+            [pod(phase="Failed", exits=(exit_at(1, 3, "no luck"),))],
+            "last failure: train-worker-0: container pytorch ended with exit code 3: no luck",
+            id="a failed pod",
+        ),
+        pytest.param(
+            [pod(previous_failure=exit_at(1, 137))],
+            "last failure: train-worker-0: container pytorch ended with exit code 137, killed by SIGKILL",
+            id="a container that runs again",
+        ),
+        pytest.param(
+            [pod(previous_failure=exit_at(1, 2)), pod(index=1, previous_failure=exit_at(2, 3))],
+            "last failure: train-worker-1: container pytorch ended with exit code 3",
+            id="the last of two failures",
+        ),
+        pytest.param(
+            [pod(exits=(Exit("pytorch", 2),)), pod(index=1, previous_failure=exit_at(2, 3))],
+            "last failure: train-worker-1: container pytorch ended with exit code 3",
+            id="a failure of an unknown time is older",
+        ),
+        pytest.param(
+            [pod(phase="Failed", reason="Evicted", message="no memory")],
+            "last failure: train-worker-0: Evicted: no memory",
+            id="an evicted pod",
+        ),
+        pytest.param([pod(phase="Failed", code=143, deleting=True)], "", id="a deleted pod"),
+        pytest.param(
+            [pod(phase="Pending", troubles=(Trouble("ErrImagePull", "Error pod train-worker-0 …", "x"),))],
+            "Error pod train-worker-0 …",
+            id="a pod that does not run",
+        ),
+    ],
+)
+def test_the_last_failure(pods: list[Pod], cause: str) -> None:
+    assert limits.last_failure(pods) == cause
+
+
+def test_the_message_of_an_exceeded_limit_ends_with_the_last_failure() -> None:
+    roles, pods = PYTORCH.roles(pytorch_job()), (pod(restarts=1, previous_failure=exit_at(1, 3, "no luck")),)
+
+    message = limits.exceeded(RunPolicy(backoff_limit=1), "train", roles, pods, JobStatus(), NOON)
+
+    assert message == (
+        f"{OUT_OF_TRIES}; last failure: train-worker-0: container pytorch ended with exit code 3: no luck"
+    )
+    assert limits.was_exceeded("train", message)
+
+
 @pytest.mark.parametrize(
     ("message", "is_limit"),
     [
         (OUT_OF_TRIES, True),
+        (f"{OUT_OF_TRIES}; last failure: train-worker-0: Evicted", True),
+        (f"{OUT_OF_TRIES} of another job", False),
         (OUT_OF_TIME, True),
         ("PyTorchJob train is failed because 1 Worker replica(s) failed.", False),
         (OUT_OF_TIME.replace("train", "other"), False),

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from api.meta import COSCHEDULING_POD_GROUPS, EVENTS, PODS, SERVICES, VOLCANO_POD_GROUPS, Resource
+from api.queues import VOLCANO_QUEUES
 from api.v1.pytorchjob import RESOURCE
 from controller.settings import Settings
 from tests.support.faults import Fault, Refuse, Reset, Rule
@@ -175,6 +176,94 @@ async def test_a_failed_write_of_the_pod_group_is_retried(fault: Fault, verb: st
 
         assert await harness.conditions() == "Created T, Running F, Succeeded T"
         assert await harness.names(VOLCANO_POD_GROUPS) == []
+
+
+QUEUES = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "queues.scheduling.volcano.sh"},
+    "spec": {
+        "group": VOLCANO_QUEUES.group,
+        "names": {"kind": "Queue", "plural": "queues", "singular": "queue"},
+        "scope": "Cluster",
+        "versions": [
+            {
+                "name": VOLCANO_QUEUES.version,
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                },
+            }
+        ],
+    },
+}
+
+
+async def wait_in_queue(harness: Harness, *names: str) -> str:
+    """Return the message about a gang that Volcano does not admit, and submit further jobs of these names."""
+    for name in ("train", *names):
+        await harness.submit(name, runPolicy={"schedulingPolicy": {"queue": "research"}})
+    await harness.settle(120)
+    conditions = (await harness.job())["status"]["conditions"]
+    return next(str(condition["message"]) for condition in conditions if condition["type"] == "Running")
+
+
+@pytest.mark.parametrize(
+    ("queue", "text"),
+    [
+        pytest.param(None, "queue research does not exist", id="no queue"),
+        pytest.param({"status": {"state": "Closed"}}, "queue research is Closed", id="a closed queue"),
+    ],
+)
+async def test_the_status_of_a_waiting_job_names_its_queue(queue: dict[str, Any] | None, text: str) -> None:
+    async with gangs() as harness:
+        await harness.define([QUEUES])
+        if queue is not None:
+            body = {
+                "apiVersion": VOLCANO_QUEUES.api_version,
+                "kind": "Queue",
+                "metadata": {"name": "research"},
+            }
+            await harness.create(VOLCANO_QUEUES, {**body, **queue})
+
+        assert (await wait_in_queue(harness)).endswith(text)
+
+
+async def test_jobs_that_wait_in_the_same_queue_share_one_read_of_it() -> None:
+    async with gangs() as harness:
+        await harness.define([QUEUES])
+        await wait_in_queue(harness, "second", "third")
+
+        reads = [call for call in harness.calls if (call.verb, call.plural) == ("get", "queues")]
+        assert 1 <= len(reads) <= 5  # once when they are reported
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        pytest.param([], id="a server without queues"),
+        pytest.param([Rule(Refuse(403, "Forbidden"), verb="get", plural="queues")], id="no permission"),
+    ],
+)
+async def test_an_unreadable_queue_is_not_reported_as_missing(rules: list[Rule]) -> None:
+    async with gangs(*rules) as harness:
+        text = await wait_in_queue(harness)
+
+        assert text.endswith("the scheduler volcano does not say why; see the events of the PodGroup")
+
+
+async def test_a_missing_pod_group_definition_is_reported() -> None:
+    async with start_harness() as harness, running_controller(harness, VOLCANO):
+        await harness.submit()
+        await harness.settle(10)
+
+        assert await harness.conditions() == "Running F, Created T"
+        conditions = (await harness.job())["status"]["conditions"]
+        assert conditions[0]["reason"] == "PyTorchJobBlocked"
+        assert conditions[0]["message"] == (
+            "the API server serves no podgroups.scheduling.volcano.sh: install the definitions of the scheduler volcano"
+        )
 
 
 async def test_without_the_flag_pod_groups_are_not_requested() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from api.labels import GROUP_NAME, POD_GROUP
 from api.meta import VOLCANO_POD_GROUPS
+from api.pod_problems import Trouble
 from controller.domain import Deletion
 from controller.kind import Options
 from tests.support.builders import NOON, pytorch_job, template
@@ -51,13 +52,129 @@ def test_pods_wait_for_their_pod_group() -> None:
     assert cluster.status.to_wire().keys() == {"conditions", "lastReconcileTime"}
     assert cluster.events == []
 
-    cluster.wait(60)
+    cluster.wait(29)
     assert cluster.settle() == []
+    cluster.wait(31)
     cluster.admit()
     cluster.settle()
     assert cluster.created_pods == ALL_PODS
     assert cluster.status.start_time == NOON + timedelta(seconds=60)
     assert cluster.status.last_reconcile_time == NOON
+
+
+def running_condition(cluster: InMemoryCluster) -> tuple[str, str, str]:
+    (found,) = [condition for condition in cluster.status.conditions or () if condition.type == "Running"]
+    return found.status, found.reason or "", found.message or ""
+
+
+QUEUE = {
+    "spec": {"capability": {"cpu": "8"}},
+    "status": {"state": "Open", "allocated": {"cpu": "6"}},
+}
+UNSCHEDULED = (
+    Trouble("Unschedulable", "Error pod train-worker-0 condition message: 0/1 nodes", "PodScheduled"),
+)
+
+
+@pytest.mark.parametrize(
+    ("queue", "cause"),
+    [
+        pytest.param({}, "queue research does not exist", id="missing"),
+        pytest.param({"status": {"state": "Closed"}}, "queue research is Closed", id="closed"),
+        pytest.param(QUEUE, "queue research is full (cpu: needs 3, 6 of 8 are in use)", id="full"),
+        pytest.param(
+            {"status": {"state": "Open"}},
+            "the scheduler volcano does not say why; see the events of the PodGroup",
+            id="open",
+        ),
+        pytest.param(
+            None, "the scheduler volcano does not say why; see the events of the PodGroup", id="unreadable"
+        ),
+    ],
+)
+def test_the_status_names_the_queue_of_a_waiting_pod_group(queue: dict[str, Any] | None, cause: str) -> None:
+    cluster = gang(run_policy={"schedulingPolicy": {"queue": "research", "minResources": {"cpu": "3"}}})
+    assert cluster.decide().requeue_after_seconds == 30
+    cluster.queue = queue
+    cluster.wait(30)
+    cluster.settle()
+
+    text = (
+        "PyTorchJob train waits for its PodGroup train, which is Pending in queue research and needs 3 pods at once: "
+        + cause
+    )
+    assert cluster.conditions == "Running F, Created T"
+    assert running_condition(cluster) == ("False", "PyTorchJobWaitingForGang", text)
+    assert [(event.severity, event.reason, event.message) for event in cluster.events] == [
+        ("Warning", "PyTorchJobWaitingForGang", text)
+    ]
+    assert cluster.decide().requeue_after_seconds == 300
+    assert cluster.settle() == []
+
+
+def test_an_admitted_gang_no_longer_waits_for_its_queue() -> None:
+    cluster = gang()
+    cluster.wait(30)
+    cluster.settle()
+    cluster.admit()
+    cluster.settle()
+    assert running_condition(cluster)[1:] == (
+        "PyTorchJobWaitingForPods",
+        "PyTorchJob train waits for its pods to run.",
+    )
+
+    cluster.set_phase("Running")
+    cluster.settle()
+    assert cluster.conditions == "Created T, Running T"
+
+
+@pytest.mark.parametrize("scheduler", [VOLCANO, OTHER])
+def test_the_status_says_why_the_pods_of_a_gang_have_no_node(scheduler: str) -> None:
+    cluster = gang(scheduler)
+    cluster.admit()
+    cluster.settle()
+    cluster.set_phase("Pending", "worker-0", troubles=UNSCHEDULED)
+    cluster.wait(29)
+    cluster.settle()
+    assert cluster.conditions == "Created T"
+
+    cluster.wait(1)
+    cluster.settle()
+    status, reason, message = running_condition(cluster)
+    assert (status, reason) == ("False", "PyTorchJobWaitingForGang")
+    assert message.endswith("needs 3 pods at once: Error pod train-worker-0 condition message: 0/1 nodes")
+
+
+def test_the_status_has_the_message_of_volcano_about_a_gang() -> None:
+    cluster = gang()
+    cluster.admit()
+    cluster.settle()
+    assert cluster.group is not None
+    cluster.group = msgspec.structs.replace(cluster.group, message="2/3 tasks in gang unschedulable")
+    cluster.set_phase("Pending", troubles=UNSCHEDULED)
+    cluster.wait(30)
+    cluster.settle()
+
+    assert running_condition(cluster)[2].endswith("pods at once: 2/3 tasks in gang unschedulable")
+
+
+def test_an_event_about_a_waiting_gang_is_not_repeated_for_other_numbers() -> None:
+    cluster = gang(run_policy={"schedulingPolicy": {"minResources": {"cpu": "3"}}})
+    cluster.queue = QUEUE
+    cluster.wait(30)
+    cluster.settle()
+    cluster.queue = {**QUEUE, "status": {"state": "Open", "allocated": {"cpu": "7"}}}
+    cluster.settle()
+
+    assert "7 of 8 are in use" in running_condition(cluster)[2]
+    assert cluster.reasons == ["PyTorchJobWaitingForGang"]
+
+
+def test_a_pod_of_a_gang_that_only_pulls_its_image_waits_for_no_gang() -> None:
+    cluster = gang(OTHER)
+    cluster.wait(60)
+
+    assert cluster.settle() == []
 
 
 def test_pods_do_not_wait_for_coscheduling() -> None:
@@ -126,13 +243,13 @@ def test_a_waiting_gang_can_exceed_its_deadline() -> None:
     cluster = gang(run_policy={"activeDeadlineSeconds": 9})
     cluster.wait(600)
     cluster.settle()
-    assert cluster.conditions == "Created T"
+    assert cluster.conditions == "Running F, Created T"
 
     cluster.admit()
     cluster.settle()
     cluster.wait(9)
     cluster.settle()
-    assert cluster.conditions == "Created T, Failed T"
+    assert cluster.conditions == "Running F, Created T, Failed T"
     assert cluster.group is None
 
 
