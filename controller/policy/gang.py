@@ -98,8 +98,10 @@ def gang_wait(scheduler: str, job: Job, status: JobStatus, snapshot: Snapshot, n
     Differs: the original says nothing about a waiting group. See docs/decisions/0015-gang-scheduling.md.
     """
     group = snapshot.group
-    if not scheduler or group is None or group.deleting or group.phase in _STARTED_PHASES:
+    if not scheduler or (group is not None and (group.deleting or group.phase in _STARTED_PHASES)):
         return GangWait()
+    if group is None:  # it is about to be created, which triggers no reconcile
+        return GangWait(due_seconds=REPORT_AFTER_SECONDS)
     unscheduled = [
         trouble.message
         for pod in (*snapshot.pods, *snapshot.batch_pods)

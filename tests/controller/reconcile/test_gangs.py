@@ -18,6 +18,7 @@ from tests.support.harness import (
     NAMESPACE,
     TEST_SETTINGS,
     Harness,
+    fake_clock,
     is_owned_by,
     running_controller,
     start_harness,
@@ -42,10 +43,11 @@ BOTH = pytest.mark.parametrize(
 @asynccontextmanager
 async def gangs(*rules: Rule, settings: Settings = VOLCANO) -> AsyncGenerator[Harness]:
     """A harness that knows PodGroups, and a controller on it."""
-    async with start_harness(*rules) as harness:
-        await harness.define(POD_GROUPS)
-        async with running_controller(harness, settings):
-            yield harness
+    with fake_clock() as now:
+        async with start_harness(*rules, clock=now) as harness:
+            await harness.define(POD_GROUPS)
+            async with running_controller(harness, settings):
+                yield harness
 
 
 async def admit(harness: Harness, phase: str = "Inqueue") -> None:
