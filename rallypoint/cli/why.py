@@ -13,16 +13,21 @@ from typing import Any
 import orjson
 
 from api.batch import BATCH_JOBS
-from api.meta import EVENTS, PODS, Resource
+from api.job import ConditionType
+from api.meta import EVENTS, PODS, VOLCANO_POD_GROUPS, Resource
 from api.nodes import NODES
+from api.queues import VOLCANO_QUEUES, queue_of
 from api.times import parse_time
 from controller.kinds import ALL
-from controller.kube.errors import ApiError, Forbidden
+from controller.kube.errors import ApiError, Forbidden, NotFound
 from controller.runtime import clock
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, CommandError, Object, ServedResource
 from rallypoint.cli.columns import age, indented
 from rallypoint.diagnosis import (
+    LINES_OF_FAILURE,
+    MAX_DETAILED_FAILURES,
+    MAX_READS,
     Cause,
     Diagnosis,
     JobSnapshot,
@@ -33,7 +38,16 @@ from rallypoint.diagnosis import (
     log_requests,
     nodes_to_read,
 )
-from rallypoint.diagnosis.objects import FINISHED, is_finished, name_of, owners_of
+from rallypoint.diagnosis.objects import (
+    FINISHED,
+    is_condition_true,
+    is_finished,
+    is_pod_name,
+    name_of,
+    owners_of,
+    spec_of,
+)
+from rallypoint.diagnosis.resources import controller_of, holds, lacking
 
 SHOWN_NAMES = 3
 """The largest number of names in a cause; the others are counted."""
@@ -45,6 +59,9 @@ MAX_CONCURRENT_READS = 32
 """Logs and nodes that are read at the same time."""
 _KINDS = {kind.resource.plural: kind.resource.kind for kind in ALL}
 _GROUP = "kubeflow.org"
+_KUEUE = "kueue.x-k8s.io"
+_ON_NODES = "status.phase!=Succeeded,status.phase!=Failed"
+"""Selects the pods that may hold resources of a node."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 """Control characters of terminals, and line separators."""
 _MIN_LOG_LINES = 5
@@ -140,6 +157,14 @@ class JobReader:
     """By the UID of the involved object."""
     _events_of_deleted_pods: list[Object] = field(default_factory=list)
     """Events of pods that no longer exist."""
+    _queues: dict[str, Object] = field(default_factory=dict)
+    """Volcano's queues, empty for one that does not exist; without those that could not be read."""
+    _holders: list[Object] = field(default_factory=list)
+    """Pods that hold a resource that another pod lacks."""
+    _holders_known: bool = True
+    """Whether ``_holders`` covers all namespaces."""
+    _owners: dict[str, Object] = field(default_factory=dict)
+    """Jobs that own holders, by UID."""
 
     async def unfinished(self) -> list[Object]:
         """Return the unfinished jobs of all served kinds."""
@@ -166,13 +191,69 @@ class JobReader:
             self._events.setdefault(about.get("uid", ""), []).append(event)
             if about.get("kind") == PODS.kind and about.get("uid") not in there:
                 self._events_of_deleted_pods.append(event)
+        await asyncio.gather(self._read_holders(pods), self._read_queues(gangs))
+
+    async def _read_holders(self, pods: Sequence[Object]) -> None:
+        """Read which pods hold the resources that unscheduled ones lack, in all namespaces if the user may, and their jobs."""
+        resources = lacking(pods)
+        if not resources:
+            return
+        if self.cluster.namespace:
+            try:
+                pods = await self.cluster.list_in("", PODS, fieldSelector=_ON_NODES)
+            except Forbidden:
+                self._holders_known = False
+        self._holders = [pod for pod in pods if holds(pod, resources)]
+        owners = {
+            reference["uid"]: (reference, pod["metadata"]["namespace"])
+            for pod in self._holders
+            if (reference := controller_of(pod))
+        }
+        jobs = await asyncio.gather(*(self._owner(*owner) for owner in list(owners.values())[:MAX_READS]))
+        self._owners = {job["metadata"]["uid"]: job for job in jobs if job}
+
+    async def _owner(self, reference: Mapping[str, str], namespace: str) -> Object | None:
+        """Return the job that the owner reference names; None if it is no job or cannot be read."""
+        group, _, _ = str(reference.get("apiVersion")).partition("/")
+        served = next(
+            (
+                served.resource
+                for served in _served(self.cluster)
+                if (served.resource.group, served.resource.kind) == (group, reference.get("kind"))
+            ),
+            None,
+        )
+        try:
+            answer = await self._get(served.path(namespace, reference["name"])) if served else None
+        except Forbidden:
+            return None
+        return orjson.loads(answer) if answer else None
+
+    async def _read_queues(self, gangs: Sequence[Object]) -> None:
+        names = {
+            queue_of(spec_of(gang)) for gang in gangs if gang["apiVersion"] == VOLCANO_POD_GROUPS.api_version
+        }
+        if not any(
+            served.resource.group == VOLCANO_QUEUES.group and served.resource.plural == VOLCANO_QUEUES.plural
+            for served in self.cluster.resources
+        ):
+            return
+        for name in sorted(names)[:MAX_READS]:
+            try:
+                answer = await self.cluster.client.get(VOLCANO_QUEUES, "", name)
+                self._queues[name] = orjson.loads(answer)
+            except NotFound:
+                self._queues[name] = {}
+            except ApiError:
+                continue
 
     async def snapshot(self, job: Object) -> JobSnapshot:
         uid = job["metadata"]["uid"]
         batch_jobs = self._batch_jobs.get(uid, [])
         owners = [uid, *(batch_job["metadata"]["uid"] for batch_job in batch_jobs)]
         pods = sorted((pod for owner in owners for pod in self._pods.get(owner, ())), key=name_of)
-        objects = [job, *batch_jobs, *pods]
+        gangs = self._gangs.get(uid, [])
+        objects = [job, *batch_jobs, *pods, *gangs]
         requests, nodes = log_requests(job, pods), nodes_to_read(pods)
         answers = await asyncio.gather(*(self._log_lines(job, request) for request in requests))
         found_nodes = await asyncio.gather(*map(self._node, nodes))
@@ -186,9 +267,15 @@ class JobReader:
                 *(self._events_of_deleted_pods if is_finished(job) else ()),
             ],
             nodes={name_of(node): node for node in found_nodes if node},
-            gangs=self._gangs.get(uid, ()),
+            gangs=gangs,
+            queues=self._queues,
+            holders=self._holders,
+            holders_known=self._holders_known,
+            owners=self._owners,
+            lines_of_deleted_pods=self._lines_of_deleted_pods(job, pods),
             workloads=self._workloads.get(uid, ()),
             workloads_known="workloads" not in self.forbidden,
+            is_kueue_served=any(served.resource.group == _KUEUE for served in self.cluster.resources),
             last_lines={
                 (request.pod, request.container): lines
                 for request, lines in zip(requests, answers, strict=True)
@@ -210,6 +297,26 @@ class JobReader:
                 self._add_forbidden(resource.plural)
         return found
 
+    def _lines_of_deleted_pods(self, job: Object, pods: Sequence[Object]) -> dict[tuple[str, str], LastLines]:
+        """Return what the job's pods that no longer exist logged last, from the log folder of a local cluster.
+
+        Of several pods of a name, the last one counts.
+        """
+        archive, metadata = self.cluster.archive, job["metadata"]
+        if archive is None or is_condition_true(job, ConditionType.SUCCEEDED):
+            return {}
+        there = {pod["metadata"]["uid"] for pod in pods}
+        archived = archive.pods_of_job(metadata["namespace"], job["kind"], metadata["name"], job)
+        found: dict[tuple[str, str], LastLines] = {}
+        for pod in reversed([pod for pod in archived if pod.uid not in there]):
+            for container in container_names(pod):
+                logs = [log for log in pod.runs(container) if log.stat().st_size]
+                if logs and (pod.name, container) not in found and len(found) < MAX_READS:
+                    most = LINES_OF_FAILURE if len(found) < MAX_DETAILED_FAILURES else 1
+                    at = datetime.fromtimestamp(logs[-1].stat().st_mtime, UTC)
+                    found[pod.name, container] = LastLines(at, tuple(last_lines(logs[-1], most)))
+        return dict(sorted(found.items()))
+
     async def _node(self, name: str) -> Object | None:
         answer = await self._ask(NODES.path("", name), NODES.plural)
         return orjson.loads(answer) if answer else None
@@ -223,17 +330,29 @@ class JobReader:
             "previous": str(request.previous).lower(),
         }
         answer = await self._ask(PODS.path(job["metadata"]["namespace"], request.pod, "log"), "logs", query)
-        return parse_log(answer.decode(errors="replace"), request.lines)
+        return None if answer is None else parse_log(answer.decode(errors="replace"), request.lines)
 
-    async def _ask(self, path: str, what: str, query: Mapping[str, str] | None = None) -> bytes:
-        """Return the response body; empty if the request fails."""
+    async def _ask(self, path: str, what: str, query: Mapping[str, str] | None = None) -> bytes | None:
+        """Return the response body; None if the request fails."""
+        try:
+            return await self._get(path, query)
+        except Forbidden:
+            self._add_forbidden(what)
+            return None
+
+    async def _get(self, path: str, query: Mapping[str, str] | None = None) -> bytes | None:
+        """Return the response body; None if the request fails.
+
+        Raises:
+            Forbidden: the user has no permission.
+        """
         async with self._semaphore:
             try:
                 return await self.cluster.client.request("GET", path, params=query, accept="*/*")
-            except ApiError as error:
-                if isinstance(error, Forbidden):
-                    self._add_forbidden(what)
-                return b""
+            except Forbidden:
+                raise
+            except ApiError:
+                return None
 
     def _add_forbidden(self, what: str) -> None:
         self.forbidden[:] = sorted({*self.forbidden, what})
@@ -248,24 +367,32 @@ def _by_owner(objects: Iterable[Object]) -> Owned:
 
 
 def parse_log(text: str, most: int) -> LastLines | None:
-    """Return the last ``most`` lines of a log with timestamps.
+    """Return the last ``most`` lines of a log with timestamps; no lines for an empty log, None if the text is no log.
 
     Empty lines are dropped, and lines without a timestamp: a kubelet answers with such text when the log is gone. If a carriage return
     overwrites a line, as in progress bars, the last state counts.
     """
     at: datetime | None = None
     lines: list[str] = []
+    is_log = not text
     for line in text.split("\n"):
         first, _, rest = line.partition(" ")
-        word = _CONTROL.sub("", rest.rstrip("\r").rpartition("\r")[2]).rstrip()
+        word = clean_line(rest)
         try:
             written = parse_time(first)
         except ValueError:
             continue
         if word:
             at = written
-            lines.append(f"{word[:LONGEST_LINE]}…" if len(word) > LONGEST_LINE else word)
-    return LastLines(at, tuple(lines[-most:])) if lines else None
+            lines.append(word)
+        is_log = True
+    return LastLines(at, tuple(lines[-most:])) if is_log else None
+
+
+def clean_line(line: str) -> str:
+    """Return a log line as a terminal would show it at last, without control characters and cut to ``LONGEST_LINE``."""
+    word = _CONTROL.sub("", line.rstrip("\r").rpartition("\r")[2]).rstrip()
+    return f"{word[:LONGEST_LINE]}…" if len(word) > LONGEST_LINE else word
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,12 +422,7 @@ def _parts(report: Report) -> Iterator[str]:
     if notes:
         yield f"Notes:\n{_causes(notes, now)}"
     yield "Phases:\n" + indented([_phase(phase, report.snapshot.created) for phase in found.timeline])
-    if report.snapshot.last_lines:
-        rows = [
-            row
-            for (pod, name), lines in report.snapshot.last_lines.items()
-            for row in _said(pod, name, lines, now)
-        ]
+    if rows := [row for named in _last_lines(report.snapshot) for row in _said(*named, now)]:
         yield "Last log lines:\n" + indented(rows, ["Container", "Age", "Line"])
     if report.forbidden:
         yield f"You have no permission to read {', '.join(report.forbidden)}; this report omits them.\n"
@@ -338,9 +460,18 @@ def _exactly(length: timedelta) -> str:
     return f"{hours}h{minutes}m{seconds}s" if hours else f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
 
 
-def _said(pod: str, container: str, lines: LastLines, now: datetime) -> Iterator[list[str]]:
+def _last_lines(snapshot: JobSnapshot) -> Iterator[tuple[str, str, bool, LastLines]]:
+    """Yield pod, container, whether the pod still exists, and what it logged last; containers that have logged nothing are left out."""
+    for exists, found in ((True, snapshot.last_lines), (False, snapshot.lines_of_deleted_pods)):
+        yield from (
+            (pod, container, exists, lines) for (pod, container), lines in found.items() if lines.lines
+        )
+
+
+def _said(pod: str, container: str, exists: bool, lines: LastLines, now: datetime) -> Iterator[list[str]]:
+    name = f"{pod}/{container}" if exists else f"{pod}/{container} (deleted)"
     for number, line in enumerate(lines.lines):
-        yield [f"{pod}/{container}", age(lines.at, now), line] if number == 0 else ["", "", line]
+        yield [name, age(lines.at, now), line] if number == 0 else ["", "", line]
 
 
 def _document(report: Report) -> Mapping[str, Any]:
@@ -356,8 +487,8 @@ def _document(report: Report) -> Mapping[str, Any]:
         "causes": found.causes,
         "phases": found.timeline,
         "lastLines": [
-            {"pod": pod, "container": container, "at": lines.at, "lines": lines.lines}
-            for (pod, container), lines in report.snapshot.last_lines.items()
+            {"pod": pod, "container": container, "at": lines.at, "lines": lines.lines, "exists": exists}
+            for pod, container, exists, lines in _last_lines(report.snapshot)
         ],
         "notRead": report.forbidden,
     }

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from api.job import ConditionType
-from rallypoint.diagnosis import jobs, pods, terminations
+from rallypoint.diagnosis import gangs, jobs, kueue, pods, rendezvous, resources, terminations
 from rallypoint.diagnosis.objects import (
     FINISHED,
     Object,
@@ -28,6 +28,9 @@ from rallypoint.diagnosis.terminations import failures
 from rallypoint.diagnosis.timeline import Phase, timeline
 
 __all__ = [
+    "LINES_OF_FAILURE",
+    "MAX_DETAILED_FAILURES",
+    "MAX_READS",
     "Cause",
     "Diagnosis",
     "JobSnapshot",
@@ -41,8 +44,8 @@ __all__ = [
 
 MAX_READS = 64
 """The largest number of container logs, and of nodes, to read for a job, so that a job of thousands of pods takes seconds."""
-_MAX_DETAILED_FAILURES = 4
-_LINES_OF_FAILURE = 10
+MAX_DETAILED_FAILURES = 4
+LINES_OF_FAILURE = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +94,17 @@ def _causes(snapshot: JobSnapshot, state: str) -> Iterator[Cause]:
     if state == ConditionType.FAILED:
         yield from jobs.failure_causes(snapshot)
     elif state != ConditionType.SUCCEEDED:
-        gangs, of_pods = list(jobs.gang_causes(snapshot)), list(pods.causes(snapshot))
+        of_gangs, of_pods = list(gangs.causes(snapshot)), list(pods.causes(snapshot))
         unschedulable = any(map(pods.is_unschedulable, snapshot.pods))
-        ordered = of_pods + gangs if unschedulable else gangs + of_pods
-        found = [*jobs.waiting_causes(snapshot), *ordered, *jobs.restarting_causes(snapshot)]
+        ordered = of_pods + of_gangs if unschedulable else of_gangs + of_pods
+        found = [
+            *jobs.waiting_causes(snapshot),
+            *ordered,
+            *resources.causes(snapshot),
+            *rendezvous.causes(snapshot),
+            *jobs.restarting_causes(snapshot),
+            *kueue.unmanaged_causes(snapshot),
+        ]
         yield from found
         if not any(cause.blocks for cause in found):
             yield from jobs.missing_pod_causes(snapshot)
@@ -130,9 +140,9 @@ def _requests_of_failed(found: Sequence[Object]) -> Iterator[tuple[int, LogReque
     """Yield each request with its rank. The first failures get more than one line."""
     for number, failure in enumerate(failures(found)):
         if failure.container:
-            lines = _LINES_OF_FAILURE if number < _MAX_DETAILED_FAILURES else 1
+            lines = LINES_OF_FAILURE if number < MAX_DETAILED_FAILURES else 1
             yield (
-                number >= _MAX_DETAILED_FAILURES,
+                number >= MAX_DETAILED_FAILURES,
                 LogRequest(name_of(failure.pod), failure.container, lines, failure.starts_again),
             )
 

@@ -1,6 +1,5 @@
-"""Causes in the job as a whole: its manager, suspension, failed creations, gangs; or why it failed."""
+"""Causes in the job as a whole: its manager, suspension, failed creations; or why it failed."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -8,7 +7,7 @@ from datetime import datetime, timedelta
 from api.job import ConditionType
 from api.labels import MANAGED_BY_MPI_OPERATOR, MANAGED_BY_US
 from controller.kind.idle import IdleReason
-from rallypoint.diagnosis import terminations
+from rallypoint.diagnosis import kueue, terminations
 from rallypoint.diagnosis.objects import (
     Object,
     condition,
@@ -16,12 +15,11 @@ from rallypoint.diagnosis.objects import (
     event_time,
     is_being_deleted,
     is_condition_true,
+    is_pod_name,
     is_suspended,
-    missing_pod_names,
     name_of,
     parse_timestamp,
     reason_and_message,
-    replica_specs,
     run_policy,
     status_of,
     transition_time,
@@ -33,16 +31,10 @@ _START_GRACE = timedelta(seconds=10)
 """A job this young needs no explanation yet."""
 _OWN_MANAGERS = (MANAGED_BY_US, MANAGED_BY_MPI_OPERATOR)
 """Values of ``managedBy`` that mean this operator. The versions of MPIJob have different ones."""
-_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-_EVICTED = "Evicted"
 _CREATION_REASONS = ("FailedCreate", "MissingPermissions", "ErrResourceExists")
 """Prefixes of event reasons that report a failed creation."""
 _EVICTION_REASONS = ("Preempted", "TaintManagerEviction", "Evicted")
 """Event reasons of pods that were evicted or preempted."""
-_MAX_NAMED_MEMBERS = 3
-"""The largest number of missing gang members to name."""
-_STARTED_PHASES = {"Running", "Scheduled", "Finished", "Completed", "Failed"}
-"""Phases of a PodGroup that no longer waits, in Volcano and in scheduler-plugins."""
 
 
 def failure_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
@@ -56,7 +48,9 @@ def failure_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     gone = _events_of_deleted_pods(snapshot, failed_at or snapshot.now) if snapshot.pods_known else []
     if first or reported:
         yield from (
-            _cause_of_deleted_pod(event) for event in gone if event.get("reason") in _EVICTION_REASONS
+            _cause_of_deleted_pod(snapshot, event)
+            for event in gone
+            if event.get("reason") in _EVICTION_REASONS
         )
     yield from (replace(cause, blocks=True) for cause in earlier)
     how = _first_failure_text(
@@ -69,7 +63,7 @@ def failure_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     yield from (replace(cause, blocks=not first) for cause in reported if cause not in earlier)
     yield from group_by_text(map(_later_failure, found[len(first) :]))
     if not first and not reported:
-        yield from map(_cause_of_deleted_pod, gone)
+        yield from (_cause_of_deleted_pod(snapshot, event) for event in gone)
 
 
 def _first_failure_text(first: Sequence[Failure], *, unsure: bool) -> str:
@@ -101,22 +95,18 @@ def _events_of_deleted_pods(snapshot: JobSnapshot, until: datetime) -> list[Obje
     return list(newest.values())
 
 
-def _cause_of_deleted_pod(event: Object) -> Cause:
+def _cause_of_deleted_pod(snapshot: JobSnapshot, event: Object) -> Cause:
     name = str(event["involvedObject"]["name"])
-    return Cause(
-        (name,), f"no longer exists: {reason_and_message(event)}", parse_timestamp(event_time(event))
-    )
+    text = f"no longer exists: {reason_and_message(event)}"
+    quote = snapshot.last_line_of_deleted_pod(name)
+    return Cause((name,), text, parse_timestamp(event_time(event)), quote=quote)
 
 
 def _is_event_of_job_pod(event: Object, job: Object) -> bool:
     """Return whether the event is about a pod with a name of this job's pods."""
-    about, role_names = (
-        event["involvedObject"],
-        "|".join(re.escape(role.lower()) for role in replica_specs(job)),
-    )
-    name = rf"{re.escape(name_of(job))}-({role_names})(-[0-9]+|-[a-z0-9]{{5}})?"
+    about = event["involvedObject"]
     near = about.get("namespace") in {None, job["metadata"].get("namespace")}
-    return near and about.get("kind") == "Pod" and bool(re.fullmatch(name, str(about.get("name"))))
+    return near and about.get("kind") == "Pod" and is_pod_name(job, str(about.get("name")))
 
 
 def _is_termination(event: Object) -> bool:
@@ -168,78 +158,13 @@ def _suspended(snapshot: JobSnapshot) -> Iterator[Cause]:
     """Name Kueue's Workload if Kueue suspended the job; otherwise a user did."""
     if not is_suspended(snapshot.job):
         return
-    yield from (_workload_cause(workload) for workload in snapshot.workloads)
-    if not snapshot.workloads:
-        queue = (snapshot.job["metadata"].get("labels") or {}).get(_QUEUE_LABEL)
-        who = (
-            f"; Kueue has created no Workload for its queue {queue}"
-            if queue and snapshot.workloads_known
-            else ""
+    if snapshot.workloads:
+        yield from kueue.workload_causes(snapshot)
+    else:
+        who = "; ".join(
+            filter(None, ("suspended by its run policy (suspend: true)", kueue.missing_workload(snapshot)))
         )
-        at = transition_time(snapshot.job, ConditionType.SUSPENDED)
-        yield Cause((), f"suspended by its run policy (suspend: true){who}", at)
-
-
-def _workload_cause(workload: Object) -> Cause:
-    """Describe what the Workload waits for now, then its last eviction."""
-    about = (name_of(workload),)
-    evicted = (
-        f"evicted: {reason_and_message(condition(workload, _EVICTED))}"
-        if is_condition_true(workload, _EVICTED)
-        else ""
-    )
-    quota = condition(workload, "QuotaReserved")
-    if quota.get("status") == "False":
-        same = quota.get("message") == condition(workload, _EVICTED).get("message")
-        text = "; ".join(
-            filter(None, (reason_and_message(quota) or "no quota reserved", "" if same else evicted))
-        )
-        return Cause(about, f"Kueue: {text}", transition_time(workload, "QuotaReserved"))
-    if evicted:
-        return Cause(about, f"Kueue: {evicted}", transition_time(workload, _EVICTED))
-    for check in status_of(workload).get("admissionChecks") or ():
-        if check.get("state") != "Ready":
-            what = reason_and_message(
-                {"reason": f"{check.get('name')} {check.get('state')}", "message": check.get("message")}
-            )
-            return Cause(
-                about, f"Kueue: admission check {what}", parse_timestamp(check.get("lastTransitionTime"))
-            )
-    if is_condition_true(workload, "Admitted"):
-        return Cause(
-            about, "Kueue has admitted it and not resumed it yet", transition_time(workload, "Admitted")
-        )
-    return Cause(about, "Kueue has not decided on it")
-
-
-def gang_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
-    """Yield the PodGroups that have not started, with the last message of their scheduler."""
-    for gang in snapshot.gangs:
-        status = status_of(gang)
-        phase = str(status.get("phase") or "")
-        if phase not in _STARTED_PHASES:
-            messages = [
-                condition
-                for condition in status.get("conditions") or ()
-                if condition.get("message") and condition.get("status") != "False"
-            ]
-            last = sorted(messages, key=lambda condition: str(condition.get("lastTransitionTime")))[-1:]
-            text = f"PodGroup {phase or 'has no status from its scheduler'}"
-            text = ": ".join([text, *(str(condition["message"]) for condition in last)])
-            text = "; ".join(filter(None, (text, _missing_members(snapshot, gang))))
-            yield Cause((name_of(gang),), text, parse_timestamp(gang["metadata"].get("creationTimestamp")))
-
-
-def _missing_members(snapshot: JobSnapshot, gang: Object) -> str:
-    """Name the missing pods of an incomplete gang. The scheduler starts no pod of it before it is complete."""
-    min_member = (gang.get("spec") or {}).get("minMember") or 0
-    there = [pod for pod in snapshot.pods if pod["metadata"]["uid"] not in snapshot.replaced_pod_uids]
-    if not snapshot.pods_known or not 0 < len(there) < min_member:
-        return ""
-    names = missing_pod_names(snapshot.job, there)
-    more = f" and {len(names) - _MAX_NAMED_MEMBERS} more" if len(names) > _MAX_NAMED_MEMBERS else ""
-    who = f", missing: {', '.join(names[:_MAX_NAMED_MEMBERS])}{more}" if names else ""
-    return f"{len(there)} of its {min_member} pods exist{who}"
+        yield Cause((), who, transition_time(snapshot.job, ConditionType.SUSPENDED))
 
 
 def _creation_failures(snapshot: JobSnapshot) -> Iterator[Cause]:

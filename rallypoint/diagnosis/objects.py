@@ -1,6 +1,7 @@
 """Accessors for API objects. A missing or null field reads as empty."""
 
 import contextlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
@@ -104,6 +105,12 @@ def missing_pod_names(job: Object, pods: Iterable[Object]) -> list[str]:
             names_of_role = [child_name(name_of(job), role.lower(), index) for index in range(count)]
         missing += [name for name in names_of_role if name not in there]
     return missing
+
+
+def is_pod_name(job: Object, name: str) -> bool:
+    """Return whether a pod of the job may have that name."""
+    role_names = "|".join(re.escape(role.lower()) for role in replica_specs(job))
+    return bool(re.fullmatch(rf"{re.escape(name_of(job))}-({role_names})(-[0-9]+|-[a-z0-9]{{5}})?", name))
 
 
 def run_policy(job: Object, name: str) -> Any:

@@ -10,7 +10,7 @@ from rallypoint.diagnosis.objects import Object, event_time, parse_timestamp, re
 
 @dataclass(frozen=True, slots=True)
 class LastLines:
-    """The last log lines of a container, oldest first, and the time of the last one."""
+    """The last log lines of a container, oldest first, and the time of the last one. A container that has logged nothing has no lines."""
 
     at: datetime | None
     lines: tuple[str, ...]
@@ -34,6 +34,18 @@ class JobSnapshot:
     workloads: Sequence[Object] = ()
     """Kueue's Workloads of the job."""
     workloads_known: bool = True
+    is_kueue_served: bool = True
+    """Whether the cluster serves Kueue's resources."""
+    queues: Mapping[str, Object] = field(default_factory=dict)
+    """Volcano's queues of ``gangs`` by name, empty if a queue does not exist; without those that could not be read."""
+    holders: Sequence[Object] = ()
+    """Pods on nodes, of any owner, that hold a resource that a pod of the job lacks."""
+    holders_known: bool = True
+    """Whether ``holders`` covers all namespaces."""
+    owners: Mapping[str, Object] = field(default_factory=dict)
+    """The jobs that own ``holders``, by UID, as far as they could be read."""
+    lines_of_deleted_pods: Mapping[tuple[str, str], LastLines] = field(default_factory=dict)
+    """By pod and container: what pods of the job that no longer exist logged last. Only local mode keeps it."""
     last_lines: Mapping[tuple[str, str], LastLines] = field(default_factory=dict)
     """By pod and container; those that ``log_requests`` returned."""
 
@@ -49,6 +61,11 @@ class JobSnapshot:
         """Return the last log line of the container; empty if unknown."""
         lines = self.last_lines.get((pod, container))
         return lines.lines[-1] if lines and lines.lines else ""
+
+    def last_line_of_deleted_pod(self, pod: str) -> str:
+        """Return the last log line of a deleted pod; empty if unknown."""
+        found = (lines.lines for (name, _), lines in self.lines_of_deleted_pods.items() if name == pod)
+        return next((lines[-1] for lines in found if lines), "")
 
     @cached_property
     def replaced_pod_uids(self) -> set[str]:

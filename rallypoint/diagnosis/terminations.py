@@ -119,7 +119,9 @@ def causes_from_events(snapshot: JobSnapshot) -> list[Cause]:
     for (name, code), events in found.items():
         count = sum(event.get("count") or 1 for event in events)
         text = f"ended with {describe_exit_code(code)}, reported {spell_count(count)}{'; that pod no longer exists' if snapshot.pods_known else ''}"
-        causes.append(Cause((name,), text, parse_timestamp(event_time(events[0])), blocks=False))
+        quote = snapshot.last_line_of_deleted_pod(name)
+        at = parse_timestamp(event_time(events[0]))
+        causes.append(Cause((name,), text, at, blocks=False, quote=quote))
     return sorted(causes, key=lambda cause: str(cause.since))
 
 

@@ -35,11 +35,15 @@ def test_a_line_can_begin_with_any_kubernetes_time() -> None:
     assert parsed == LastLines(datetime(2026, 1, 1, 11, 59, 0, 123456, tzinfo=UTC), ("one",))
 
 
+@pytest.mark.parametrize("log", ["", f"{TIME} \n"])
+def test_an_empty_log_has_no_lines(log: str) -> None:
+    assert why.parse_log(log, 1) == LastLines(None, ())
+
+
 @pytest.mark.parametrize(
-    "log",
-    ["", f"{TIME} \n", "unable to retrieve container logs for containerd://0123", "failed to open log file"],
+    "log", ["unable to retrieve container logs for containerd://0123", "failed to open log file"]
 )
-def test_an_empty_log(log: str) -> None:
+def test_an_answer_without_a_log_is_unknown(log: str) -> None:
     assert why.parse_log(log, 1) is None
 
 
@@ -79,6 +83,31 @@ def test_a_job_with_forbidden_resources_is_not_reported_as_healthy() -> None:
     assert "The cluster's objects name no cause" in shown()
     assert "The cluster's objects name no cause" not in shown(forbidden=["pods"])
     assert "The cluster's objects name no cause" not in shown(state="Succeeded")
+
+
+def test_lines_of_deleted_pods_are_marked() -> None:
+    job = {
+        "kind": "JAXJob",
+        "apiVersion": "kubeflow.org/v1",
+        "metadata": {"name": "j", "namespace": "n", "uid": "u", "creationTimestamp": NOW.isoformat()},
+    }
+    snapshot = JobSnapshot(
+        job,
+        NOW,
+        last_lines={
+            ("j-worker-0", "jax"): LastLines(NOW, ("new",)),
+            ("j-worker-1", "jax"): LastLines(None, ()),
+        },
+        lines_of_deleted_pods={
+            ("j-worker-0", "jax"): LastLines(NOW - timedelta(minutes=1), ("old", "older"))
+        },
+    )
+
+    text = why.text(why.Report(snapshot, Diagnosis("Running", NOW, (), ()), ()))
+
+    rows = [line.split() for line in text.splitlines()[-3:]]
+    assert rows == [["j-worker-0/jax", "0s", "new"], ["j-worker-0/jax", "(deleted)", "60s", "old"], ["older"]]
+    assert "j-worker-1" not in text
 
 
 def test_phases_are_printed_with_seconds() -> None:

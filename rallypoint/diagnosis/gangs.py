@@ -1,0 +1,95 @@
+"""Causes in the PodGroup of a job: its queue, what its scheduler reports, and the members that it lacks."""
+
+from collections.abc import Iterator
+
+from api.job import ConditionType
+from api.queues import queue_of, queue_problem
+from controller.kind.idle import IdleReason
+from rallypoint.diagnosis.objects import (
+    Object,
+    condition,
+    missing_pod_names,
+    name_of,
+    parse_timestamp,
+    spec_of,
+    status_of,
+    transition_time,
+)
+from rallypoint.diagnosis.snapshot import Cause, JobSnapshot
+
+_MAX_NAMED_MEMBERS = 3
+"""The largest number of missing gang members to name."""
+_STARTED_PHASES = {"Running", "Scheduled", "Finished", "Completed", "Failed"}
+"""Phases of a PodGroup that no longer waits, in Volcano and in scheduler-plugins."""
+
+
+def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
+    """Yield the PodGroups that have not started: their queue, the last message of their scheduler, and missing members.
+
+    What the operator has found out about the queue follows if the user may not read the queue.
+    """
+    waiting = [gang for gang in snapshot.gangs if _phase(gang) not in _STARTED_PHASES]
+    for gang in waiting:
+        problem = _queue_problem(snapshot, gang)
+        parts = [problem, "" if problem else _last_message(snapshot, gang)]
+        text = ": ".join([_description(gang), *filter(None, parts)])
+        text = "; ".join(filter(None, (text, _missing_members(snapshot, gang))))
+        yield Cause((name_of(gang),), text, parse_timestamp(gang["metadata"].get("creationTimestamp")))
+    if not waiting or any(is_queue_unread(snapshot, gang) for gang in waiting):
+        yield from _reported_wait(snapshot)
+
+
+def is_queue_unread(snapshot: JobSnapshot, gang: Object) -> bool:
+    return bool(spec_of(gang).get("queue")) and queue_of(spec_of(gang)) not in snapshot.queues
+
+
+def _phase(gang: Object) -> str:
+    return str(status_of(gang).get("phase") or "")
+
+
+def _description(gang: Object) -> str:
+    queue = spec_of(gang).get("queue")
+    phase = _phase(gang) or "has no status from its scheduler"
+    return f"PodGroup {phase}" + (f" in queue {queue}" if queue else "")
+
+
+def _queue_problem(snapshot: JobSnapshot, gang: Object) -> str:
+    spec = spec_of(gang)
+    name = queue_of(spec)
+    queue = snapshot.queues.get(name)
+    return "" if queue is None else queue_problem(name, queue, spec.get("minResources") or {})
+
+
+def _last_message(snapshot: JobSnapshot, gang: Object) -> str:
+    """Return the last message in the conditions; Volcano reports a group that it does not admit to its queue only by events."""
+    messages = [
+        condition
+        for condition in status_of(gang).get("conditions") or ()
+        if condition.get("message") and condition.get("status") != "False"
+    ]
+    if messages:
+        last = max(messages, key=lambda condition: str(condition.get("lastTransitionTime")))
+        return str(last["message"])
+    events = snapshot.events_of(gang) if gang["metadata"].get("uid") else ()
+    return next((str(event["message"]) for event in events if event.get("message")), "")
+
+
+def _missing_members(snapshot: JobSnapshot, gang: Object) -> str:
+    """Name the missing pods of an incomplete gang. The scheduler starts no pod of it before it is complete."""
+    min_member = spec_of(gang).get("minMember") or 0
+    there = [pod for pod in snapshot.pods if pod["metadata"]["uid"] not in snapshot.replaced_pod_uids]
+    if not snapshot.pods_known or not 0 < len(there) < min_member:
+        return ""
+    names = missing_pod_names(snapshot.job, there)
+    more = f" and {len(names) - _MAX_NAMED_MEMBERS} more" if len(names) > _MAX_NAMED_MEMBERS else ""
+    who = f", missing: {', '.join(names[:_MAX_NAMED_MEMBERS])}{more}" if names else ""
+    return f"{len(there)} of its {min_member} pods exist{who}"
+
+
+def _reported_wait(snapshot: JobSnapshot) -> Iterator[Cause]:
+    """Yield the operator's message about the waiting gang."""
+    running = condition(snapshot.job, ConditionType.RUNNING)
+    suffixes = IdleReason.WAITING_FOR_GANG.suffixes
+    if str(running.get("reason", "")).endswith(suffixes) and running.get("status") != "True":
+        at = transition_time(snapshot.job, ConditionType.RUNNING)
+        yield Cause((), str(running.get("message") or running["reason"]), at)

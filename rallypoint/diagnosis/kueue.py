@@ -1,0 +1,116 @@
+"""Causes in Kueue: what a job's Workload waits for, and a queue label that Kueue does not act on.
+
+Source: kueue 0.19, pkg/controller/jobframework/reconciler.go: Kueue suspends each job with a queue label whose kind it manages, creates a
+Workload for it, and labels the pod templates of an admitted one with the name of the pod set. All this is visible with the rights of a
+tenant, whereas the configuration of Kueue is not.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from api.labels import KUEUE_PREFIX
+from rallypoint.diagnosis.objects import (
+    Object,
+    condition,
+    is_condition_true,
+    is_suspended,
+    name_of,
+    parse_timestamp,
+    reason_and_message,
+    replica_specs,
+    run_policy,
+    status_of,
+    transition_time,
+)
+from rallypoint.diagnosis.snapshot import Cause, JobSnapshot
+
+QUEUE_LABEL = f"{KUEUE_PREFIX}queue-name"
+_POD_SET_LABEL = f"{KUEUE_PREFIX}podset"
+_EVICTED = "Evicted"
+_GRACE = timedelta(seconds=10)
+"""The time that Kueue may need to see a new job."""
+_PAGE = "docs/how-to/kueue.md"
+
+
+def workload_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
+    """Yield what the Workloads of a suspended job wait for."""
+    return (_workload_cause(workload) for workload in snapshot.workloads)
+
+
+def missing_workload(snapshot: JobSnapshot) -> str:
+    """Describe that a suspended job with a queue label has no Workload; empty if it has no such label or this is unknown."""
+    queue = _queue_of(snapshot.job)
+    if not queue or not snapshot.workloads_known:
+        return ""
+    if not snapshot.is_kueue_served:
+        return f"this cluster has no Kueue for its queue {queue}"
+    kind = snapshot.job["kind"]
+    return f"Kueue has created no Workload for its queue {queue}, so it may not manage {kind}s: see {_PAGE}"
+
+
+def unmanaged_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
+    """Yield a note about a job that names a queue and runs without Kueue, outside any quota."""
+    job, queue = snapshot.job, _queue_of(snapshot.job)
+    if (
+        not queue
+        or is_suspended(job)
+        or run_policy(job, "managedBy") == f"{KUEUE_PREFIX}multikueue"
+        or snapshot.now - snapshot.created <= _GRACE
+        or snapshot.workloads
+        or _is_admitted(job)
+    ):
+        return
+    kind = job["kind"]
+    if not snapshot.is_kueue_served:
+        text = f"names the queue {queue}, but this cluster has no Kueue: nothing limits the job"
+    else:
+        text = (
+            f"names the queue {queue}, but Kueue does not manage {kind}s here: the job runs outside any quota. "
+            f"An administrator switches them on in Kueue's configuration (integrations.frameworks: kubeflow.org/{kind.lower()}), "
+            f"see {_PAGE}"
+        )
+    yield Cause((), text, snapshot.created, blocks=False)
+
+
+def _queue_of(job: Object) -> str:
+    return str((job["metadata"].get("labels") or {}).get(QUEUE_LABEL) or "")
+
+
+def _is_admitted(job: Object) -> bool:
+    """Return whether Kueue has labeled a pod template, as it does when it admits a job."""
+    templates = (role.get("template") or {} for role in replica_specs(job).values())
+    return any(
+        _POD_SET_LABEL in ((template.get("metadata") or {}).get("labels") or {}) for template in templates
+    )
+
+
+def _workload_cause(workload: Object) -> Cause:
+    """Describe what the Workload waits for now, then its last eviction."""
+    about = (name_of(workload),)
+    evicted = (
+        f"evicted: {reason_and_message(condition(workload, _EVICTED))}"
+        if is_condition_true(workload, _EVICTED)
+        else ""
+    )
+    quota = condition(workload, "QuotaReserved")
+    if quota.get("status") == "False":
+        same = quota.get("message") == condition(workload, _EVICTED).get("message")
+        text = "; ".join(
+            filter(None, (reason_and_message(quota) or "no quota reserved", "" if same else evicted))
+        )
+        return Cause(about, f"Kueue: {text}", transition_time(workload, "QuotaReserved"))
+    if evicted:
+        return Cause(about, f"Kueue: {evicted}", transition_time(workload, _EVICTED))
+    for check in status_of(workload).get("admissionChecks") or ():
+        if check.get("state") != "Ready":
+            what = reason_and_message(
+                {"reason": f"{check.get('name')} {check.get('state')}", "message": check.get("message")}
+            )
+            return Cause(
+                about, f"Kueue: admission check {what}", parse_timestamp(check.get("lastTransitionTime"))
+            )
+    if is_condition_true(workload, "Admitted"):
+        return Cause(
+            about, "Kueue has admitted it and not resumed it yet", transition_time(workload, "Admitted")
+        )
+    return Cause(about, "Kueue has not decided on it")

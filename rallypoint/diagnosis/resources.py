@@ -1,0 +1,127 @@
+"""Which pods hold the resource that a waiting pod lacks.
+
+Pods of finished jobs come first: with ``cleanPodPolicy: None`` they hold it until somebody deletes the job.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+from api.pod_problems import read_status, unscheduled
+from api.quantity import Quantity
+from api.requests import requests
+from rallypoint.diagnosis.objects import (
+    FINISHED,
+    Object,
+    is_condition_true,
+    is_pod_terminal,
+    name_of,
+    run_policy,
+    spec_of,
+    transition_time,
+)
+from rallypoint.diagnosis.snapshot import Cause, JobSnapshot
+
+MAX_HOLDERS = 5
+"""The largest number of owners to name for a resource; the others are summed up."""
+_INSUFFICIENT = re.compile(r"Insufficient ([a-z0-9A-Z][\w./-]*\w)")
+"""Source: Kubernetes, pkg/scheduler/framework/plugins/noderesources/fit.go; Volcano writes the same."""
+
+
+def lacking(pods: Iterable[Object]) -> dict[str, list[str]]:
+    """Return the names of the unscheduled pods by the resource that they lack."""
+    found: dict[str, list[str]] = {}
+    for pod in pods:
+        refused = (
+            None if spec_of(pod).get("nodeName") or is_pod_terminal(pod) else unscheduled(read_status(pod))
+        )
+        for resource in dict.fromkeys(_INSUFFICIENT.findall(refused.message)) if refused else ():
+            found.setdefault(resource, []).append(name_of(pod))
+    return found
+
+
+def holds(pod: Object, resources: Iterable[str]) -> bool:
+    """Return whether the pod has a node and holds any of these resources there. A pod that has ended holds none."""
+    return any(_amount(pod, resource) for resource in resources)
+
+
+def controller_of(pod: Object) -> Mapping[str, str]:
+    """Return the controller's owner reference; empty if there is none."""
+    references = pod["metadata"].get("ownerReferences") or ()
+    return next((reference for reference in references if reference.get("controller")), {})
+
+
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """The pods of one owner that hold the resource."""
+
+    owner: Mapping[str, str]
+    pods: tuple[Object, ...]
+    amount: Quantity
+    job: Object | None
+    """The owner, if it was read."""
+
+    @property
+    def is_finished(self) -> bool:
+        return self.job is not None and any(is_condition_true(self.job, type_) for type_ in FINISHED)
+
+
+def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
+    """Yield the holders of each resource that pods of the job lack, those of finished jobs first, then those that hold most."""
+    for resource, waiting in lacking(snapshot.pods).items():
+        holders = sorted(
+            _holders(snapshot, resource), key=lambda holder: (not holder.is_finished, -holder.amount.amount)
+        )
+        for holder in holders[:MAX_HOLDERS]:
+            yield _cause(snapshot, holder, resource, waiting)
+        rest = [holder.amount for holder in holders[MAX_HOLDERS:]]
+        if rest:
+            sum_ = reduce(lambda first, other: first + other, rest)
+            yield Cause((), f"pods of {len(rest)} other owners hold {sum_} {resource}", blocks=False)
+        if not snapshot.holders_known:
+            text = f"pods of other namespaces may hold {resource}; you have no permission to list them"
+            yield Cause((), text, blocks=False)
+
+
+def _holders(snapshot: JobSnapshot, resource: str) -> list[_Holder]:
+    own = {pod["metadata"]["uid"] for pod in snapshot.pods}
+    groups: dict[str, list[Object]] = {}
+    for pod in snapshot.holders:
+        if pod["metadata"]["uid"] not in own and _amount(pod, resource):
+            groups.setdefault(controller_of(pod).get("uid") or pod["metadata"]["uid"], []).append(pod)
+    found: list[_Holder] = []
+    for uid, pods in groups.items():
+        amounts = [amount for pod in pods if (amount := _amount(pod, resource))]
+        owner = controller_of(pods[0])
+        found.append(
+            _Holder(owner, tuple(pods), reduce(lambda a, b: a + b, amounts), snapshot.owners.get(uid))
+        )
+    return found
+
+
+def _amount(pod: Object, resource: str) -> Quantity | None:
+    if is_pod_terminal(pod) or not spec_of(pod).get("nodeName"):
+        return None
+    try:
+        amount = requests(spec_of(pod)).get(resource)
+    except ValueError:
+        return None
+    return amount if amount and amount.amount else None
+
+
+def _cause(snapshot: JobSnapshot, holder: _Holder, resource: str, waiting: list[str]) -> Cause:
+    namespace = snapshot.job["metadata"].get("namespace")
+    of = holder.pods[0]["metadata"].get("namespace")
+    names = tuple(name_of(pod) if of == namespace else f"{of}/{name_of(pod)}" for pod in holder.pods)
+    who = waiting[0] if len(waiting) == 1 else f"{waiting[0]} and {len(waiting) - 1} more pods"
+    text = f"hold{'s' if len(names) == 1 else ''} {holder.amount} {resource}, which {who} need{'s' if len(waiting) == 1 else ''}"
+    kind, name = holder.owner.get("kind"), holder.owner.get("name")
+    job = holder.job
+    if job is None or not holder.is_finished:
+        return Cause(names, f"{text}; of {kind} {name}" if kind else text)
+    ended = next(type_ for type_ in FINISHED if is_condition_true(job, type_))
+    policy = run_policy(job, "cleanPodPolicy") or "the default of its kind"
+    command = f"kubectl delete {str(kind).lower()} {name}" + ("" if of == namespace else f" -n {of}")
+    text = f"{text}; {kind} {name} has {ended} and keeps its pods (cleanPodPolicy: {policy}): {command}"
+    return Cause(names, text, transition_time(job, ended))

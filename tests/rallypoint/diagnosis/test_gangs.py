@@ -1,0 +1,80 @@
+"""Why a PodGroup does not start: its queue, and what its scheduler reports."""
+
+from typing import Any
+
+import pytest
+
+from rallypoint.diagnosis import JobSnapshot, diagnose
+from tests.support.snapshots import CREATED, NOW, Object, at, event, false, job
+
+WAITS = false(
+    "Running", reason="PyTorchJobWaitingForGang", message="queue research is full, says the operator"
+)
+
+
+def gang(phase: str = "Pending", queue: str = "research", **status: Any) -> Object:
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "metadata": {"name": "j", "uid": "g", "creationTimestamp": at(60)},
+        "spec": {
+            "minMember": 2,
+            "minResources": {"nvidia.com/gpu": "4"},
+            **({"queue": queue} if queue else {}),
+        },
+        "status": {"phase": phase, **status},
+    }
+
+
+FULL = {
+    "spec": {"capability": {"nvidia.com/gpu": "8"}},
+    "status": {"state": "Open", "allocated": {"nvidia.com/gpu": "6"}},
+}
+OPEN = {"status": {"state": "Open"}}
+
+
+def causes(*conditions: Object, gangs: Any = None, **known: Any) -> list[tuple[tuple[str, ...], str]]:
+    found = diagnose(
+        JobSnapshot(job(CREATED, *conditions), NOW, gangs=[gang()] if gangs is None else gangs, **known)
+    )
+    return [(cause.about, cause.text) for cause in found.causes if cause.blocks]
+
+
+@pytest.mark.parametrize(
+    ("queue", "text"),
+    [
+        pytest.param({}, "queue research does not exist", id="missing"),
+        pytest.param({"status": {"state": "Closed"}}, "queue research is Closed", id="closed"),
+        pytest.param(FULL, "queue research is full (nvidia.com/gpu: needs 4, 6 of 8 are in use)", id="full"),
+    ],
+)
+def test_the_queue_of_a_waiting_gang(queue: Object, text: str) -> None:
+    assert causes(WAITS, queues={"research": queue})[0] == (
+        ("j",),
+        f"PodGroup Pending in queue research: {text}",
+    )
+
+
+def test_an_event_says_why_volcano_does_not_admit_a_group_to_an_open_queue() -> None:
+    """Volcano writes no condition for a group without pods."""
+    said = event(
+        gang(), "Unschedulable", "resource in cluster is overused: overused cpu", "Normal", kind="PodGroup"
+    )
+
+    assert causes(queues={"research": OPEN}, events=[said])[0][1] == (
+        "PodGroup Pending in queue research: resource in cluster is overused: overused cpu"
+    )
+
+
+def test_the_operator_knows_a_queue_that_the_user_may_not_read() -> None:
+    assert causes(WAITS)[:2] == [
+        (("j",), "PodGroup Pending in queue research"),
+        ((), "queue research is full, says the operator"),
+    ]
+
+
+def test_the_operator_knows_a_group_that_the_user_may_not_read() -> None:
+    assert causes(WAITS, gangs=[])[0] == ((), "queue research is full, says the operator")
+
+
+def test_a_coscheduled_group_has_no_queue() -> None:
+    assert causes(gangs=[gang("Scheduling", queue="")])[0] == (("j",), "PodGroup Scheduling")

@@ -1,0 +1,157 @@
+"""The pods that hold the resource that a waiting pod lacks."""
+
+from typing import Any
+
+import pytest
+
+from rallypoint.diagnosis import Cause, JobSnapshot, diagnose
+from rallypoint.diagnosis.resources import MAX_HOLDERS, holds, lacking
+from tests.support.snapshots import CREATED, NOW, Object, false, job, pod, true
+
+GPU = "nvidia.com/gpu"
+NO_GPUS = f"0/2 nodes are available: 1 Insufficient {GPU}, 2 Insufficient cpu."
+
+
+def waiting(name: str = "j-worker-0", message: str = NO_GPUS) -> Object:
+    return pod(name, node="", conditions=[false("PodScheduled", reason="Unschedulable", message=message)])
+
+
+def holder(
+    name: str,
+    owner: str = "old",
+    gpus: int = 8,
+    *,
+    namespace: str = "n",
+    phase: str = "Running",
+    node: str = "a",
+) -> Object:
+    found = pod(name, phase, node)
+    metadata = {
+        **found["metadata"],
+        "namespace": namespace,
+        "ownerReferences": [
+            {
+                "apiVersion": "kubeflow.org/v1",
+                "kind": "PyTorchJob",
+                "name": owner,
+                "uid": owner,
+                "controller": True,
+            }
+        ],
+    }
+    resources = {"limits": {GPU: str(gpus)}}
+    return {
+        **found,
+        "metadata": metadata,
+        "spec": {**found["spec"], "containers": [{"resources": resources}]},
+    }
+
+
+def owner(name: str = "old", *conditions: Object, **policy: Any) -> dict[str, Object]:
+    found = job(CREATED, *conditions, **policy)
+    return {name: {**found, "metadata": {**found["metadata"], "name": name, "uid": name}}}
+
+
+def causes(*holders: Object, **known: Any) -> list[Cause]:
+    found = diagnose(JobSnapshot(job(CREATED), NOW, pods=[waiting()], holders=holders, **known))
+    return [cause for cause in found.causes if GPU in cause.text and "Insufficient" not in cause.text]
+
+
+def test_pods_of_a_finished_job_come_first_with_the_command_that_frees_the_resource() -> None:
+    owners = {
+        **owner("busy", true("Running")),
+        **owner("old", true("Succeeded", since=90), cleanPodPolicy="None"),
+    }
+
+    found = causes(holder("busy-0", "busy", 16), holder("old-0"), holder("old-1"), owners=owners)
+
+    assert [(cause.about, cause.text, cause.blocks) for cause in found] == [
+        (
+            ("old-0", "old-1"),
+            (
+                "hold 16 nvidia.com/gpu, which j-worker-0 needs; PyTorchJob old has Succeeded and keeps its pods "
+                "(cleanPodPolicy: None): kubectl delete pytorchjob old"
+            ),
+            True,
+        ),
+        (("busy-0",), "holds 16 nvidia.com/gpu, which j-worker-0 needs; of PyTorchJob busy", True),
+    ]
+
+
+def test_holders_of_another_namespace_are_named_with_it() -> None:
+    found = causes(holder("old-0", namespace="m"), owners=owner("old", true("Failed")))
+
+    assert found[0].about == ("m/old-0",)
+    assert found[0].text.endswith(
+        "(cleanPodPolicy: the default of its kind): kubectl delete pytorchjob old -n m"
+    )
+
+
+def test_invisible_namespaces_are_mentioned() -> None:
+    (note,) = causes(holders_known=False)
+
+    assert (note.text, note.blocks) == (
+        "pods of other namespaces may hold nvidia.com/gpu; you have no permission to list them",
+        False,
+    )
+
+
+def test_many_holders_are_summed_up() -> None:
+    found = causes(
+        *(holder(f"p{number}", f"owner-{number}", number + 1) for number in range(MAX_HOLDERS + 2))
+    )
+
+    assert [cause.about[0] for cause in found[:-1]] == ["p6", "p5", "p4", "p3", "p2"]
+    assert found[-1].text == "pods of 2 other owners hold 3 nvidia.com/gpu"
+
+
+def test_a_pod_without_an_owner() -> None:
+    found = holder("alone")
+    del found["metadata"]["ownerReferences"]
+
+    assert [cause.text for cause in causes(found)] == ["holds 8 nvidia.com/gpu, which j-worker-0 needs"]
+
+
+def test_pods_of_the_job_itself_are_not_named() -> None:
+    own = holder("j-worker-1")
+
+    found = diagnose(JobSnapshot(job(CREATED), NOW, pods=[waiting(), own], holders=[own]))
+
+    assert not any("holds" in cause.text for cause in found.causes)
+
+
+@pytest.mark.parametrize(
+    ("found", "is_holder"),
+    [
+        pytest.param(holder("p"), True, id="a running pod"),
+        pytest.param(holder("p", phase="Pending"), True, id="a pod that starts"),
+        pytest.param(holder("p", phase="Succeeded"), False, id="a pod that has ended"),
+        pytest.param(holder("p", node=""), False, id="a pod without a node"),
+        pytest.param(holder("p", gpus=0), False, id="a pod without GPUs"),
+    ],
+)
+def test_what_holds_a_resource(found: Object, is_holder: bool) -> None:
+    assert holds(found, [GPU]) is is_holder
+
+
+@pytest.mark.parametrize(
+    ("message", "resources"),
+    [
+        (NO_GPUS, [GPU, "cpu"]),
+        ("0/1 nodes are available: 1 Insufficient memory.", ["memory"]),
+        ("0/1 nodes are available: 1 node(s) had untolerated taint {a: b}.", []),
+    ],
+)
+def test_what_a_pod_lacks(message: str, resources: list[str]) -> None:
+    assert lacking([waiting("p", message)]) == {resource: ["p"] for resource in resources}
+
+
+def test_several_waiting_pods_are_counted() -> None:
+    pods = [waiting("j-worker-0"), waiting("j-worker-1"), waiting("j-worker-2")]
+
+    found = diagnose(JobSnapshot(job(CREATED), NOW, pods=pods, holders=[holder("old-0")]))
+
+    assert any(
+        cause.text.startswith("holds 8 nvidia.com/gpu, which j-worker-0 and 2 more pods need;")
+        for cause in found.causes
+    )
