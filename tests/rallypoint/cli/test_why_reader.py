@@ -1,0 +1,204 @@
+"""What ``rallypoint why`` reads from an API server and from the log folder of a local cluster."""
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import override
+
+from api.meta import PODS, VOLCANO_POD_GROUPS, OwnerReference, Resource
+from api.queues import VOLCANO_QUEUES
+from api.v1.pytorchjob import RESOURCE
+from controller.kube.client import Client
+from rallypoint.cli import cluster as clusters
+from rallypoint.cli.cluster import Cluster
+from rallypoint.cli.why import JobReader
+from rallypoint.diagnosis import JobSnapshot
+from tests.support.faults import Call, Refuse, Rule
+from tests.support.harness import NAMESPACE, Harness, start_harness
+
+GPU = "nvidia.com/gpu"
+OTHER = "other"
+
+
+class InAllNamespaces(Rule):
+    """The fault of calls for all namespaces."""
+
+    @override
+    def fits(self, call: Call, content: bytes) -> bool:
+        return not call.namespace and super().fits(call, content)
+
+
+@asynccontextmanager
+async def user(harness: Harness, log_folder: Path | None = None) -> AsyncGenerator[Cluster]:
+    """Yield the cluster as a user of the namespace sees it."""
+    async with Client(harness.connection, user_agent="rallypoint-cli") as client:
+        resources = await clusters._discover(client)  # pyright: ignore[reportPrivateUsage]
+        yield Cluster(client, "", NAMESPACE, resources, log_folder)
+
+
+async def snapshot(cluster: Cluster) -> JobSnapshot:
+    """Return what is read for the job ``train``."""
+    reader = JobReader(cluster)
+    jobs = {job["metadata"]["name"]: job for job in await reader.unfinished()}
+    await reader.read_related()
+    return await reader.snapshot(jobs["train"])
+
+
+async def create_pod(
+    harness: Harness,
+    job: dict[str, Any],
+    name: str,
+    *,
+    node: str = "",
+    message: str = "",
+    namespace: str = "",
+) -> None:
+    """Create a pod with a GPU, on a node or refused by the scheduler with that message."""
+    owner = OwnerReference(
+        api_version=RESOURCE.api_version,
+        kind=RESOURCE.kind,
+        name=job["metadata"]["name"],
+        uid=job["metadata"]["uid"],
+        controller=True,
+    ).to_wire()
+    container = {"name": "pytorch", "image": "img", "resources": {"limits": {GPU: "1"}}}
+    spec = {"containers": [container], **({"nodeName": node} if node else {})}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "ownerReferences": [owner]},
+        "spec": spec,
+    }
+    await harness.create(PODS, body, namespace)
+    if message:
+        refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        await harness.change(PODS, name, {"status": {"conditions": [refused]}}, "status")
+
+
+async def create_holders(harness: Harness) -> None:
+    """A pod of ``train`` lacks a GPU, which a finished job of the namespace and one of another namespace hold."""
+    train = await harness.submit()
+    await create_pod(
+        harness, train, "train-worker-0", message=f"0/1 nodes are available: 1 Insufficient {GPU}."
+    )
+    old = await harness.submit("old")
+    ended = {"type": "Succeeded", "status": "True", "reason": "PyTorchJobSucceeded"}
+    await harness.change(RESOURCE, "old", {"status": {"conditions": [ended]}}, "status")
+    await create_pod(harness, old, "old-worker-0", node="a")
+    await create_pod(
+        harness, await harness.submit("far", namespace=OTHER), "far-worker-0", node="a", namespace=OTHER
+    )
+
+
+async def test_holders_of_a_missing_resource_are_read_in_all_namespaces() -> None:
+    async with start_harness(auto_namespaces=True) as harness, user(harness) as cluster:
+        await create_holders(harness)
+
+        found = await snapshot(cluster)
+
+        assert sorted(pod["metadata"]["name"] for pod in found.holders) == ["far-worker-0", "old-worker-0"]
+        assert sorted(job["metadata"]["name"] for job in found.owners.values()) == ["far", "old"]
+        assert found.holders_known
+
+
+async def test_a_tenant_sees_the_holders_of_the_namespace() -> None:
+    refuses = InAllNamespaces(Refuse(403, "Forbidden"), verb="list", plural="pods")
+    async with start_harness(refuses, auto_namespaces=True) as harness, user(harness) as cluster:
+        await create_holders(harness)
+
+        found = await snapshot(cluster)
+
+        assert [pod["metadata"]["name"] for pod in found.holders] == ["old-worker-0"]
+        assert not found.holders_known
+
+
+async def test_without_a_missing_resource_no_other_namespace_is_read() -> None:
+    async with start_harness(auto_namespaces=True) as harness, user(harness) as cluster:
+        await create_pod(harness, await harness.submit(), "train-worker-0", node="a")
+
+        found = await snapshot(cluster)
+
+        assert found.holders == []
+        assert not [call for call in harness.calls if call.plural == "pods" and not call.namespace]
+
+
+def definition(resource: Resource) -> dict[str, Any]:
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": resource.version, "served": True, "storage": True, "schema": schema}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{resource.plural}.{resource.group}"},
+        "spec": {
+            "group": resource.group,
+            "names": {"kind": resource.kind, "plural": resource.plural, "singular": resource.singular},
+            "scope": "Namespaced" if resource.namespaced else "Cluster",
+            "versions": [version],
+        },
+    }
+
+
+async def queues_of(*queues: str, rules: tuple[Rule, ...] = ()) -> dict[str, Any]:
+    """Return the queues that are read for a job whose PodGroup names ``research``."""
+    async with start_harness(*rules) as harness:
+        await harness.define([definition(VOLCANO_POD_GROUPS), definition(VOLCANO_QUEUES)])
+        job = await harness.submit()
+        owner = {
+            "apiVersion": RESOURCE.api_version,
+            "kind": RESOURCE.kind,
+            "name": "train",
+            "uid": job["metadata"]["uid"],
+        }
+        metadata = {"name": "train", "ownerReferences": [owner]}
+        kind = {"apiVersion": VOLCANO_POD_GROUPS.api_version}
+        await harness.create(
+            VOLCANO_POD_GROUPS,
+            {**kind, "kind": "PodGroup", "metadata": metadata, "spec": {"queue": "research"}},
+        )
+        for name in queues:
+            await harness.create(VOLCANO_QUEUES, {**kind, "kind": "Queue", "metadata": {"name": name}})
+        async with user(harness) as cluster:
+            return dict((await snapshot(cluster)).queues)
+
+
+async def test_the_queue_of_a_gang_is_read() -> None:
+    found = await queues_of("research")
+
+    assert found["research"]["metadata"]["name"] == "research"
+
+
+async def test_a_missing_queue_is_known_to_be_missing() -> None:
+    assert await queues_of("another") == {"research": {}}
+
+
+async def test_a_forbidden_queue_is_unknown() -> None:
+    assert (
+        await queues_of("research", rules=(Rule(Refuse(403, "Forbidden"), verb="get", plural="queues"),))
+        == {}
+    )
+
+
+async def test_logs_of_deleted_pods_of_the_job_are_read(tmp_path: Path) -> None:
+    def write(pod: str, text: str, *, age: timedelta = timedelta(0)) -> None:
+        path = tmp_path / f"{NAMESPACE}_{pod}" / "pytorch" / "0.log"
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+        at = (datetime.now(UTC) - age).timestamp() + 5
+        os.utime(path, (at, at))
+
+    write("train-worker-0_first", "older\n", age=timedelta(seconds=3))
+    write("train-worker-0_second", "\x1b[31mno luck\n\n")
+    write("train-worker-1_of-an-earlier-job", "long ago\n", age=timedelta(days=1))
+    write("other-worker-0_x", "another job\n")
+    async with start_harness() as harness, user(harness, tmp_path) as cluster:
+        await harness.submit()
+
+        found = await snapshot(cluster)
+
+        assert {key: lines.lines for key, lines in found.lines_of_deleted_pods.items()} == {
+            ("train-worker-0", "pytorch"): ("[31mno luck",)
+        }
