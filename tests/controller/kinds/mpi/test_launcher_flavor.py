@@ -195,6 +195,49 @@ def test_a_failure_has_the_launcher_s_reason(
     assert cluster.status.completion_time is not None
 
 
+FAILURE = Exit("mpi", 3, "Error", "rank 1 died\nno luck")
+
+
+@pytest.mark.parametrize(
+    ("batch", "pod", "message"),
+    [
+        pytest.param(
+            {"reason": "BackoffLimitExceeded", "message": "limit"},
+            {"phase": "Failed", "exits": (FAILURE,)},
+            "limit: container mpi exited with code 3: rank 1 died / no luck",
+            id="a failed pod",
+        ),
+        pytest.param(
+            {"reason": "BackoffLimitExceeded", "message": "limit"},
+            {"phase": "Running", "previous_failure": FAILURE, "restarts": 2, "deleting": True},
+            "limit: container mpi exited with code 3: rank 1 died / no luck",
+            id="a pod that was restarted in place and is being deleted",
+        ),
+        pytest.param(
+            {"reason": "DeadlineExceeded", "message": "late"},
+            {"phase": "Running", "previous_failure": FAILURE, "restarts": 1},
+            "late: container mpi exited with code 3: rank 1 died / no luck",
+            id="at the deadline, a pod that failed before",
+        ),
+        pytest.param(
+            {"reason": "DeadlineExceeded", "message": "late"},
+            {"phase": "Failed", "exits": (Exit("mpi", 143),), "deleting": True},
+            "late",
+            id="a pod that was deleted at the deadline",
+        ),
+    ],
+)
+def test_the_end_of_a_launcher_at_a_limit_names_its_last_failure(
+    batch: dict[str, Any], pod: dict[str, Any], message: str
+) -> None:
+    cluster = running()
+    cluster.launch(**pod)
+    cluster.end_batch("Failed", failed=1, **batch)
+    cluster.settle()
+
+    assert (cluster.status.conditions or [])[-1].message == message
+
+
 def test_the_launcher_gets_its_ttl_when_it_has_ended() -> None:
     """A Job with a TTL from the start may be deleted before it is observed, and would be created again."""
     cluster = running(runPolicy={"ttlSecondsAfterFinished": 5})
@@ -615,6 +658,27 @@ def test_pods_are_members_of_their_gang(
     cluster.end_batch("Complete")
     cluster.settle()
     assert cluster.group is None
+
+
+def test_the_status_says_why_the_gang_waits() -> None:
+    """Not which workers are missing: that follows from the gang."""
+    cluster = pending_cluster(
+        options=Options(gang_scheduler="volcano"), launcherCreationPolicy="WaitForWorkersReady"
+    )
+    cluster.queue = {"status": {"state": "Closed"}}
+    cluster.wait(max(LATE_SECONDS, 30))
+    cluster.settle()
+
+    running_ = next(found for found in cluster.status.conditions or () if found.type == "Running")
+    assert (running_.status, running_.reason) == ("False", "MPIJobWaitingForGang")
+    assert (running_.message or "").endswith("queue default is Closed")
+    assert cluster.settle() == []
+
+    cluster.admit()
+    up(cluster)
+    cluster.launch()
+    cluster.settle()
+    assert cluster.conditions == RUNNING
 
 
 @pytest.mark.parametrize("scheduler", ["volcano", "other"])
