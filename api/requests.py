@@ -13,7 +13,7 @@ from api.quantity import Form, Quantity
 Amounts = dict[str, Quantity]
 """By resource, such as ``cpu``."""
 
-_NONE = Quantity(Fraction(0), Form.DECIMAL)
+NONE = Quantity(Fraction(0), Form.DECIMAL)
 
 
 def requests(spec: Mapping[str, Any]) -> Amounts:
@@ -53,7 +53,7 @@ def amounts(written: Mapping[str, Any] | None) -> Amounts:
 
 
 def total(first: Amounts, other: Amounts) -> Amounts:
-    return {name: first.get(name, _NONE) + other.get(name, _NONE) for name in {**first, **other}}
+    return {name: first.get(name, NONE) + other.get(name, NONE) for name in {**first, **other}}
 
 
 def _own(container: Mapping[str, Any]) -> Amounts:
@@ -62,5 +62,5 @@ def _own(container: Mapping[str, Any]) -> Amounts:
 
 
 def _most(first: Amounts, other: Amounts) -> Amounts:
-    pairs = {name: (first.get(name, _NONE), other.get(name, _NONE)) for name in {**first, **other}}
+    pairs = {name: (first.get(name, NONE), other.get(name, NONE)) for name in {**first, **other}}
     return {name: max(pair, key=lambda each: each.amount) for name, pair in pairs.items()}

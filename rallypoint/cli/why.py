@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -161,6 +162,8 @@ class JobReader:
     """Volcano's queues, empty for one that does not exist; without those that could not be read."""
     _holders: list[Object] = field(default_factory=list)
     """Pods that hold a resource that another pod lacks."""
+    _all_nodes: list[Object] = field(default_factory=list)
+    """Read if a pod lacks a resource; empty if unknown."""
     _holders_known: bool = True
     """Whether ``_holders`` covers all namespaces."""
     _owners: dict[str, Object] = field(default_factory=dict)
@@ -204,6 +207,8 @@ class JobReader:
             except Forbidden:
                 self._holders_known = False
         self._holders = [pod for pod in pods if holds(pod, resources)]
+        with contextlib.suppress(Forbidden):
+            self._all_nodes = await self.cluster.list_in("", NODES)
         owners = {
             reference["uid"]: (reference, pod["metadata"]["namespace"])
             for pod in self._holders
@@ -270,6 +275,7 @@ class JobReader:
             gangs=gangs,
             queues=self._queues,
             holders=self._holders,
+            all_nodes=self._all_nodes,
             holders_known=self._holders_known,
             owners=self._owners,
             lines_of_deleted_pods=self._lines_of_deleted_pods(job, pods),

@@ -26,6 +26,7 @@ from rallypoint.diagnosis.snapshot import Cause, JobSnapshot
 
 QUEUE_LABEL = f"{KUEUE_PREFIX}queue-name"
 _POD_SET_LABEL = f"{KUEUE_PREFIX}podset"
+_MANAGED_LABEL = f"{KUEUE_PREFIX}managed"
 _EVICTED = "Evicted"
 _GRACE = timedelta(seconds=10)
 """The time that Kueue may need to see a new job."""
@@ -64,8 +65,13 @@ def unmanaged_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     if not snapshot.is_kueue_served:
         text = f"names the queue {queue}, but this cluster has no Kueue: nothing limits the job"
     else:
+        instead = (
+            "it queues the pods one by one"
+            if _are_pods_managed(snapshot)
+            else "the job runs outside any quota"
+        )
         text = (
-            f"names the queue {queue}, but Kueue does not manage {kind}s here: the job runs outside any quota. "
+            f"names the queue {queue}, but Kueue does not manage {kind}s here: {instead}. "
             f"An administrator switches them on in Kueue's configuration (integrations.frameworks: kubeflow.org/{kind.lower()}), "
             f"see {_PAGE}"
         )
@@ -74,6 +80,11 @@ def unmanaged_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
 
 def _queue_of(job: Object) -> str:
     return str((job["metadata"].get("labels") or {}).get(QUEUE_LABEL) or "")
+
+
+def _are_pods_managed(snapshot: JobSnapshot) -> bool:
+    """Return whether Kueue queues pods of the job as if they had no owner. A namespace or a default queue can make it do so."""
+    return any((pod["metadata"].get("labels") or {}).get(_MANAGED_LABEL) == "true" for pod in snapshot.pods)
 
 
 def _is_admitted(job: Object) -> bool:

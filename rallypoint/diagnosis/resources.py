@@ -10,7 +10,7 @@ from functools import reduce
 
 from api.pod_problems import read_status, unscheduled
 from api.quantity import Quantity
-from api.requests import requests
+from api.requests import NONE, amounts, requests
 from rallypoint.diagnosis.objects import (
     FINISHED,
     Object,
@@ -19,6 +19,7 @@ from rallypoint.diagnosis.objects import (
     name_of,
     run_policy,
     spec_of,
+    status_of,
     transition_time,
 )
 from rallypoint.diagnosis.snapshot import Cause, JobSnapshot
@@ -68,8 +69,15 @@ class _Holder:
 
 
 def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
-    """Yield the holders of each resource that pods of the job lack, those of finished jobs first, then those that hold most."""
+    """Yield the holders of each resource that pods of the job lack, those of finished jobs first, then those that hold most.
+
+    For pods that request more than any node has, it does not matter who holds the resource.
+    """
     for resource, waiting in lacking(snapshot.pods).items():
+        too_large = _too_large(snapshot, resource, waiting)
+        if too_large:
+            yield too_large
+            continue
         holders = sorted(
             _holders(snapshot, resource), key=lambda holder: (not holder.is_finished, -holder.amount.amount)
         )
@@ -77,11 +85,32 @@ def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
             yield _cause(snapshot, holder, resource, waiting)
         rest = [holder.amount for holder in holders[MAX_HOLDERS:]]
         if rest:
-            sum_ = reduce(lambda first, other: first + other, rest)
+            sum_ = reduce(Quantity.__add__, rest)
             yield Cause((), f"pods of {len(rest)} other owners hold {sum_} {resource}", blocks=False)
         if not snapshot.holders_known:
             text = f"pods of other namespaces may hold {resource}; you have no permission to list them"
             yield Cause((), text, blocks=False)
+
+
+def _too_large(snapshot: JobSnapshot, resource: str, waiting: Iterable[str]) -> Cause | None:
+    """Return that pods request more of the resource than any node has, if all nodes are known."""
+    if not snapshot.all_nodes:
+        return None
+    by_name = {name_of(pod): pod for pod in snapshot.pods}
+    try:
+        sizes = [
+            amounts(status_of(node).get("allocatable")).get(resource, NONE) for node in snapshot.all_nodes
+        ]
+        wanted = {name: requests(spec_of(by_name[name])).get(resource, NONE) for name in waiting}
+    except ValueError:
+        return None
+    largest = max(sizes, key=lambda size: size.amount)
+    names = tuple(name for name, amount in wanted.items() if amount.amount > largest.amount)
+    if not names:
+        return None
+    most = max((wanted[name] for name in names), key=lambda amount: amount.amount)
+    text = f"no node can hold it: it requests {most} {resource}, and the largest node has {largest}"
+    return Cause(names, f"{text}; request less, or add larger nodes")
 
 
 def _holders(snapshot: JobSnapshot, resource: str) -> list[_Holder]:
@@ -92,11 +121,9 @@ def _holders(snapshot: JobSnapshot, resource: str) -> list[_Holder]:
             groups.setdefault(controller_of(pod).get("uid") or pod["metadata"]["uid"], []).append(pod)
     found: list[_Holder] = []
     for uid, pods in groups.items():
-        amounts = [amount for pod in pods if (amount := _amount(pod, resource))]
+        held = [amount for pod in pods if (amount := _amount(pod, resource))]
         owner = controller_of(pods[0])
-        found.append(
-            _Holder(owner, tuple(pods), reduce(lambda a, b: a + b, amounts), snapshot.owners.get(uid))
-        )
+        found.append(_Holder(owner, tuple(pods), reduce(Quantity.__add__, held), snapshot.owners.get(uid)))
     return found
 
 

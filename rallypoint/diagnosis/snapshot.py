@@ -42,6 +42,8 @@ class JobSnapshot:
     """Pods on nodes, of any owner, that hold a resource that a pod of the job lacks."""
     holders_known: bool = True
     """Whether ``holders`` covers all namespaces."""
+    all_nodes: Sequence[Object] = ()
+    """All nodes, read if a pod of the job lacks a resource; empty if unknown."""
     owners: Mapping[str, Object] = field(default_factory=dict)
     """The jobs that own ``holders``, by UID, as far as they could be read."""
     lines_of_deleted_pods: Mapping[tuple[str, str], LastLines] = field(default_factory=dict)

@@ -22,7 +22,7 @@ GANGS = {
     (group, "podgroups", verb)
     for group in ("scheduling.volcano.sh", "scheduling.x-k8s.io")
     for verb in ("get", "list", "watch", "create", "patch", "delete")
-}
+} | {("scheduling.volcano.sh", "queues", "get")}
 """Permissions for --gang-scheduler-name, which is not set here; the recorded cases use them."""
 NEVER_REQUESTED = {("kubeflow.org", "jobs of any kind/finalizers", "update"), *GANGS}
 """Rights that no request needs: the first is looked up by an admission plugin that is on here, when a pod names its owner."""

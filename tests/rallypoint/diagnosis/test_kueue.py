@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rallypoint.diagnosis import JobSnapshot, diagnose
-from tests.support.snapshots import CREATED, NOW, Object, job, true
+from tests.support.snapshots import CREATED, NOW, Object, job, pod, true
 
 QUEUE = {"kueue.x-k8s.io/queue-name": "research"}
 
@@ -33,6 +33,15 @@ def test_a_job_that_runs_outside_its_queue() -> None:
             "see docs/how-to/kueue.md"
         )
     ]
+
+
+def test_pods_that_kueue_queues_one_by_one() -> None:
+    found = pod()
+    found["metadata"]["labels"] = {"kueue.x-k8s.io/managed": "true"}
+
+    (note,) = notes(queued(), pods=[found])
+
+    assert "Kueue does not manage PyTorchJobs here: it queues the pods one by one." in note
 
 
 def test_a_cluster_without_kueue() -> None:

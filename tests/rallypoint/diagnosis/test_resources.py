@@ -87,6 +87,33 @@ def test_holders_of_another_namespace_are_named_with_it() -> None:
     )
 
 
+def node(gpus: str | None) -> Object:
+    return {"metadata": {"name": "a"}, "status": {"allocatable": {GPU: gpus} if gpus else {}}}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "is_too_large"),
+    [
+        pytest.param([node("4"), node(None)], True, id="the largest node has fewer"),
+        pytest.param([node("4"), node("8")], False, id="a node has enough"),
+        pytest.param([], False, id="nodes are unknown"),
+    ],
+)
+def test_a_request_that_no_node_can_meet(nodes: list[Object], is_too_large: bool) -> None:
+    large = waiting()
+    large["spec"]["containers"] = [{"resources": {"limits": {GPU: "8"}}}]
+    snapshot = JobSnapshot(job(CREATED), NOW, pods=[large], holders=[holder("old-0")], all_nodes=nodes)
+
+    texts = [cause.text for cause in diagnose(snapshot).causes if GPU in cause.text][1:]
+
+    if is_too_large:
+        assert texts == [
+            "no node can hold it: it requests 8 nvidia.com/gpu, and the largest node has 4; request less, or add larger nodes"
+        ]
+    else:
+        assert texts == ["holds 8 nvidia.com/gpu, which j-worker-0 needs; of PyTorchJob old"]
+
+
 def test_invisible_namespaces_are_mentioned() -> None:
     (note,) = causes(holders_known=False)
 
