@@ -12,6 +12,7 @@ from api.pod_problems import (
     Termination,
     Waiting,
     container_problems,
+    describe_exit,
     read_status,
     unscheduled,
 )
@@ -100,3 +101,17 @@ def test_null_counts_as_missing() -> None:
 def test_a_field_of_the_wrong_type_is_named() -> None:
     with pytest.raises(msgspec.ValidationError, match=r"phase"):
         read_status({"status": {"phase": 1}})
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "message", "text"),
+    [
+        (1, "Error", "", "exit code 1"),
+        (137, "OOMKilled", "", "exit code 137, killed by SIGKILL (OOMKilled)"),
+        (137, "ContainerStatusUnknown", "", "exit code 137 (ContainerStatusUnknown)"),
+        (255, "", "", "exit code 255"),
+        (3, "Error", "one\ntwo\nthree\nfour\n", "exit code 3: two / three / four"),
+    ],
+)
+def test_the_description_of_an_end(code: int, reason: str, message: str, text: str) -> None:
+    assert describe_exit(code, reason, message) == text

@@ -1,4 +1,6 @@
-"""Gangs whose launcher waits for its workers run to completion under the real coscheduling scheduler."""
+"""Gangs under the real coscheduling scheduler: those whose launcher waits for its workers run to completion, and one that cannot start
+says why.
+"""
 
 from collections.abc import Generator
 
@@ -45,3 +47,13 @@ def test_with_the_flag_the_launchers_of_all_gangs_wait_and_start(plane: ControlP
             jobs.submit(version, f"flag-{version}", {})
         for version in ("v1", "v2beta1"):
             jobs.run_to_the_end(f"flag-{version}")
+
+
+def test_a_gang_that_waits_says_why_its_pods_have_no_node(plane: ControlPlane, jobs: GangJobs) -> None:
+    with in_cluster_service(plane, FLAGS):
+        jobs.submit("v1", "large", {}, runPolicy={"schedulingPolicy": {"minAvailable": 10}})
+
+        message = jobs.wait_for_report("large")
+
+    assert "waits for its PodGroup large" in message
+    assert "needs 10 pods at once: Error pod large-" in message

@@ -1,6 +1,7 @@
-"""Gangs whose launcher waits for its workers run to completion under the real Volcano."""
+"""Gangs under the real Volcano: those whose launcher waits for its workers run to completion, and those that cannot start say why."""
 
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 
@@ -45,3 +46,58 @@ def test_a_gang_whose_launcher_does_not_wait_starts(plane: ControlPlane, jobs: G
             jobs.submit(version, f"plain-{version}", {})
         for version in ("v1", "v2beta1"):
             jobs.run_to_the_end(f"plain-{version}")
+
+
+QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+
+
+def create_queue(plane: ControlPlane, name: str, **spec: Any) -> None:
+    kind = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}
+    plane.apply({**kind, "metadata": {"name": name}, "spec": spec})
+    wait_for_state(plane, name, "Open")
+
+
+def wait_for_state(plane: ControlPlane, name: str, state: str) -> None:
+    def has_state() -> bool:
+        return plane.request("GET", f"{QUEUES}/{name}").get("status", {}).get("state") == state
+
+    plane.wait(f"the queue to be {state}", has_state, seconds=60)
+
+
+def close_queue(plane: ControlPlane, name: str) -> None:
+    """As ``vcctl queue operate --action close``."""
+    queue = plane.request("GET", f"{QUEUES}/{name}")
+    target = {
+        "apiVersion": queue["apiVersion"],
+        "kind": "Queue",
+        "name": name,
+        "uid": queue["metadata"]["uid"],
+    }
+    body = {
+        "apiVersion": "bus.volcano.sh/v1alpha1",
+        "kind": "Command",
+        "metadata": {"name": f"close-{name}"},
+        "action": "CloseQueue",
+        "target": {**target, "controller": True},
+    }
+    plane.request("POST", "/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands", body)
+    wait_for_state(plane, name, "Closed")
+
+
+def test_a_gang_that_waits_says_why_its_queue_does_not_take_it(plane: ControlPlane, jobs: GangJobs) -> None:
+    create_queue(plane, "closed")
+    close_queue(plane, "closed")
+    create_queue(plane, "small", capability={"nvidia.com/gpu": "2"})
+    create_queue(plane, "open")
+    needs = {"nvidia.com/gpu": "8"}
+    with in_cluster_service(plane, FLAGS):
+        for queue in ("nowhere", "closed", "small", "open"):
+            policy = {"queue": queue, "minResources": {"nvidia.com/gpu": "900"} if queue == "open" else needs}
+            jobs.submit("v1", queue, {}, runPolicy={"schedulingPolicy": policy})
+
+        assert jobs.wait_for_report("nowhere").endswith("queue nowhere does not exist")
+        assert jobs.wait_for_report("closed").endswith("queue closed is Closed")
+        assert jobs.wait_for_report("small").endswith(
+            "queue small can never take it: it needs 8 nvidia.com/gpu, and the queue has 2"
+        )
+        assert jobs.wait_for_report("open").endswith("does not say why; see the events of the PodGroup")

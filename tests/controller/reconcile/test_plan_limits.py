@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from api.children import Exit
 from controller.policy.replacement import LONGEST_PAUSE_SECONDS
 from tests.support.builders import NOON
 from tests.support.in_memory_cluster import Step, run_policy, running_cluster
@@ -80,6 +81,21 @@ def test_an_exceeded_limit_deletes_all_pods_whatever_the_clean_policy(clean: str
     assert (cluster.pods, cluster.services) == ({}, {})
     assert cluster.counters == {"Master": {"active": 1}, "Worker": {"active": 2}}
     assert cluster.status.completion_time is not None
+
+
+def test_the_end_at_a_limit_keeps_the_last_failure_and_deletes_all_pods() -> None:
+    cluster = running_cluster(run_policy={"backoffLimit": 1, "cleanPodPolicy": "None"})
+    failure = Exit("pytorch", 3, "Error", "no luck")
+    cluster.set_phase("Running", "worker-0", restarts=1, previous_failure=failure)
+    cluster.settle()
+
+    text = (
+        "Job train has failed because it has reached the specified backoff limit; "
+        "last failure: train-worker-0: container pytorch ended with exit code 3: no luck"
+    )
+    assert (cluster.status.conditions or [])[-1].message == text
+    assert [event.message for event in cluster.events if event.reason == "PyTorchJobFailed"] == [text]
+    assert cluster.pods == {}
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,11 @@ async def test_a_change_of_a_child_requests_a_reconcile_of_its_job(child: Any, c
     ("before", "after"),
     [
         pytest.param(pod(), pod(resource_version=2), id="only its resource version changed"),
+        pytest.param(
+            pod_group(message="2/3 tasks"),
+            pod_group(message="1/3 tasks"),
+            id="only the scheduler's text changed",
+        ),
         pytest.param(None, pod(owner_kind=""), id="it has no owner"),
         pytest.param(None, pod(owner_kind="TFJob"), id="its owner's kind is not served"),
         pytest.param(None, None, id="it never existed"),

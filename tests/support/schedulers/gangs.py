@@ -29,6 +29,17 @@ class GangJobs(MPIJobs):
         body = {"metadata": {"annotations": annotations}, "spec": {"mpiReplicaSpecs": roles, **spec}}
         self.create(name, body, version)
 
+    def wait_for_report(self, name: str) -> str:
+        """Wait until the job's status says what its gang waits for, and return the message."""
+
+        def is_reported() -> bool:
+            return ("Running", "False") in self.conditions(name)
+
+        self._wait("the report", is_reported)
+        running = self.condition(name, "Running")
+        assert running["reason"] == "MPIJobWaitingForGang", running
+        return str(running["message"])
+
     def run_to_the_end(self, name: str) -> None:
         """All pods run, the launcher ends with them, and the job succeeds."""
         self._wait("all pods running", lambda: len(self.pod_objects(name, "Running")) == 3)
