@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from api import labels, quantity
+from api.children import PodGroup
 from api.job import Job, JobStatus, SchedulingPolicy, owner_reference
 from api.meta import COSCHEDULING_POD_GROUPS, VOLCANO_POD_GROUPS, Resource
 from api.queues import queue_of, queue_problem
@@ -75,7 +76,12 @@ def groups_of(scheduler: str) -> Resource:
 def is_waiting(scheduler: str, snapshot: Snapshot) -> bool:
     """Return whether no pod may be created yet, because Volcano must admit the group to its queue first."""
     group = snapshot.group
-    return scheduler == VOLCANO and (group is None or group.deleting or group.phase in {"", "Pending"})
+    return scheduler == VOLCANO and (group is None or group.deleting or is_unadmitted(group))
+
+
+def is_unadmitted(group: PodGroup) -> bool:
+    """Return whether Volcano has not admitted the group to its queue."""
+    return not group.deleting and group.phase in {"", "Pending"}
 
 
 class GangWait(NamedTuple):
@@ -109,21 +115,17 @@ def gang_wait(scheduler: str, job: Job, status: JobStatus, snapshot: Snapshot, n
         for trouble in pod.troubles
         if trouble.similar == _UNSCHEDULED
     ]
-    is_unadmitted = is_waiting(scheduler, snapshot)
-    if not unscheduled and not is_unadmitted:
+    waits_in_queue = is_waiting(scheduler, snapshot)
+    if not unscheduled and not waits_in_queue:
         return GangWait()
     left = report_due_in(status, now)
     if left > 0:
         return GangWait(due_seconds=left)
     spec = msgspec.json.decode(group.spec) or {}
     queue = queue_of(spec) if scheduler == VOLCANO else ""
-    causes = [
-        queue_problem(queue, snapshot.queue, spec.get("minResources") or {})
-        if queue and snapshot.queue is not None
-        else "",
-        group.message,
-        unscheduled[0] if unscheduled and not group.message else "",
-    ]
+    causes = [group.message or next(iter(unscheduled), "")]
+    if waits_in_queue and snapshot.queue is not None:
+        causes.insert(0, queue_problem(queue, snapshot.queue, spec.get("minResources") or {}))
     cause = "; ".join(filter(None, causes)) or (
         f"the scheduler {scheduler} does not say why; see the events of the PodGroup"
     )

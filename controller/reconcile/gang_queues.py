@@ -17,7 +17,7 @@ from api.children import PodGroup
 from api.queues import VOLCANO_QUEUES, queue_of
 from controller.kube import errors
 from controller.kube.client import Client
-from controller.policy.gang import report_due_in
+from controller.policy.gang import is_unadmitted, report_due_in
 from controller.reconcile.jobs import JobRow
 from controller.reconcile.load import LoadedJob
 from controller.runtime.bounded_dict import BoundedDict
@@ -26,7 +26,6 @@ from controller.runtime.store import Store
 READ_AGAIN_SECONDS: Final = 25.0
 """Less than the time after which a waiting gang is reported, so that the report has a fresh queue."""
 REMEMBERED_QUEUES: Final = 1024
-_WAITING_PHASES: Final = frozenset({"", "Pending", "Inqueue"})
 
 
 class _Answer(NamedTuple):
@@ -43,6 +42,8 @@ class GangQueues:
         self._client = client
         self._groups = groups
         self._answers: BoundedDict[str, _Answer] = BoundedDict(REMEMBERED_QUEUES)
+        self._lock = asyncio.Lock()
+        """Held during a read, so that jobs that wait in one queue share it."""
 
     async def refresh(self, loaded: LoadedJob, now: datetime) -> bool:
         """Read the queue of the job's group if the group has waited long enough to be reported and the last answer is old.
@@ -50,18 +51,17 @@ class GangQueues:
         A refusal or a failure leaves the queue unknown until the next read: it must not delay the job.
 
         Returns:
-            Whether there was a read. Caches may have changed meanwhile.
+            Whether this took time. Caches may have changed meanwhile.
         """
         name = self._queue_of(loaded.row)
         if name is None or report_due_in(loaded.job.status, now) > 0:
             return False
-        time, last = asyncio.get_running_loop().time(), self._answers.get(name)
-        if last is not None and time - last.at < READ_AGAIN_SECONDS:
+        if self._is_fresh(name):
             return False
-        self._answers[name] = _Answer(
-            time, last.queue if last else None
-        )  # so that no other job reads it meanwhile
-        self._answers[name] = _Answer(time, await self._read(name))
+        async with self._lock:
+            if not self._is_fresh(name):
+                queue = await self._read(name)
+                self._answers[name] = _Answer(asyncio.get_running_loop().time(), queue)
         return True
 
     def get(self, row: JobRow) -> Mapping[str, Any] | None:
@@ -69,6 +69,10 @@ class GangQueues:
         name = self._queue_of(row)
         answer = self._answers.get(name) if name else None
         return answer.queue if answer else None
+
+    def _is_fresh(self, name: str) -> bool:
+        last = self._answers.get(name)
+        return last is not None and asyncio.get_running_loop().time() - last.at < READ_AGAIN_SECONDS
 
     async def _read(self, name: str) -> Mapping[str, Any] | None:
         try:
@@ -83,11 +87,6 @@ class GangQueues:
     def _queue_of(self, row: JobRow) -> str | None:
         """Return the queue of the job's own group, None unless the group waits."""
         group = self._groups.get(row.namespace, row.name) if self._groups is not None else None
-        if (
-            group is None
-            or group.owner_uid != row.uid
-            or group.deleting
-            or group.phase not in _WAITING_PHASES
-        ):
+        if group is None or group.owner_uid != row.uid or not is_unadmitted(group):
             return None
         return queue_of(msgspec.json.decode(group.spec) or {})

@@ -249,7 +249,10 @@ class Reconciler:
         if not scheduler or not isinstance(error, errors.NotFound):
             return []
         resource = groups_of(scheduler)
-        if not any(child.resource == resource for child in decision.plan.create):
+        if not any(
+            child.resource == resource and child.write_mode is WriteMode.CREATE
+            for child in decision.plan.create
+        ):
             return []
         text = f"the API server serves no {resource.plural}.{resource.group}: install the definitions of the scheduler {scheduler}"
         return [(None, text)]

@@ -39,6 +39,7 @@ from rallypoint.diagnosis import (
     log_requests,
     nodes_to_read,
 )
+from rallypoint.diagnosis.gangs import is_unadmitted
 from rallypoint.diagnosis.objects import (
     FINISHED,
     is_condition_true,
@@ -236,7 +237,9 @@ class JobReader:
 
     async def _read_queues(self, gangs: Sequence[Object]) -> None:
         names = {
-            queue_of(spec_of(gang)) for gang in gangs if gang["apiVersion"] == VOLCANO_POD_GROUPS.api_version
+            queue_of(spec_of(gang))
+            for gang in gangs
+            if gang["apiVersion"] == VOLCANO_POD_GROUPS.api_version and is_unadmitted(gang)
         }
         if not any(
             served.resource.group == VOLCANO_QUEUES.group and served.resource.plural == VOLCANO_QUEUES.plural

@@ -35,11 +35,16 @@ def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
         text = ": ".join([_description(gang), *filter(None, parts)])
         text = "; ".join(filter(None, (text, _missing_members(snapshot, gang))))
         yield Cause((name_of(gang),), text, parse_timestamp(gang["metadata"].get("creationTimestamp")))
-    if not waiting or any(is_queue_unread(snapshot, gang) for gang in waiting):
+    if not waiting or any(_is_queue_unread(snapshot, gang) for gang in waiting):
         yield from _reported_wait(snapshot)
 
 
-def is_queue_unread(snapshot: JobSnapshot, gang: Object) -> bool:
+def is_unadmitted(gang: Object) -> bool:
+    """Return whether Volcano has not admitted the PodGroup to its queue."""
+    return _phase(gang) in {"", "Pending"}
+
+
+def _is_queue_unread(snapshot: JobSnapshot, gang: Object) -> bool:
     return bool(spec_of(gang).get("queue")) and queue_of(spec_of(gang)) not in snapshot.queues
 
 
@@ -56,7 +61,7 @@ def _description(gang: Object) -> str:
 def _queue_problem(snapshot: JobSnapshot, gang: Object) -> str:
     spec = spec_of(gang)
     name = queue_of(spec)
-    queue = snapshot.queues.get(name)
+    queue = snapshot.queues.get(name) if is_unadmitted(gang) else None
     return "" if queue is None else queue_problem(name, queue, spec.get("minResources") or {})
 
 

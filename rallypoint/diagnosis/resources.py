@@ -14,6 +14,7 @@ from api.requests import NONE, amounts, requests
 from rallypoint.diagnosis.objects import (
     FINISHED,
     Object,
+    is_being_deleted,
     is_condition_true,
     is_pod_terminal,
     name_of,
@@ -144,6 +145,8 @@ def _cause(snapshot: JobSnapshot, holder: _Holder, resource: str, waiting: list[
     who = waiting[0] if len(waiting) == 1 else f"{waiting[0]} and {len(waiting) - 1} more pods"
     text = f"hold{'s' if len(names) == 1 else ''} {holder.amount} {resource}, which {who} need{'s' if len(waiting) == 1 else ''}"
     kind, name = holder.owner.get("kind"), holder.owner.get("name")
+    if all(map(is_being_deleted, holder.pods)):
+        text = f"{text}; {'it is' if len(names) == 1 else 'they are'} being deleted"
     job = holder.job
     if job is None or not holder.is_finished:
         return Cause(names, f"{text}; of {kind} {name}" if kind else text)
