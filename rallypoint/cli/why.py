@@ -438,16 +438,25 @@ def _parts(report: Report) -> Iterator[str]:
 
 
 def _causes(causes: Sequence[Cause], now: datetime) -> str:
-    rows = [_row(cause, now) for cause in causes[:SHOWN_ROWS]]
+    rows = [row for cause in causes[:SHOWN_ROWS] for row in _rows(cause, now)]
     if len(causes) > SHOWN_ROWS:
         rows.append([f"and {len(causes) - SHOWN_ROWS} more", "", "-o json has all of them"])
     return indented(rows, ["About", "Age", "What"])
 
 
-def _row(cause: Cause, now: datetime) -> list[str]:
+def _rows(cause: Cause, now: datetime) -> Iterator[list[str]]:
     said = f"; last log line: {cause.quote}" if cause.quote else ""
-    what = _CONTROL.sub("", " ".join(f"{cause.text}{said}".split()))
-    return [_who(cause.about), age(cause.since, now) if cause.since else "", what]
+    yield [
+        _who(cause.about),
+        age(cause.since, now) if cause.since else "",
+        _in_one_line(f"{cause.text}{said}"),
+    ]
+    if cause.next_step:
+        yield ["", "", f"Next: {_in_one_line(cause.next_step)}"]
+
+
+def _in_one_line(text: str) -> str:
+    return _CONTROL.sub("", " ".join(text.split()))
 
 
 def _who(names: Sequence[str]) -> str:
@@ -493,7 +502,17 @@ def _document(report: Report) -> Mapping[str, Any]:
         "state": found.state,
         "since": found.since,
         "blocked": found.blocked,
-        "causes": found.causes,
+        "causes": [
+            {
+                "about": cause.about,
+                "text": cause.text,
+                "since": cause.since,
+                "blocks": cause.blocks,
+                "quote": cause.quote,
+                "nextStep": cause.next_step,
+            }
+            for cause in found.causes
+        ],
         "phases": found.timeline,
         "lastLines": [
             {"pod": pod, "container": container, "at": lines.at, "lines": lines.lines, "exists": exists}

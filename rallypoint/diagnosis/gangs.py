@@ -19,6 +19,7 @@ from rallypoint.diagnosis.snapshot import Cause, JobSnapshot
 
 _MAX_NAMED_MEMBERS = 3
 """The largest number of missing gang members to name."""
+_QUEUE_STEP = "an administrator creates, opens or enlarges the queue; or create the job again with another schedulingPolicy.queue"
 _STARTED_PHASES = {"Running", "Scheduled", "Finished", "Completed", "Failed"}
 """Phases of a PodGroup that no longer waits, in Volcano and in scheduler-plugins."""
 
@@ -34,7 +35,8 @@ def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
         parts = [problem, "" if problem else _last_message(snapshot, gang)]
         text = ": ".join([_description(gang), *filter(None, parts)])
         text = "; ".join(filter(None, (text, _missing_members(snapshot, gang))))
-        yield Cause((name_of(gang),), text, parse_timestamp(gang["metadata"].get("creationTimestamp")))
+        at = parse_timestamp(gang["metadata"].get("creationTimestamp"))
+        yield Cause((name_of(gang),), text, at, next_step=_QUEUE_STEP if problem else "")
     if not waiting or any(_is_queue_unread(snapshot, gang) for gang in waiting):
         yield from _reported_wait(snapshot)
 

@@ -40,7 +40,9 @@ _EVICTION_REASONS = ("Preempted", "TaintManagerEviction", "Evicted")
 def failure_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     """Yield why a job failed: the operator's message, the pods that failed first, and the later failures."""
     failed = transition_time(snapshot.job, ConditionType.FAILED)
-    yield Cause((), reason_and_message(condition(snapshot.job, ConditionType.FAILED)), failed)
+    text = reason_and_message(condition(snapshot.job, ConditionType.FAILED))
+    again = f"correct the cause, delete the job ({_kubectl(snapshot, 'delete')}) and create it again: a failed job does not run again"
+    yield Cause((), text, failed, next_step=again)
     found, reported = failures(snapshot.pods), terminations.causes_from_events(snapshot)
     first = [failure for failure in found if failure.is_own and failure.at and failure.at == found[0].at]
     failed_at = first[0].at if first else failed
@@ -57,7 +59,12 @@ def failure_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
         first, unsure=bool(earlier) or any(failure.is_own and not failure.at for failure in found)
     )
     yield from (
-        Cause((name_of(failure.pod),), f"{how}, on {failure.node}: {failure.text}", failure.at)
+        Cause(
+            (name_of(failure.pod),),
+            f"{how}, on {failure.node}: {failure.text}",
+            failure.at,
+            next_step=terminations.next_step(failure.text),
+        )
         for failure in first
     )
     yield from (replace(cause, blocks=not first) for cause in reported if cause not in earlier)
@@ -121,6 +128,10 @@ def waiting_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     yield from _creation_failures(snapshot)
 
 
+def _kubectl(snapshot: JobSnapshot, verb: str) -> str:
+    return f"kubectl {verb} {snapshot.job['kind'].lower()} {name_of(snapshot.job)} -n {snapshot.namespace}"
+
+
 def restarting_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     """Yield the operator's message about a restart. The pods show its cause."""
     if is_condition_true(snapshot.job, ConditionType.RESTARTING):
@@ -135,23 +146,25 @@ def _deletion(snapshot: JobSnapshot) -> Iterator[Cause]:
         metadata = snapshot.job["metadata"]
         finalizers = ", ".join(metadata.get("finalizers") or ()) or "none"
         at = parse_timestamp(metadata["deletionTimestamp"])
-        yield Cause((), f"being deleted; waits for its finalizers: {finalizers}", at)
+        text = f"being deleted; waits for its finalizers: {finalizers}"
+        yield Cause((), text, at, next_step="the controllers that set the finalizers must remove them")
 
 
 def _managed_elsewhere(snapshot: JobSnapshot) -> list[Cause]:
     owner = run_policy(snapshot.job, "managedBy")
     if not owner or owner in _OWN_MANAGERS:
         return []
-    return [Cause((), f"left to {owner} by its run policy (managedBy); operators here ignore it")]
+    text = f"left to {owner} by its run policy (managedBy); operators here ignore it"
+    return [Cause((), text, next_step="to run it here, create it again without managedBy")]
 
 
 def _not_reconciled(snapshot: JobSnapshot) -> list[Cause]:
     """An operator sets a condition as soon as it sees a job."""
     if status_of(snapshot.job).get("conditions") or snapshot.now - snapshot.created <= _START_GRACE:
         return []
-    return [
-        Cause((), "no operator has reconciled it: does one that serves this kind run here?", snapshot.created)
-    ]
+    text = "no operator has reconciled it: does one that serves this kind run here?"
+    step = "check that the operator runs, and its flags --namespace and --enable-scheme; see docs/how-to/install.md"
+    return [Cause((), text, snapshot.created, next_step=step)]
 
 
 def _suspended(snapshot: JobSnapshot) -> Iterator[Cause]:
@@ -164,7 +177,14 @@ def _suspended(snapshot: JobSnapshot) -> Iterator[Cause]:
         who = "; ".join(
             filter(None, ("suspended by its run policy (suspend: true)", kueue.missing_workload(snapshot)))
         )
-        yield Cause((), who, transition_time(snapshot.job, ConditionType.SUSPENDED))
+        at = transition_time(snapshot.job, ConditionType.SUSPENDED)
+        patch = """--type merge -p '{"spec":{"runPolicy":{"suspend":false}}}'"""
+        step = (
+            kueue.PAGE_STEP
+            if kueue.queue_of(snapshot.job)
+            else f"to resume it: {_kubectl(snapshot, 'patch')} {patch}"
+        )
+        yield Cause((), who, at, next_step=step)
 
 
 def _creation_failures(snapshot: JobSnapshot) -> Iterator[Cause]:
@@ -177,7 +197,8 @@ def _creation_failures(snapshot: JobSnapshot) -> Iterator[Cause]:
     ):
         messages.insert(0, str(running.get("message") or running["reason"]))
     if messages and missing:
-        yield Cause((), f"{missing}: {messages[0]}")
+        step = "change what the message names; the operator tries again by itself, after two minutes at the latest"
+        yield Cause((), f"{missing}: {messages[0]}", next_step=step)
     elif messages and not snapshot.pods_known:
         yield Cause((), messages[0], blocks=False)
 

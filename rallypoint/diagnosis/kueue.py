@@ -30,7 +30,7 @@ _MANAGED_LABEL = f"{KUEUE_PREFIX}managed"
 _EVICTED = "Evicted"
 _GRACE = timedelta(seconds=10)
 """The time that Kueue may need to see a new job."""
-_PAGE = "docs/how-to/kueue.md"
+PAGE_STEP = "switch the kind on in Kueue's configuration: see docs/how-to/kueue.md"
 
 
 def workload_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
@@ -40,18 +40,18 @@ def workload_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
 
 def missing_workload(snapshot: JobSnapshot) -> str:
     """Describe that a suspended job with a queue label has no Workload; empty if it has no such label or this is unknown."""
-    queue = _queue_of(snapshot.job)
+    queue = queue_of(snapshot.job)
     if not queue or not snapshot.workloads_known:
         return ""
     if not snapshot.is_kueue_served:
         return f"this cluster has no Kueue for its queue {queue}"
     kind = snapshot.job["kind"]
-    return f"Kueue has created no Workload for its queue {queue}, so it may not manage {kind}s: see {_PAGE}"
+    return f"Kueue has created no Workload for its queue {queue}, so it may not manage {kind}s"
 
 
 def unmanaged_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     """Yield a note about a job that names a queue and runs without Kueue, outside any quota."""
-    job, queue = snapshot.job, _queue_of(snapshot.job)
+    job, queue = snapshot.job, queue_of(snapshot.job)
     if (
         not queue
         or is_suspended(job)
@@ -64,21 +64,20 @@ def unmanaged_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     kind = job["kind"]
     if not snapshot.is_kueue_served:
         text = f"names the queue {queue}, but this cluster has no Kueue: nothing limits the job"
+        step = "install Kueue, or remove the label"
     else:
         instead = (
             "it queues the pods one by one"
             if _are_pods_managed(snapshot)
             else "the job runs outside any quota"
         )
-        text = (
-            f"names the queue {queue}, but Kueue does not manage {kind}s here: {instead}. "
-            f"An administrator switches them on in Kueue's configuration (integrations.frameworks: kubeflow.org/{kind.lower()}), "
-            f"see {_PAGE}"
-        )
-    yield Cause((), text, snapshot.created, blocks=False)
+        text = f"names the queue {queue}, but Kueue does not manage {kind}s here: {instead}"
+        step = f"{PAGE_STEP} (integrations.frameworks: kubeflow.org/{kind.lower()})"
+    yield Cause((), text, snapshot.created, blocks=False, next_step=step)
 
 
-def _queue_of(job: Object) -> str:
+def queue_of(job: Object) -> str:
+    """Return the queue that the job's label names; empty if it has none."""
     return str((job["metadata"].get("labels") or {}).get(QUEUE_LABEL) or "")
 
 
@@ -109,7 +108,8 @@ def _workload_cause(workload: Object) -> Cause:
         text = "; ".join(
             filter(None, (reason_and_message(quota) or "no quota reserved", "" if same else evicted))
         )
-        return Cause(about, f"Kueue: {text}", transition_time(workload, "QuotaReserved"))
+        at = transition_time(workload, "QuotaReserved")
+        return Cause(about, f"Kueue: {text}", at, next_step=f"wait, or: kubectl describe workload {about[0]}")
     if evicted:
         return Cause(about, f"Kueue: {evicted}", transition_time(workload, _EVICTED))
     for check in status_of(workload).get("admissionChecks") or ():

@@ -36,12 +36,24 @@ from rallypoint.diagnosis.objects import (
     transition_time,
 )
 from rallypoint.diagnosis.snapshot import Cause, JobSnapshot, group_by_text
-from rallypoint.diagnosis.terminations import describe_repeated_termination, pod_failure
+from rallypoint.diagnosis.terminations import describe_repeated_termination, next_step, pod_failure
 
 _EVENT_CLOCK_SKEW = timedelta(seconds=2)
 """The largest difference between the time of an event and the time of what it reports."""
 _GANG_MESSAGES = re.compile(r"rejected.*(?i:permit|postfilter)|pod group is not ready", re.DOTALL)
 """Messages of scheduler-plugins' coscheduling and of Volcano for a pod that waits for the rest of its gang."""
+
+_PLACEMENT = re.compile(r"taint|affinity|selector|unschedulable")
+"""Parts of scheduling messages that the template's placement, not a lack of resources, causes."""
+_IMAGE_STEP = "correct the image or its imagePullSecrets, delete the job and create it again"
+_OTHER_START_STEP = "create what the message names, or correct the pod template and create the job again"
+_START_STEPS = {
+    **dict.fromkeys(
+        ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"), _IMAGE_STEP
+    ),
+    "CreateContainerConfigError": "create the ConfigMap or Secret that the message names; the kubelet tries again",
+}
+"""By the reason of a container that cannot start."""
 
 Rule = Callable[[JobSnapshot, Object], Cause | None]
 
@@ -82,14 +94,21 @@ def _terminating(snapshot: JobSnapshot, pod: Object) -> Cause | None:
         else "its node has not reported its termination"
     )
     held = f"it has finalizers: {finalizers}" if finalizers else _lost_node(snapshot, pod) or silent
-    return _cause(pod, f"still exists after its grace period: {held}", deleted_at)
+    step = (
+        "whoever set the finalizers must remove them"
+        if finalizers
+        else f"if its node is gone for good: kubectl delete pod {name_of(pod)} -n {snapshot.namespace} --force"
+    )
+    return _cause(pod, f"still exists after its grace period: {held}", deleted_at, next_step=step)
 
 
 def _on_lost_node(snapshot: JobSnapshot, pod: Object) -> Cause | None:
     lost = _lost_node(snapshot, pod)
     if not lost or is_pod_terminal(pod):
         return None
-    return _cause(pod, lost, transition_time(snapshot.nodes[spec_of(pod)["nodeName"]], "Ready"))
+    node = spec_of(pod)["nodeName"]
+    step = f"wait for the node, or, if it is gone for good: kubectl delete node {node}"
+    return _cause(pod, lost, transition_time(snapshot.nodes[node], "Ready"), next_step=step)
 
 
 def _lost_node(snapshot: JobSnapshot, pod: Object) -> str:
@@ -108,10 +127,17 @@ def _unscheduled(snapshot: JobSnapshot, pod: Object) -> Cause | None:
         return None
     made = parse_timestamp(pod["metadata"]["creationTimestamp"])
     if gates := ", ".join(gate["name"] for gate in spec.get("schedulingGates") or ()):
-        return _cause(pod, f"has scheduling gates: {gates}", made)
+        return _cause(
+            pod, f"has scheduling gates: {gates}", made, next_step="whoever set the gates must remove them"
+        )
     if unscheduled(read_status(pod)) is None:
         scheduler = spec.get("schedulerName") or "default-scheduler"
-        return _cause(pod, f"waiting for the scheduler {scheduler}, which has not reported on it", made)
+        return _cause(
+            pod,
+            f"waiting for the scheduler {scheduler}, which has not reported on it",
+            made,
+            next_step="check that a scheduler of that name runs",
+        )
     return _scheduling_cause(pod) if is_unschedulable(pod) else None
 
 
@@ -127,11 +153,9 @@ def _has_no_node(pod: Object) -> bool:
 
 def _scheduling_cause(pod: Object) -> Cause:
     text = reason_and_message(condition(pod, "PodScheduled")) or "not scheduled"
-    return _cause(
-        pod,
-        text,
-        transition_time(pod, "PodScheduled") or parse_timestamp(pod["metadata"]["creationTimestamp"]),
-    )
+    at = transition_time(pod, "PodScheduled") or parse_timestamp(pod["metadata"]["creationTimestamp"])
+    step = "let the template select and tolerate nodes that exist" if _PLACEMENT.search(text) else ""
+    return _cause(pod, text, at, next_step=step)
 
 
 def _cannot_start(snapshot: JobSnapshot, pod: Object) -> Cause | None:
@@ -142,9 +166,11 @@ def _cannot_start(snapshot: JobSnapshot, pod: Object) -> Cause | None:
                 pod_problems.reason_and_message(problem.waiting),
                 _pull_failure(snapshot, pod, problem.waiting),
             ]
-            return _cause(pod, ": ".join(filter(None, texts)), transition_time(pod, "PodScheduled"))
+            step = _START_STEPS.get(problem.waiting.reason, _OTHER_START_STEP)
+            at = transition_time(pod, "PodScheduled")
+            return _cause(pod, ": ".join(filter(None, texts)), at, next_step=step)
     if _is_starting(pod) and (warning := _newest_warning(snapshot, pod)):
-        return _cause(pod, warning, transition_time(pod, "PodScheduled"))
+        return _cause(pod, warning, transition_time(pod, "PodScheduled"), next_step=_OTHER_START_STEP)
     return None
 
 
@@ -166,7 +192,12 @@ def _crashing(snapshot: JobSnapshot, pod: Object) -> Cause | None:
             ended = describe_repeated_termination(problem.container, problem.restarts + 1, end)
             loop = f"{CRASH_LOOP}: " if problem.type is ProblemType.CRASH_LOOP else ""
             text = f"{loop}{ended}{_probe_failure(snapshot, pod, problem.container, at)}"
-            return _cause(pod, text, at, _quote(snapshot, pod, problem.container, text))
+            look = _log_command(
+                snapshot, pod, problem.container, previous=problem.type is ProblemType.CRASH_LOOP
+            )
+            return _cause(
+                pod, text, at, _quote(snapshot, pod, problem.container, text), next_step(text, look)
+            )
     return None
 
 
@@ -189,7 +220,8 @@ def _failed(snapshot: JobSnapshot, pod: Object) -> Cause | None:
     if failure is None:
         return None
     quote = _quote(snapshot, pod, failure.container, failure.text)
-    return _cause(pod, f"failed: {failure.text}", failure.at, quote)
+    step = next_step(failure.text, _log_command(snapshot, pod, failure.container))
+    return _cause(pod, f"failed: {failure.text}", failure.at, quote, step)
 
 
 def _starting(snapshot: JobSnapshot, pod: Object) -> Cause | None:
@@ -255,8 +287,15 @@ def _was_restarted(snapshot: JobSnapshot, pod: Object) -> Cause | None:
     return None
 
 
-def _cause(pod: Object, text: str, at: datetime | None, quote: str = "") -> Cause:
-    return Cause((name_of(pod),), text, at, quote=quote)
+def _cause(pod: Object, text: str, at: datetime | None, quote: str = "", next_step: str = "") -> Cause:
+    return Cause((name_of(pod),), text, at, quote=quote, next_step=next_step)
+
+
+def _log_command(snapshot: JobSnapshot, pod: Object, container: str, *, previous: bool = False) -> str:
+    flags = " --previous" if previous else ""
+    return (
+        f"rallypoint logs {name_of(pod)} -c {container} -n {snapshot.namespace}{flags}" if container else ""
+    )
 
 
 def _newest_warning(snapshot: JobSnapshot, pod: Object) -> str:

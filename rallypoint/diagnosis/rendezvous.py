@@ -57,7 +57,10 @@ def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
         if name_of(pod) not in waiting and (silent := _silence(snapshot, pod, first)):
             since, has_logged = silent
             what = "has logged nothing more" if has_logged else "has logged nothing since it started"
-            found.append(Cause((name_of(pod),), f"{what}, while {who}", since))
+            step = (
+                f"see what its program does: rallypoint exec {name_of(pod)} -n {snapshot.namespace} -- ps -ef"
+            )
+            found.append(Cause((name_of(pod),), f"{what}, while {who}", since, next_step=step))
     yield from group_by_text(found)
 
 

@@ -111,7 +111,7 @@ def _too_large(snapshot: JobSnapshot, resource: str, waiting: Iterable[str]) -> 
         return None
     most = max((wanted[name] for name in names), key=lambda amount: amount.amount)
     text = f"no node can hold it: it requests {most} {resource}, and the largest node has {largest}"
-    return Cause(names, f"{text}; request less, or add larger nodes")
+    return Cause(names, text, next_step="request less, or add larger nodes")
 
 
 def _holders(snapshot: JobSnapshot, resource: str) -> list[_Holder]:
@@ -152,6 +152,6 @@ def _cause(snapshot: JobSnapshot, holder: _Holder, resource: str, waiting: list[
         return Cause(names, f"{text}; of {kind} {name}" if kind else text)
     ended = next(type_ for type_ in FINISHED if is_condition_true(job, type_))
     policy = run_policy(job, "cleanPodPolicy") or "the default of its kind"
-    command = f"kubectl delete {str(kind).lower()} {name}" + ("" if of == namespace else f" -n {of}")
-    text = f"{text}; {kind} {name} has {ended} and keeps its pods (cleanPodPolicy: {policy}): {command}"
-    return Cause(names, text, transition_time(job, ended))
+    text = f"{text}; {kind} {name} has {ended} and keeps its pods (cleanPodPolicy: {policy})"
+    step = f"kubectl delete {str(kind).lower()} {name} -n {of or 'default'}"
+    return Cause(names, text, transition_time(job, ended), next_step=step)

@@ -52,6 +52,10 @@ class JobSnapshot:
     """By pod and container; those that ``log_requests`` returned."""
 
     @property
+    def namespace(self) -> str:
+        return str(self.job["metadata"].get("namespace") or "default")
+
+    @property
     def created(self) -> datetime:
         return parse_timestamp(self.job["metadata"]["creationTimestamp"]) or self.now
 
@@ -100,6 +104,8 @@ class Cause:
     """Whether the job waits for it or failed because of it."""
     quote: str = ""
     """The last log line of a container of it."""
+    next_step: str = ""
+    """What to do about it; empty if there is nothing to do but wait, or if it is unknown."""
 
 
 def group_by_text(found: Iterable[Cause]) -> Iterator[Cause]:

@@ -97,6 +97,15 @@ def describe_termination(end: Termination) -> str:
     return describe_exit(end.exit_code, end.reason, end.message)
 
 
+def next_step(text: str, look: str = "") -> str:
+    """Return what to do about a termination that was described as ``text``: by default the command ``look``, which shows its log."""
+    if "(OOMKilled)" in text:
+        return "raise the memory limit of the container, or let the program use less"
+    if "Evicted" in text:
+        return "request what the pod really uses, so that it comes to a node that has it"
+    return look
+
+
 def describe_repeated_termination(container: str, count: int, end: Termination) -> str:
     """Return text such as ``container pytorch ended 3 times, last with exit code 1``."""
     return f"container {container} ended {spell_count(count)}{', last' if count > 1 else ''} with {describe_termination(end)}"

@@ -79,6 +79,13 @@ def test_escape_sequences_are_removed_from_messages() -> None:
     assert "several lines[2J; last log line: word\n" in found
 
 
+def test_the_next_step_follows_its_cause() -> None:
+    rows = shown(Cause((), "it is closed", next_step="open\nit"), Cause((), "it is late")).splitlines()[4:7]
+
+    assert [row.split(None, 2)[-1] for row in rows] == ["it is closed", "open it", "it is late"]
+    assert "Next: open it" in rows[1]
+
+
 def test_a_job_with_forbidden_resources_is_not_reported_as_healthy() -> None:
     assert "The cluster's objects name no cause" in shown()
     assert "The cluster's objects name no cause" not in shown(forbidden=["pods"])

@@ -340,7 +340,7 @@ def workload(*conditions: Object, checks: Sequence[Object] = ()) -> Object:
                 (),
                 (
                     "suspended by its run policy (suspend: true); Kueue has created no Workload for its queue q, so it may not manage "
-                    "PyTorchJobs: see docs/how-to/kueue.md"
+                    "PyTorchJobs"
                 ),
             ),
             id="no Kueue",

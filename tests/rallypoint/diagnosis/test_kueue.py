@@ -26,13 +26,15 @@ def notes(found: Object, **known: Any) -> list[str]:
 
 
 def test_a_job_that_runs_outside_its_queue() -> None:
-    assert notes(queued()) == [
-        (
-            "names the queue research, but Kueue does not manage PyTorchJobs here: the job runs outside any quota. "
-            "An administrator switches them on in Kueue's configuration (integrations.frameworks: kubeflow.org/pytorchjob), "
-            "see docs/how-to/kueue.md"
-        )
-    ]
+    (note,) = (cause for cause in diagnose(JobSnapshot(queued(), NOW)).causes if "queue" in cause.text)
+
+    assert note.text == (
+        "names the queue research, but Kueue does not manage PyTorchJobs here: the job runs outside any quota"
+    )
+    assert note.next_step == (
+        "switch the kind on in Kueue's configuration: see docs/how-to/kueue.md (integrations.frameworks: kubeflow.org/pytorchjob)"
+    )
+    assert not note.blocks
 
 
 def test_pods_that_kueue_queues_one_by_one() -> None:
@@ -41,7 +43,7 @@ def test_pods_that_kueue_queues_one_by_one() -> None:
 
     (note,) = notes(queued(), pods=[found])
 
-    assert "Kueue does not manage PyTorchJobs here: it queues the pods one by one." in note
+    assert "Kueue does not manage PyTorchJobs here: it queues the pods one by one" in note
 
 
 def test_a_cluster_without_kueue() -> None:

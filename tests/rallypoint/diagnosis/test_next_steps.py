@@ -1,0 +1,102 @@
+"""What a diagnosis tells the user to do."""
+
+from typing import Any
+
+import pytest
+
+from rallypoint.diagnosis import JobSnapshot, diagnose
+from tests.support.snapshots import CREATED, NOW, Object, at, container, ended, false, job, node, pod, true
+
+
+def first_step(*pods: Object, of: Object | None = None, **known: Any) -> str:
+    return diagnose(JobSnapshot(of or job(CREATED), NOW, pods=pods, **known)).causes[0].next_step
+
+
+def waiting(reason: str) -> Object:
+    return pod(containerStatuses=[container(waiting={"reason": reason, "message": "why"})])
+
+
+def unscheduled(message: str) -> Object:
+    return pod(node="", conditions=[false("PodScheduled", reason="Unschedulable", message=message)])
+
+
+@pytest.mark.parametrize(
+    ("found", "step"),
+    [
+        pytest.param(waiting("ErrImagePull"), "correct the image or its imagePullSecrets", id="no image"),
+        pytest.param(
+            waiting("CreateContainerConfigError"), "create the ConfigMap or Secret", id="no configuration"
+        ),
+        pytest.param(waiting("RunContainerError"), "correct the pod template", id="no program"),
+        pytest.param(unscheduled("1 node(s) had untolerated taint {a: b}"), "tolerate nodes", id="a taint"),
+        pytest.param(
+            pod(node="", conditions=[]), "check that a scheduler of that name runs", id="no scheduler"
+        ),
+        pytest.param(
+            pod("j-worker-0", "Failed", containerStatuses=[container(terminated=ended(3))]),
+            "rallypoint logs j-worker-0 -c pytorch -n n",
+            id="a failed pod",
+        ),
+        pytest.param(
+            pod(
+                "j-worker-0",
+                "Running",
+                containerStatuses=[
+                    container(waiting={"reason": "CrashLoopBackOff"}, last=ended(3), restarts=1)
+                ],
+            ),
+            "rallypoint logs j-worker-0 -c pytorch -n n --previous",
+            id="a crash loop",
+        ),
+        pytest.param(
+            pod(
+                "j-worker-0",
+                "Failed",
+                containerStatuses=[container(terminated=ended(137, reason="OOMKilled"))],
+            ),
+            "raise the memory limit",
+            id="out of memory",
+        ),
+    ],
+)
+def test_the_next_step_for_a_pod(found: Object, step: str) -> None:
+    assert step in first_step(found)
+
+
+def test_the_next_step_for_a_lost_node() -> None:
+    found = pod("j-worker-0", "Running", containerStatuses=[container(running={"startedAt": at(40)})])
+
+    step = first_step(found, nodes=node("a", false("Ready", message="silent")))
+
+    assert step == "wait for the node, or, if it is gone for good: kubectl delete node a"
+
+
+@pytest.mark.parametrize(
+    ("found", "step"),
+    [
+        pytest.param(
+            job(CREATED, true("Suspended"), suspend=True),
+            """to resume it: kubectl patch pytorchjob j -n n --type merge -p '{"spec":{"runPolicy":{"suspend":false}}}'""",
+            id="suspended by a user",
+        ),
+        pytest.param(
+            job(CREATED, true("Failed", message="no luck")),
+            (
+                "correct the cause, delete the job (kubectl delete pytorchjob j -n n) and create it again: "
+                "a failed job does not run again"
+            ),
+            id="failed",
+        ),
+        pytest.param(
+            job(CREATED, managedBy="example.com/other"),
+            "to run it here, create it again without managedBy",
+            id="of another manager",
+        ),
+    ],
+)
+def test_the_next_step_for_a_job(found: Object, step: str) -> None:
+    assert first_step(of=found) == step
+
+
+def test_waiting_needs_no_step() -> None:
+    assert first_step(pod(containerStatuses=[])) == ""
