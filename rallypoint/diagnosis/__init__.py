@@ -1,6 +1,6 @@
 """Why a job does not progress: pure functions from API objects to causes, root causes first.
 
-``rallypoint.cli.why`` reads the API server. This package reads only the fields that all kinds share, so it also understands jobs of the
+``rallypoint.cli.job_reader`` reads the API server. This package reads only the fields that all kinds share, so it also understands jobs of the
 Go operators.
 """
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rallypoint.cli import why
+from rallypoint.cli import job_reader, why
 from rallypoint.diagnosis import Cause, Diagnosis, JobSnapshot, LastLines, Phase
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -24,27 +24,27 @@ TIME = "2026-01-01T11:59:00.123456789Z"
     ],
 )
 def test_the_last_lines_of_a_log(log: str, lines: tuple[str, ...]) -> None:
-    parsed = why.parse_log(log, 10)
+    parsed = job_reader.parse_log(log, 10)
 
     assert parsed == LastLines(datetime(2026, 1, 1, 11, 59, 0, 123456, tzinfo=UTC), lines)
 
 
 def test_a_line_can_begin_with_any_kubernetes_time() -> None:
-    parsed = why.parse_log("2026-01-01t11:59:00.123456789z one\n2026-01-01 two\n", 10)
+    parsed = job_reader.parse_log("2026-01-01t11:59:00.123456789z one\n2026-01-01 two\n", 10)
 
     assert parsed == LastLines(datetime(2026, 1, 1, 11, 59, 0, 123456, tzinfo=UTC), ("one",))
 
 
 @pytest.mark.parametrize("log", ["", f"{TIME} \n"])
 def test_an_empty_log_has_no_lines(log: str) -> None:
-    assert why.parse_log(log, 1) == LastLines(None, ())
+    assert job_reader.parse_log(log, 1) == LastLines(None, ())
 
 
 @pytest.mark.parametrize(
     "log", ["unable to retrieve container logs for containerd://0123", "failed to open log file"]
 )
 def test_an_answer_without_a_log_is_unknown(log: str) -> None:
-    assert why.parse_log(log, 1) is None
+    assert job_reader.parse_log(log, 1) is None
 
 
 def shown(
@@ -82,8 +82,7 @@ def test_escape_sequences_are_removed_from_messages() -> None:
 def test_the_next_step_follows_its_cause() -> None:
     rows = shown(Cause((), "it is closed", next_step="open\nit"), Cause((), "it is late")).splitlines()[4:7]
 
-    assert [row.split(None, 2)[-1] for row in rows] == ["it is closed", "open it", "it is late"]
-    assert "Next: open it" in rows[1]
+    assert [row.split("  ")[-1].strip() for row in rows] == ["it is closed", "Next: open it", "it is late"]
 
 
 def test_a_job_with_forbidden_resources_is_not_reported_as_healthy() -> None:

@@ -15,7 +15,7 @@ from api.v1.pytorchjob import RESOURCE
 from controller.kube.client import Client
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster
-from rallypoint.cli.why import JobReader
+from rallypoint.cli.job_reader import JobReader
 from rallypoint.diagnosis import JobSnapshot
 from tests.support.faults import Call, Refuse, Rule
 from tests.support.harness import NAMESPACE, Harness, start_harness

@@ -1,0 +1,328 @@
+"""Reads the jobs that ``rallypoint why`` reports on, and what belongs to them."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import orjson
+
+from api.batch import BATCH_JOBS
+from api.job import ConditionType
+from api.meta import EVENTS, PODS, VOLCANO_POD_GROUPS, Resource
+from api.nodes import NODES
+from api.queues import VOLCANO_QUEUES, queue_of
+from api.times import parse_time
+from controller.kinds import ALL
+from controller.kube.errors import ApiError, Forbidden, NotFound
+from controller.runtime import clock
+from rallypoint.cli.cluster import Cluster, Object, ServedResource
+from rallypoint.diagnosis import (
+    LINES_OF_FAILURE,
+    MAX_DETAILED_FAILURES,
+    MAX_READS,
+    JobSnapshot,
+    LastLines,
+    LogRequest,
+    log_requests,
+    nodes_to_read,
+)
+from rallypoint.diagnosis.gangs import is_unadmitted
+from rallypoint.diagnosis.objects import (
+    is_condition_true,
+    is_finished,
+    is_pod_name,
+    name_of,
+    owners_of,
+    spec_of,
+)
+from rallypoint.diagnosis.resources import controller_of, holds, lacking
+
+LONGEST_LINE = 300
+"""Characters of a log line; the rest is cut off."""
+MAX_CONCURRENT_READS = 32
+"""Logs and nodes that are read at the same time."""
+KINDS = {kind.resource.plural: kind.resource.kind for kind in ALL}
+_GROUP = "kubeflow.org"
+_KUEUE = "kueue.x-k8s.io"
+_ON_NODES = "status.phase!=Succeeded,status.phase!=Failed"
+"""Selects the pods that may hold resources of a node."""
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+"""Control characters of terminals, and line separators."""
+_MIN_LOG_LINES = 5
+"""The smallest number of lines to request: the last ones may be empty."""
+
+
+def served_jobs(cluster: Cluster) -> list[ServedResource]:
+    """Return the kinds of job that the cluster serves."""
+    return [
+        served
+        for served in cluster.resources
+        if served.resource.group == _GROUP and served.resource.kind == KINDS.get(served.resource.plural)
+    ]
+
+
+Owned = dict[str, list[Object]]
+"""Objects by the UID of an owner."""
+
+
+@dataclass(slots=True)
+class JobReader:
+    """Reads jobs and their related objects. ``forbidden`` lists what the user has no permission to read."""
+
+    cluster: Cluster
+    forbidden: list[str] = field(default_factory=list)
+    _semaphore: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONCURRENT_READS))
+    _pods: Owned = field(default_factory=dict)
+    _batch_jobs: Owned = field(default_factory=dict)
+    _gangs: Owned = field(default_factory=dict)
+    _workloads: Owned = field(default_factory=dict)
+    _events: dict[str, list[Object]] = field(default_factory=dict)
+    """By the UID of the involved object."""
+    _events_of_deleted_pods: list[Object] = field(default_factory=list)
+    """Events of pods that no longer exist."""
+    _queues: dict[str, Object] = field(default_factory=dict)
+    """Volcano's queues, empty for one that does not exist; without those that could not be read."""
+    _holders: list[Object] = field(default_factory=list)
+    """Pods that hold a resource that another pod lacks."""
+    _all_nodes: list[Object] = field(default_factory=list)
+    """Read if a pod lacks a resource; empty if unknown."""
+    _holders_known: bool = True
+    """Whether ``_holders`` covers all namespaces."""
+    _owners: dict[str, Object] = field(default_factory=dict)
+    """Jobs that own holders, by UID."""
+
+    async def unfinished(self) -> list[Object]:
+        """Return the unfinished jobs of all served kinds."""
+        found = await asyncio.gather(*(self._all(served.resource) for served in served_jobs(self.cluster)))
+        return [job for jobs in found for job in jobs if not is_finished(job)]
+
+    async def read_related(self) -> None:
+        """List each related resource once, for all jobs."""
+        pods, batch_jobs, events, gangs, workloads = await asyncio.gather(
+            self._all(PODS),
+            self._all(BATCH_JOBS),
+            self._all(EVENTS),
+            self._all(
+                *self._resources_of_kind("PodGroup", "volcano.sh"),
+                *self._resources_of_kind("PodGroup", "scheduling.x-k8s.io"),
+            ),
+            self._all(*self._resources_of_kind("Workload", "kueue.x-k8s.io")),
+        )
+        self._pods, self._batch_jobs = _by_owner(pods), _by_owner(batch_jobs)
+        self._gangs, self._workloads = _by_owner(gangs), _by_owner(workloads)
+        there = {pod["metadata"]["uid"] for pod in pods}
+        for event in events:
+            about = event["involvedObject"]
+            self._events.setdefault(about.get("uid", ""), []).append(event)
+            if about.get("kind") == PODS.kind and about.get("uid") not in there:
+                self._events_of_deleted_pods.append(event)
+        await asyncio.gather(self._read_holders(pods), self._read_queues(gangs))
+
+    async def _read_holders(self, pods: Sequence[Object]) -> None:
+        """Read which pods hold the resources that unscheduled ones lack, in all namespaces if the user may, and their jobs."""
+        resources = lacking(pods)
+        if not resources:
+            return
+        if self.cluster.namespace:
+            try:
+                pods = await self.cluster.list_in("", PODS, fieldSelector=_ON_NODES)
+            except Forbidden:
+                self._holders_known = False
+        self._holders = [pod for pod in pods if holds(pod, resources)]
+        with contextlib.suppress(Forbidden):
+            self._all_nodes = await self.cluster.list_in("", NODES)
+        owners = {
+            reference["uid"]: (reference, pod["metadata"]["namespace"])
+            for pod in self._holders
+            if (reference := controller_of(pod))
+        }
+        jobs = await asyncio.gather(*(self._owner(*owner) for owner in list(owners.values())[:MAX_READS]))
+        self._owners = {job["metadata"]["uid"]: job for job in jobs if job}
+
+    async def _owner(self, reference: Mapping[str, str], namespace: str) -> Object | None:
+        """Return the job that the owner reference names; None if it is no job or cannot be read."""
+        group, _, _ = str(reference.get("apiVersion")).partition("/")
+        served = next(
+            (
+                served.resource
+                for served in served_jobs(self.cluster)
+                if (served.resource.group, served.resource.kind) == (group, reference.get("kind"))
+            ),
+            None,
+        )
+        try:
+            answer = await self._get(served.path(namespace, reference["name"])) if served else None
+        except Forbidden:
+            return None
+        return orjson.loads(answer) if answer else None
+
+    async def _read_queues(self, gangs: Sequence[Object]) -> None:
+        names = {
+            queue_of(spec_of(gang))
+            for gang in gangs
+            if gang["apiVersion"] == VOLCANO_POD_GROUPS.api_version and is_unadmitted(gang)
+        }
+        if not any(
+            served.resource.group == VOLCANO_QUEUES.group and served.resource.plural == VOLCANO_QUEUES.plural
+            for served in self.cluster.resources
+        ):
+            return
+        for name in sorted(names)[:MAX_READS]:
+            try:
+                answer = await self.cluster.client.get(VOLCANO_QUEUES, "", name)
+                self._queues[name] = orjson.loads(answer)
+            except NotFound:
+                self._queues[name] = {}
+            except ApiError:
+                continue
+
+    async def snapshot(self, job: Object) -> JobSnapshot:
+        uid = job["metadata"]["uid"]
+        batch_jobs = self._batch_jobs.get(uid, [])
+        owners = [uid, *(batch_job["metadata"]["uid"] for batch_job in batch_jobs)]
+        pods = sorted((pod for owner in owners for pod in self._pods.get(owner, ())), key=name_of)
+        gangs = self._gangs.get(uid, [])
+        objects = [job, *batch_jobs, *pods, *gangs]
+        requests, nodes = log_requests(job, pods), nodes_to_read(pods)
+        answers = await asyncio.gather(*(self._log_lines(job, request) for request in requests))
+        found_nodes = await asyncio.gather(*map(self._node, nodes))
+        return JobSnapshot(
+            job=job,
+            now=clock.now(),
+            pods=pods,
+            pods_known=PODS.plural not in self.forbidden,
+            events=[
+                *(event for obj in objects for event in self._events.get(obj["metadata"]["uid"], ())),
+                *(self._events_of_deleted_pods if is_finished(job) else ()),
+            ],
+            nodes={name_of(node): node for node in found_nodes if node},
+            gangs=gangs,
+            queues=self._queues,
+            holders=self._holders,
+            all_nodes=self._all_nodes,
+            holders_known=self._holders_known,
+            owners=self._owners,
+            lines_of_deleted_pods=self._lines_of_deleted_pods(job, pods),
+            workloads=self._workloads.get(uid, ()),
+            workloads_known="workloads" not in self.forbidden,
+            is_kueue_served=any(served.resource.group == _KUEUE for served in self.cluster.resources),
+            last_lines={
+                (request.pod, request.container): lines
+                for request, lines in zip(requests, answers, strict=True)
+                if lines
+            },
+        )
+
+    def _resources_of_kind(self, kind: str, group: str) -> list[Resource]:
+        """Return the served resources of that kind in groups with that suffix."""
+        found = (served.resource for served in self.cluster.resources)
+        return [resource for resource in found if resource.kind == kind and resource.group.endswith(group)]
+
+    async def _all(self, *resources: Resource) -> list[Object]:
+        found: list[Object] = []
+        for resource in resources:
+            try:
+                found += await self.cluster.list_objects(resource)
+            except Forbidden:
+                self._add_forbidden(resource.plural)
+        return found
+
+    def _lines_of_deleted_pods(self, job: Object, pods: Sequence[Object]) -> dict[tuple[str, str], LastLines]:
+        """Return what the job's pods that no longer exist logged last, from the log folder of a local cluster.
+
+        Of several pods of a name, the last one counts.
+        """
+        archive, metadata = self.cluster.archive, job["metadata"]
+        if archive is None or is_condition_true(job, ConditionType.SUCCEEDED):
+            return {}
+        there = {pod["metadata"]["uid"] for pod in pods}
+        archived = archive.pods_of_job(metadata["namespace"], job["kind"], metadata["name"], job)
+        found: dict[tuple[str, str], LastLines] = {}
+        for pod in reversed([pod for pod in archived if pod.uid not in there]):
+            for container in container_names(pod):
+                log = next(reversed([log for log in pod.runs(container) if log.stat().st_size]), None)
+                if log and (pod.name, container) not in found and len(found) < MAX_READS:
+                    most = LINES_OF_FAILURE if len(found) < MAX_DETAILED_FAILURES else 1
+                    at = datetime.fromtimestamp(log.stat().st_mtime, UTC)
+                    found[pod.name, container] = LastLines(at, tuple(last_lines(log, most)))
+        return dict(sorted(found.items()))
+
+    async def _node(self, name: str) -> Object | None:
+        answer = await self._ask(NODES.path("", name), NODES.plural)
+        return orjson.loads(answer) if answer else None
+
+    async def _log_lines(self, job: Object, request: LogRequest) -> LastLines | None:
+        """Return the last log lines; None if there are none."""
+        query = {
+            "container": request.container,
+            "tailLines": str(max(request.lines, _MIN_LOG_LINES)),
+            "timestamps": "true",
+            "previous": str(request.previous).lower(),
+        }
+        answer = await self._ask(PODS.path(job["metadata"]["namespace"], request.pod, "log"), "logs", query)
+        return None if answer is None else parse_log(answer.decode(errors="replace"), request.lines)
+
+    async def _ask(self, path: str, what: str, query: Mapping[str, str] | None = None) -> bytes | None:
+        """Return the response body; None if the request fails."""
+        try:
+            return await self._get(path, query)
+        except Forbidden:
+            self._add_forbidden(what)
+            return None
+
+    async def _get(self, path: str, query: Mapping[str, str] | None = None) -> bytes | None:
+        """Return the response body; None if the request fails.
+
+        Raises:
+            Forbidden: the user has no permission.
+        """
+        async with self._semaphore:
+            try:
+                return await self.cluster.client.request("GET", path, params=query, accept="*/*")
+            except Forbidden:
+                raise
+            except ApiError:
+                return None
+
+    def _add_forbidden(self, what: str) -> None:
+        self.forbidden[:] = sorted({*self.forbidden, what})
+
+
+def _by_owner(objects: Iterable[Object]) -> Owned:
+    found: Owned = {}
+    for obj in objects:
+        for owner in owners_of(obj):
+            found.setdefault(owner, []).append(obj)
+    return found
+
+
+def parse_log(text: str, most: int) -> LastLines | None:
+    """Return the last ``most`` lines of a log with timestamps; no lines for an empty log, None if the text is no log.
+
+    Empty lines are dropped, and lines without a timestamp: a kubelet answers with such text when the log is gone. If a carriage return
+    overwrites a line, as in progress bars, the last state counts.
+    """
+    at: datetime | None = None
+    lines: list[str] = []
+    is_log = not text
+    for line in text.split("\n"):
+        first, _, rest = line.partition(" ")
+        word = clean_line(rest)
+        try:
+            written = parse_time(first)
+        except ValueError:
+            continue
+        if word:
+            at = written
+            lines.append(word)
+        is_log = True
+    return LastLines(at, tuple(lines[-most:])) if is_log else None
+
+
+def clean_line(line: str) -> str:
+    """Return a log line as a terminal would show it at last, without control characters and cut to ``LONGEST_LINE``."""
+    word = CONTROL.sub("", line.rstrip("\r").rpartition("\r")[2]).rstrip()
+    return f"{word[:LONGEST_LINE]}…" if len(word) > LONGEST_LINE else word
