@@ -39,7 +39,12 @@ _WAITS = re.compile(
 
 
 def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
-    """Yield the pods whose running containers have logged nothing since before the others began to wait."""
+    """Yield the pods whose running containers have logged nothing since before the others began to wait.
+
+    Workers of an MPIJob only run sshd, which logs nothing.
+    """
+    if snapshot.job["kind"] == "MPIJob":
+        return
     waiting: dict[str, LastLines] = {}
     for (pod, _), last in snapshot.last_lines.items():
         if last.lines and _WAITS.search(last.lines[-1]):

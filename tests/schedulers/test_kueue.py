@@ -147,3 +147,29 @@ def test_a_pod_without_a_job_is_queued_in_this_setting(
 
     (made,) = jobs.items("pods")
     assert {"name": "kueue.x-k8s.io/admission"} in made["spec"]["schedulingGates"]
+
+
+def test_a_dry_run_shows_whether_kueue_manages_a_kind(
+    environment: tuple[ControlPlane, Setting], jobs: QueuedJobs
+) -> None:
+    """As docs/how-to/kueue.md says: PyTorchJob is off in this configuration, and MPIJob is on."""
+    plane, setting = environment
+    template = {"spec": {"containers": [{"name": "pytorch", "image": "x"}, {"name": "mpi", "image": "x"}]}}
+    role = {"replicas": 1, "template": template}
+    specs = {
+        ("v1", "PyTorchJob"): {"pytorchReplicaSpecs": {"Master": role}},
+        ("v2beta1", "MPIJob"): {"mpiReplicaSpecs": {"Launcher": role, "Worker": role}},
+    }
+    suspended: dict[str, bool] = {}
+    for (version, kind), spec in specs.items():
+        body = {
+            "apiVersion": f"kubeflow.org/{version}",
+            "kind": kind,
+            "metadata": {"name": "dry", "labels": {QUEUE_NAME: setting.local_queue}},
+            "spec": spec,
+        }
+        path = f"/apis/kubeflow.org/{version}/namespaces/{jobs.namespace}/{kind.lower()}s?dryRun=All"
+        answer = plane.request("POST", path, body)
+        suspended[kind] = bool((answer["spec"].get("runPolicy") or {}).get("suspend"))
+
+    assert suspended == {"PyTorchJob": False, "MPIJob": True}

@@ -85,6 +85,22 @@ def test_silence_alone_proves_nothing() -> None:
     )
 
 
+def test_workers_of_an_mpi_job_always_say_nothing() -> None:
+    found = diagnose(
+        JobSnapshot(
+            {**job(RUNNING), "kind": "MPIJob"},
+            NOW,
+            pods=[running("j-launcher"), running("j-worker-0")],
+            last_lines={
+                ("j-launcher", "pytorch"): said("waiting for 1 worker", ago=5),
+                ("j-worker-0", "pytorch"): NOTHING,
+            },
+        )
+    )
+
+    assert not any("logged nothing" in cause.text for cause in found.causes)
+
+
 @pytest.mark.parametrize(
     "line",
     [
