@@ -3,48 +3,10 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
-from rallypoint.cli import job_reader, why
+from rallypoint.cli import why
 from rallypoint.diagnosis import Cause, Diagnosis, JobSnapshot, LastLines, Phase
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
-TIME = "2026-01-01T11:59:00.123456789Z"
-
-
-@pytest.mark.parametrize(
-    ("log", "lines"),
-    [
-        pytest.param(f"{TIME} one\n{TIME} two\n", ("one", "two"), id="lines"),
-        pytest.param(f"{TIME} 50%\r60%\r100%\r\n", ("100%",), id="a progress bar"),
-        pytest.param(f"{TIME} a\fb\u2028c\x85d\n", ("abcd",), id="other line separators"),
-        pytest.param(f"{TIME} \x1b[31mred\x1b[0m\x07\n", ("[31mred[0m",), id="terminal escape sequences"),
-        pytest.param(f"{TIME} last\n{TIME} \n{TIME}   \n", ("last",), id="empty lines"),
-        pytest.param(f"{TIME} {'x' * 1000}\n", (f"{'x' * 300}…",), id="a long line"),
-    ],
-)
-def test_the_last_lines_of_a_log(log: str, lines: tuple[str, ...]) -> None:
-    parsed = job_reader.parse_log(log, 10)
-
-    assert parsed == LastLines(datetime(2026, 1, 1, 11, 59, 0, 123456, tzinfo=UTC), lines)
-
-
-def test_a_line_can_begin_with_any_kubernetes_time() -> None:
-    parsed = job_reader.parse_log("2026-01-01t11:59:00.123456789z one\n2026-01-01 two\n", 10)
-
-    assert parsed == LastLines(datetime(2026, 1, 1, 11, 59, 0, 123456, tzinfo=UTC), ("one",))
-
-
-@pytest.mark.parametrize("log", ["", f"{TIME} \n"])
-def test_an_empty_log_has_no_lines(log: str) -> None:
-    assert job_reader.parse_log(log, 1) == LastLines(None, ())
-
-
-@pytest.mark.parametrize(
-    "log", ["unable to retrieve container logs for containerd://0123", "failed to open log file"]
-)
-def test_an_answer_without_a_log_is_unknown(log: str) -> None:
-    assert job_reader.parse_log(log, 1) is None
 
 
 def shown(
