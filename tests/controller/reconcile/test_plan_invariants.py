@@ -172,7 +172,7 @@ class AnyJob(RuleBasedStateMachine):
 
     def check_conditions(self, after: list[JobCondition]) -> None:
         true = {condition.type for condition in after if condition.status == "True"}
-        assert after[0].type == ConditionType.CREATED
+        assert next(found for found in after if found.status == "True").type == ConditionType.CREATED
         assert not {"Running", "Restarting"} <= {condition.type for condition in after}
         assert not {"Succeeded", "Failed"} <= true
         assert not ("Running" in true and true & {"Succeeded", "Failed"})
