@@ -114,7 +114,11 @@ class Cluster:
         return await self._read(served.resource.path(self.namespace_of(served), name))
 
     async def list_objects(self, resource: Resource, **query: str) -> list[Object]:
-        found = await self._read(resource.path(self.namespace if resource.namespaced else ""), query)
+        return await self.list_in(self.namespace if resource.namespaced else "", resource, **query)
+
+    async def list_in(self, namespace: str, resource: Resource, **query: str) -> list[Object]:
+        """Return the objects of a namespace, empty for all."""
+        found = await self._read(resource.path(namespace), query)
         items: list[Object] = found["items"] or []
         kind = {"apiVersion": resource.api_version, "kind": resource.kind}
         return [{**kind, **item} for item in items]

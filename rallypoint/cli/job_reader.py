@@ -2,10 +2,9 @@
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 import orjson
 
@@ -19,6 +18,7 @@ from controller.kinds import ALL
 from controller.kube.errors import ApiError, Forbidden, NotFound
 from controller.runtime import clock
 from rallypoint.cli.cluster import Cluster, Object, ServedResource
+from rallypoint.cli.log_lines import clean_line, last_lines
 from rallypoint.diagnosis import (
     LINES_OF_FAILURE,
     MAX_DETAILED_FAILURES,
@@ -33,15 +33,13 @@ from rallypoint.diagnosis.gangs import is_unadmitted
 from rallypoint.diagnosis.objects import (
     is_condition_true,
     is_finished,
-    is_pod_name,
     name_of,
     owners_of,
     spec_of,
 )
 from rallypoint.diagnosis.resources import controller_of, holds, lacking
+from rallypoint.local.log_archive import ArchivedPod, container_names
 
-LONGEST_LINE = 300
-"""Characters of a log line; the rest is cut off."""
 MAX_CONCURRENT_READS = 32
 """Logs and nodes that are read at the same time."""
 KINDS = {kind.resource.plural: kind.resource.kind for kind in ALL}
@@ -49,8 +47,6 @@ _GROUP = "kubeflow.org"
 _KUEUE = "kueue.x-k8s.io"
 _ON_NODES = "status.phase!=Succeeded,status.phase!=Failed"
 """Selects the pods that may hold resources of a node."""
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
-"""Control characters of terminals, and line separators."""
 _MIN_LOG_LINES = 5
 """The smallest number of lines to request: the last ones may be empty."""
 
@@ -240,14 +236,13 @@ class JobReader:
             return {}
         there = {pod["metadata"]["uid"] for pod in pods}
         archived = archive.pods_of_job(metadata["namespace"], job["kind"], metadata["name"], job)
+        newest = {pod.name: pod for pod in archived if pod.uid not in there}
         found: dict[tuple[str, str], LastLines] = {}
-        for pod in reversed([pod for pod in archived if pod.uid not in there]):
+        for pod in sorted(newest.values(), key=lambda pod: pod.created, reverse=True)[:MAX_READS]:
             for container in container_names(pod):
-                log = next(reversed([log for log in pod.runs(container) if log.stat().st_size]), None)
-                if log and (pod.name, container) not in found and len(found) < MAX_READS:
-                    most = LINES_OF_FAILURE if len(found) < MAX_DETAILED_FAILURES else 1
-                    at = datetime.fromtimestamp(log.stat().st_mtime, UTC)
-                    found[pod.name, container] = LastLines(at, tuple(last_lines(log, most)))
+                most = LINES_OF_FAILURE if len(found) < MAX_DETAILED_FAILURES else 1
+                if lines := _lines_of_last_run(pod, container, most):
+                    found[pod.name, container] = lines
         return dict(sorted(found.items()))
 
     async def _node(self, name: str) -> Object | None:
@@ -299,6 +294,18 @@ def _by_owner(objects: Iterable[Object]) -> Owned:
     return found
 
 
+def _lines_of_last_run(pod: ArchivedPod, container: str, most: int) -> LastLines | None:
+    """Return the last lines of the last run that logged something; None if there is none."""
+    for log in reversed(pod.runs(container)):
+        try:
+            at = datetime.fromtimestamp(log.stat().st_mtime, UTC)
+        except FileNotFoundError:
+            continue
+        if lines := last_lines(log, most):
+            return LastLines(at, tuple(lines))
+    return None
+
+
 def parse_log(text: str, most: int) -> LastLines | None:
     """Return the last ``most`` lines of a log with timestamps; no lines for an empty log, None if the text is no log.
 
@@ -320,9 +327,3 @@ def parse_log(text: str, most: int) -> LastLines | None:
             lines.append(word)
         is_log = True
     return LastLines(at, tuple(lines[-most:])) if is_log else None
-
-
-def clean_line(line: str) -> str:
-    """Return a log line as a terminal would show it at last, without control characters and cut to ``LONGEST_LINE``."""
-    word = CONTROL.sub("", line.rstrip("\r").rpartition("\r")[2]).rstrip()
-    return f"{word[:LONGEST_LINE]}…" if len(word) > LONGEST_LINE else word

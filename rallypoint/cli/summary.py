@@ -4,13 +4,13 @@ Names and texts of failures are those of ``rallypoint why``.
 """
 
 import io
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from rallypoint.cli.log_lines import last_lines
 from rallypoint.diagnosis.objects import all_container_statuses
 from rallypoint.diagnosis.terminations import Failure, failures
 from rallypoint.local.progress import Job, Progress, Replica
@@ -22,11 +22,6 @@ MAX_NAMES = 3
 """The largest number of names in a row or of first failures in the text; the others are counted."""
 LOG_LINES = 10
 """The number of lines shown of the log of the container that failed first."""
-_TAIL_BYTES = 64 * 1024
-_LONGEST_LINE = 300
-"""Characters of a log line; the rest is cut off."""
-_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
-"""Escape sequences and control characters of terminals, and line separators."""
 
 PodFolder = Callable[[Job, Replica, str], Path]
 """Returns the folder with the logs of the pod with this UID."""
@@ -46,7 +41,7 @@ class FirstFailure:
     @property
     def lines(self) -> list[str]:
         """Return the last lines of the log."""
-        return [] if self.log is None else last_lines(self.log)
+        return [] if self.log is None else last_lines(self.log, LOG_LINES)
 
 
 def first_failures(job: Job, folder_of: PodFolder) -> list[FirstFailure]:
@@ -133,25 +128,6 @@ def document(progress: Progress, folder_of: PodFolder) -> list[dict[str, Any]]:
         }
         for job in progress.jobs.values()
     ]
-
-
-def last_lines(log: Path) -> list[str]:
-    """Return the last lines of a log that are not empty, without terminal control; none if it cannot be read.
-
-    Of a line that carriage returns overwrite, as in progress bars, the last state counts.
-    """
-    try:
-        with log.open("rb") as file:
-            file.seek(max(log.stat().st_size - _TAIL_BYTES, 0))
-            data = file.read()
-    except OSError:
-        return []
-    shown = (
-        _CONTROL.sub("", line.rstrip("\r").rpartition("\r")[2]).rstrip()
-        for line in data.decode(errors="replace").split("\n")
-    )
-    found = [line for line in shown if line][-LOG_LINES:]
-    return [f"{line[:_LONGEST_LINE]}…" if len(line) > _LONGEST_LINE else line for line in found]
 
 
 def _failed_log(folder: Path, failure: Failure) -> Path | None:

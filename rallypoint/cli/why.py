@@ -14,7 +14,8 @@ import orjson
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, CommandError, Object
 from rallypoint.cli.columns import age, indented
-from rallypoint.cli.job_reader import CONTROL, KINDS, JobReader, served_jobs
+from rallypoint.cli.job_reader import KINDS, JobReader, served_jobs
+from rallypoint.cli.log_lines import CONTROL
 from rallypoint.diagnosis import (
     Cause,
     Diagnosis,

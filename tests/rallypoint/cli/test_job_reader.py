@@ -1,9 +1,8 @@
 """What ``rallypoint why`` reads from an API server and from the log folder of a local cluster."""
 
-import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,8 @@ from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster
 from rallypoint.cli.job_reader import JobReader, parse_log
 from rallypoint.diagnosis import JobSnapshot, LastLines
+from rallypoint.local import log_archive
+from rallypoint.local.log_archive import LogArchive
 from tests.support.faults import Call, Refuse, Rule
 from tests.support.harness import NAMESPACE, Harness, start_harness
 
@@ -35,11 +36,11 @@ class InAllNamespaces(Rule):
 
 
 @asynccontextmanager
-async def user(harness: Harness, log_folder: Path | None = None) -> AsyncGenerator[Cluster]:
+async def user(harness: Harness, archive: LogArchive | None = None) -> AsyncGenerator[Cluster]:
     """Yield the cluster as a user of the namespace sees it."""
     async with Client(harness.connection, user_agent="rallypoint-cli") as client:
         resources = await clusters._discover(client)  # pyright: ignore[reportPrivateUsage]
-        yield Cluster(client, "", NAMESPACE, resources, log_folder)
+        yield Cluster(client, "", NAMESPACE, resources, archive)
 
 
 async def snapshot(cluster: Cluster) -> JobSnapshot:
@@ -185,24 +186,30 @@ async def test_a_forbidden_queue_is_unknown() -> None:
 
 
 async def test_logs_of_deleted_pods_of_the_job_are_read(tmp_path: Path) -> None:
-    def write(pod: str, text: str, *, age: timedelta = timedelta(0)) -> None:
-        path = tmp_path / f"{NAMESPACE}_{pod}" / "pytorch" / "0.log"
-        path.parent.mkdir(parents=True)
-        path.write_text(text)
-        at = (datetime.now(UTC) - age).timestamp() + 5
-        os.utime(path, (at, at))
+    async with start_harness() as harness, user(harness, LogArchive(tmp_path)) as cluster:
+        job = await harness.submit()
+        owner, created = job["metadata"]["uid"], job["metadata"]["creationTimestamp"]
 
-    write("train-worker-0_first", "older\n", age=timedelta(seconds=3))
-    write("train-worker-0_second", "\x1b[31mno luck\n\n")
-    write("train-worker-1_of-an-earlier-job", "long ago\n", age=timedelta(days=1))
-    write("other-worker-0_x", "another job\n")
-    async with start_harness() as harness, user(harness, tmp_path) as cluster:
-        await harness.submit()
+        def write(pod: str, text: str, *, owner: str = owner, name: str = job["metadata"]["name"]) -> None:
+            pod_name, uid = pod.split("_")
+            folder = tmp_path / f"{NAMESPACE}_{pod}"
+            (folder / "pytorch").mkdir(parents=True)
+            (folder / "pytorch" / "0.log").write_text(text)
+            reference = {"kind": "PyTorchJob", "name": name, "uid": owner, "controller": True}
+            metadata = {"name": pod_name, "namespace": NAMESPACE, "uid": uid, "ownerReferences": [reference]}
+            times = {"creationTimestamp": created if uid != "second" else "2999-01-01T00:00:00Z"}
+            pod_of = {"metadata": metadata | times, "spec": {"containers": [{"name": "pytorch"}]}}
+            (folder / "pod.json").write_bytes(log_archive.record(pod_of))
+
+        write("train-worker-0_first", "older\n")
+        write("train-worker-0_second", "\x1b[31mno luck\n\n")
+        write("train-worker-1_of-an-earlier-job", "long ago\n", owner="earlier")
+        write("other-worker-0_x", "another job\n", owner="other", name="other")
 
         found = await snapshot(cluster)
 
         assert {key: lines.lines for key, lines in found.lines_of_deleted_pods.items()} == {
-            ("train-worker-0", "pytorch"): ("[31mno luck",)
+            ("train-worker-0", "pytorch"): ("no luck",)
         }
 
 
@@ -212,7 +219,7 @@ async def test_logs_of_deleted_pods_of_the_job_are_read(tmp_path: Path) -> None:
         pytest.param(f"{TIME} one\n{TIME} two\n", ("one", "two"), id="lines"),
         pytest.param(f"{TIME} 50%\r60%\r100%\r\n", ("100%",), id="a progress bar"),
         pytest.param(f"{TIME} a\fb\u2028c\x85d\n", ("abcd",), id="other line separators"),
-        pytest.param(f"{TIME} \x1b[31mred\x1b[0m\x07\n", ("[31mred[0m",), id="terminal escape sequences"),
+        pytest.param(f"{TIME} \x1b[31mred\x1b[0m\x07\n", ("red",), id="terminal escape sequences"),
         pytest.param(f"{TIME} last\n{TIME} \n{TIME}   \n", ("last",), id="empty lines"),
         pytest.param(f"{TIME} {'x' * 1000}\n", (f"{'x' * 300}…",), id="a long line"),
     ],

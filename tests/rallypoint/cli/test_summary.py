@@ -206,11 +206,3 @@ def test_the_json_document(progress: Progress, tmp_path: Path) -> None:
             }
         ],
     }
-
-
-def test_the_last_lines_of_a_large_log_are_read_from_its_end(tmp_path: Path) -> None:
-    log = tmp_path / "0.log"
-    log.write_bytes(b"x" * 1_000_000 + b"\n" + b"".join(b"line %d\n" % number for number in range(20)))
-
-    assert summary.last_lines(log) == [f"line {number}" for number in range(10, 20)]
-    assert summary.last_lines(tmp_path / "none.log") == []

@@ -38,7 +38,7 @@ def test_many_names_are_counted() -> None:
 def test_escape_sequences_are_removed_from_messages() -> None:
     found = shown(Cause((), "several\nlines\x1b[2J", quote="\x07word"))
 
-    assert "several lines[2J; last log line: word\n" in found
+    assert "several lines; last log line: word\n" in found
 
 
 def test_the_next_step_follows_its_cause() -> None:
