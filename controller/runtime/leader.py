@@ -26,6 +26,7 @@ import structlog
 from controller.kube import errors
 from controller.kube.client import Client
 from controller.runtime import clock
+from controller.runtime.failure_log import FailureLog
 from controller.runtime.lease import Claim
 from controller.runtime.lock import Lock, Means, Timing
 from controller.runtime.recorder import Recorder
@@ -33,6 +34,8 @@ from controller.runtime.recorder import Recorder
 DEFAULTS = Timing()
 SHORTEST_PAUSE_SECONDS = 0.01
 """The shortest pause, because timers may fire slightly early."""
+FAILED_SECONDS = 60.0
+"""How often the log says that requests for a Lease fail, for each error."""
 
 log = structlog.get_logger()
 
@@ -80,6 +83,8 @@ class Election:
         self._observer = observer or NullObserver()
         self._lease_changed = asyncio.Event()
         self._has_failed = False
+        self._failures = FailureLog[str]()
+        """By Lease."""
         self._identity = identity
         self._log = log.bind(identity=identity)
         means = Means(client, timing, time, chance)
@@ -152,7 +157,13 @@ class Election:
             self._log.info("another replica updated the lease first", lease=lock.name)
         except (errors.ApiError, aiohttp.ClientError, OSError, ValueError, msgspec.DecodeError) as error:
             self._has_failed = True
-            self._log.warning("lease request failed", lease=lock.name, error=str(error) or repr(error))
+            text = str(error) or repr(error)
+            repeats = self._failures.record(lock.name, text, FAILED_SECONDS)
+            if repeats is not None:
+                left_out = {"repeats": repeats} if repeats else {}
+                self._log.warning("lease request failed", lease=lock.name, error=text, **left_out)
+        else:
+            self._failures.discard(lock.name)
         return lock.is_held()
 
     async def _pause(self, started: float) -> None:

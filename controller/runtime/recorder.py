@@ -23,6 +23,7 @@ from controller.kube.concurrency import PriorityLevel
 from controller.kube.errors import (
     AlreadyExists,
     ApiError,
+    Forbidden,
     NamespaceTerminating,
     NotFound,
     NotLeading,
@@ -342,8 +343,9 @@ class Recorder:
             self._log_unsent(log.warning, "event dropped", series, error=repr(error))
         except NamespaceTerminating:
             pass  # nobody can read it any more
-        except ApiError as error:
-            # The namespace was deleted, so nobody can read its events; or the right to create them is missing.
+        except Forbidden as error:
+            self._log_unsent(log.warning, "event rejected", series, code=error.code, error=error.message)
+        except ApiError as error:  # usually the namespace was deleted, so nobody can read its events
             self._log_unsent(log.info, "event rejected", series, code=error.code, error=error.message)
         except NotLeading:
             self.dropped += 1

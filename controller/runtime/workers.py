@@ -146,6 +146,7 @@ class Workers(Generic[K]):
         if due is not None:
             self._queue.add_after(key, due)
         if outcome.failure is None:
+            self._failures.discard(key)
             return Result.SUCCESS if due is None else Result.REQUEUE_AFTER
         text = str(outcome.failure) or repr(outcome.failure)
         self._log_failure(self._log.warning, "reconcile failed", key, text, due)

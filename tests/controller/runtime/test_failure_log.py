@@ -44,6 +44,16 @@ async def test_another_text_and_another_key_are_logged_at_once() -> None:
     assert recorded == [0, 0, 0, None, None]
 
 
+async def test_a_failure_after_a_success_is_logged_at_once() -> None:
+    failures = FailureLog[str]()
+    for key in ("a", "b"):
+        failures.record(key, "exceeded quota", 160)
+    failures.discard("a")
+
+    assert failures.record("a", "exceeded quota", 160) == 0
+    assert failures.record("b", "exceeded quota", 160) is None
+
+
 async def test_a_failure_without_a_retry_is_logged_once_a_second() -> None:
     failures = FailureLog[str]()
     assert failures.record("a", "no such role", None) == 0

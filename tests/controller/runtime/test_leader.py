@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
+from structlog.testing import capture_logs
 
 from api.meta import LEASES
 from controller.kube.client import Client
@@ -418,6 +419,18 @@ async def test_calls_to_an_unreachable_server_are_limited() -> None:
         assert len(calls(harness, "a", "get")) <= 2 * 100 / RETRY_SECONDS
         harness.faults.rules.clear()
         assert await seconds_until(lambda: a.leads) <= 3 * RETRY_SECONDS
+
+
+async def test_failing_calls_are_a_line_a_minute_until_one_succeeds() -> None:
+    async with start_harness(Rule(Reset(), plural="leases")) as harness:
+        with capture_logs() as logs:
+            async with candidate(harness, "a"):
+                await harness.settle(70)
+
+    lines = [line.get("repeats", 0) for line in logs if line["event"] == "lease request failed"]
+    assert len(lines) == 2
+    assert lines[0] == 0
+    assert lines[1] > 10
 
 
 async def test_a_single_candidate_of_several_wins() -> None:

@@ -208,9 +208,9 @@ async def test_a_namespace_that_rejects_all_events_is_one_line_a_minute() -> Non
             harness.record("the next")
             await harness.recorder.flushed()
 
-    assert [(line["event"], line.get("repeats", 0)) for line in logs] == [
-        ("event rejected", 0),
-        ("event rejected", 19),
+    assert [(line["event"], line["log_level"], line.get("repeats", 0)) for line in logs] == [
+        ("event rejected", "warning", 0),
+        ("event rejected", "warning", 19),
     ]
 
 

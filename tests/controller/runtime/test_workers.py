@@ -264,6 +264,23 @@ async def test_a_success_resets_the_failures() -> None:
     assert gaps(times) == [10, 20, 1, 10]
 
 
+async def test_a_failure_after_a_success_is_logged_at_once() -> None:
+    refused = ReconcileResult(1, TimeoutError("no answer"))
+    work, times = failing(
+        ReconcileResult(100, TimeoutError("no answer")), refused, ReconcileResult(1), refused
+    )
+    async with working(work) as (queue, _):
+        with capture_logs() as logs:
+            queue.add("a")
+            for seconds in (1, 1):
+                await asyncio.sleep(seconds)
+                queue.add("a")
+            await asyncio.sleep(5)
+
+    assert len(times) == 5
+    assert [line.get("repeats", 0) for line in logs if line["event"] == "reconcile failed"] == [0, 0]
+
+
 async def test_a_key_is_in_a_single_worker_and_others_continue() -> None:
     running: list[str] = []
     most: dict[str, int] = {}
