@@ -6,6 +6,7 @@ follow as log lines; equal stacks share a line.
 
 import asyncio
 import faulthandler
+import gc
 import signal
 from collections import defaultdict
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ NAMED = 5
 """How many tasks of a line are named."""
 DEEPEST = 100
 """Maximum number of frames of a stack."""
+_AWAITABLES = (("cr", "cr_await"), ("gi", "gi_yieldfrom"), ("ag", "ag_await"))
+"""Prefix of the attributes of each type that has a frame, and the attribute that says what it waits for."""
 
 
 def dump_on(number: signal.Signals, stream: TextIO) -> None:
@@ -38,27 +41,38 @@ def log_tasks() -> None:
 
 
 def _stack(task: "asyncio.Task[Any]") -> Iterator[str]:
-    """Yield the frames of a task, the outermost first, up to an asynchronous generator, whose frames Python does not show.
+    """Yield the frames of a task, the outermost first.
 
     ``Task.get_stack`` has only the first frame of a task that waits.
     """
     waiting: Any = task.get_coro()
     for _ in range(DEEPEST):
-        frame, waiting = _frame(waiting)
-        if frame is None:
+        frame, inner = _frame(waiting)
+        if frame is not None:
+            yield _frame_text(frame)
+        elif inner is None:
             return
-        yield _described(frame)
+        waiting = inner
 
 
 def _frame(awaitable: Any) -> tuple[FrameType | None, Any]:
-    """Return the frame of a coroutine or a generator, and what it waits for."""
-    for prefix, waits_for in (("cr", "cr_await"), ("gi", "gi_yieldfrom")):
+    """Return the frame of a coroutine or a generator, and what it waits for.
+
+    Some awaitables only wrap one of these, such as those of ``async for`` and of aiohttp's requests. They have no frame.
+    """
+    for prefix, waits_for in _AWAITABLES:
         frame = getattr(awaitable, f"{prefix}_frame", None)
         if frame is not None:
             return frame, getattr(awaitable, waits_for)
-    return None, None
+    wrapped = (
+        inner
+        for inner in gc.get_referents(awaitable)
+        for prefix, _ in _AWAITABLES
+        if getattr(inner, f"{prefix}_frame", None) is not None
+    )
+    return None, next(wrapped, None)
 
 
-def _described(frame: FrameType) -> str:
+def _frame_text(frame: FrameType) -> str:
     code: CodeType = frame.f_code
     return f"{frame.f_globals.get('__name__', code.co_filename)}:{frame.f_lineno} {code.co_qualname}"

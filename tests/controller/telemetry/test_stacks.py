@@ -4,7 +4,9 @@ import asyncio
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 
+import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
@@ -33,6 +35,59 @@ async def test_a_line_holds_the_whole_stack_of_all_tasks_that_share_it() -> None
     functions = [frame.split(" ")[1] for frame in line["stack"]]
     assert functions == ["outer", "inner", "Event.wait"]
     assert line["stack"][0].startswith(f"{__name__}:")
+
+
+async def numbers() -> AsyncIterator[int]:
+    await inner()
+    yield 1
+
+
+async def loop_over_numbers() -> None:
+    async for _ in numbers():
+        pass
+
+
+async def request(server: asyncio.Server) -> None:
+    host, port = server.sockets[0].getsockname()[:2]
+    async with aiohttp.ClientSession() as session:
+        await session.get(f"http://{host}:{port}/")
+
+
+async def functions_of(task: "asyncio.Task[None]") -> list[str]:
+    """The functions in the stack that the log shows of a waiting task."""
+    with capture_logs() as logs:
+        stacks.log_tasks()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    (stack,) = (line["stack"] for line in logs if task.get_name() in line["names"])
+    return [frame.split(" ")[1] for frame in stack]
+
+
+async def test_a_stack_continues_in_an_asynchronous_generator() -> None:
+    task = asyncio.create_task(loop_over_numbers())
+    await asyncio.sleep(0)
+
+    assert await functions_of(task) == ["loop_over_numbers", "numbers", "inner", "Event.wait"]
+
+
+@pytest.mark.looptime(False)
+async def test_a_stack_continues_in_a_request() -> None:
+    connected, done = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        connected.set()
+        await done.wait()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        task = asyncio.create_task(request(server))
+        await connected.wait()
+        functions = await functions_of(task)
+        done.set()
+
+    assert functions[:2] == ["request", "ClientSession._request"]
+    assert "ClientResponse.start" in functions
 
 
 BLOCKED = """
