@@ -59,7 +59,7 @@ def test_the_proxy_of_the_kubeconfig_precedes_the_environment() -> None:
 
 @pytest.mark.parametrize("proxy", ["socks5://user:opensesame@proxy:1080", "ftp://proxy"])
 def test_other_proxies_are_refused_without_their_password(proxy: str) -> None:
-    for given in ({"proxy_url": proxy}, {"environment": {"HTTPS_PROXY": proxy}}):
+    for proxy_url, environment in ((proxy, {}), ("", {"HTTPS_PROXY": proxy})):
         with pytest.raises(ValueError, match="only http:// and https:// are supported") as caught:
-            proxy_for("https://a", **given)  # type: ignore[arg-type]
+            proxy_for("https://a", proxy_url, environment)
         assert "opensesame" not in str(caught.value)
