@@ -98,7 +98,8 @@ class Loader:
             row = self._jobs.get(key.namespace, key.name)
         if await self._revoke_rights(key, row, memory):
             row = self._jobs.get(key.namespace, key.name)
-        if memory is not None and (row is None or row.deleting or row.uid != memory.uid):
+        is_gone = memory is not None and (row is None or row.deleting or row.uid != memory.uid)
+        if memory is not None and is_gone and memory.is_managed:
             log.info("job deleted", uid=memory.uid)
         if row is None or row.deleting:
             self._memories.discard(key)

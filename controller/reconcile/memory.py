@@ -66,6 +66,8 @@ class JobMemory:
     """Whether this process has reconciled the job before. If it is lost, children that the caches lack are first read by name."""
     is_new: bool = False
     """Whether the job had no status at its first reconcile here. If it is lost, uncached children are read before they are created."""
+    is_managed: bool = False
+    """Whether this operator manages the job. If it is lost, the log does not say that the job was deleted."""
     is_blocked: bool = False
     """Whether somebody must act before missing children can be created. If it is lost, the status contains it."""
     is_manager_corrected: bool = False

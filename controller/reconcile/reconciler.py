@@ -118,6 +118,7 @@ class Reconciler:
             return ReconcileResult()
         if self._ownership.is_other(loaded):
             return await self._ownership.leave(loaded)
+        loaded.memory.is_managed = True
         if unreadable := [problem for problem in loaded.malformed if not of_spec(problem)]:
             return await self._report_unreadable(loaded, unreadable)
         if self._ownership.needs_correction(loaded):

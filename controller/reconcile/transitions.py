@@ -3,6 +3,7 @@
 Events expire after an hour; the log tells the life of a job without them.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from controller.kind.idle import IdleReason
 CREATED = "job created"
 BLOCKED = "job blocked"
 WAITING = "job waiting for pods"
+WAITING_FOR_GANG = "job waiting for gang"
 RUNNING = "job running"
 RESTARTING = "job restarting"
 SUSPENDED = "job suspended"
@@ -30,9 +32,20 @@ _TRUE: dict[str, str] = {
     ConditionType.SUCCEEDED: SUCCEEDED,
     ConditionType.FAILED: FAILED,
 }
-_IDLE = {IdleReason.BLOCKED: BLOCKED, IdleReason.WAITING_FOR_PODS: WAITING}
+_IDLE = {
+    suffix: step
+    for reason, step in (
+        (IdleReason.BLOCKED, BLOCKED),
+        (IdleReason.WAITING_FOR_PODS, WAITING),
+        (IdleReason.WAITING_FOR_GANG, WAITING_FOR_GANG),
+    )
+    for suffix in reason.suffixes
+}
+"""Steps by the suffix of the reason. An unreadable job has such a reason in the condition that stays true."""
 _WITH_PODS = frozenset({RESTARTING, FAILED})
 """Transitions that pods cause, so that what the plan reports about pods belongs to them."""
+_OUTPUT = re.compile(r"(exit(?:ed with code|Code:| code) \d+[^:]*): .*", re.DOTALL)
+"""An exit code, and the termination message after it. That can be the end of the container's log, which may contain secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +73,8 @@ def transitions(kind: str, before: JobStatus | None, plan: Plan) -> tuple[Transi
         for condition in plan.status.conditions or ()
         if (step := _step(kind, condition)) and not _is_stored(condition, stored)
     ]
+    if not changed and Count.RESTARTED not in plan.counts:
+        return ()
     restarting = conditions.find(plan.status.conditions or (), ConditionType.RESTARTING)
     if (
         restarting is not None
@@ -70,7 +85,10 @@ def transitions(kind: str, before: JobStatus | None, plan: Plan) -> tuple[Transi
     reports = _reports(plan)
     return tuple(
         Transition(
-            step, condition.reason or "", condition.message or "", reports if step in _WITH_PODS else ""
+            step,
+            condition.reason or "",
+            _without_output(condition.message or ""),
+            reports if step in _WITH_PODS else "",
         )
         for step, condition in changed
     )
@@ -79,11 +97,8 @@ def transitions(kind: str, before: JobStatus | None, plan: Plan) -> tuple[Transi
 def _step(kind: str, condition: JobCondition) -> str:
     """Return the step that leads to a condition; empty if none does."""
     type_, is_true = condition.type, condition.status == TRUE
-    if type_ == ConditionType.RUNNING:
-        suffix = (condition.reason or "").removeprefix(kind)
-        for reason, step in _IDLE.items():
-            if suffix in reason.suffixes:
-                return step
+    if step := _IDLE.get((condition.reason or "").removeprefix(kind)):
+        return step
     if type_ == ConditionType.SUSPENDED and not is_true:
         return RESUMED
     return _TRUE.get(type_, "") if is_true else ""
@@ -95,5 +110,10 @@ def _is_stored(condition: JobCondition, stored: Sequence[JobCondition]) -> bool:
 
 
 def _reports(plan: Plan) -> str:
-    texts = list(dict.fromkeys(event.message for event in plan.events if event.similar))
+    texts = list(dict.fromkeys(_without_output(event.message) for event in plan.events if event.similar))
     return "" if not texts else texts[0] if len(texts) == 1 else f"{texts[0]} (and {len(texts) - 1} more)"
+
+
+def _without_output(text: str) -> str:
+    """Return the text without the output of a container that it quotes."""
+    return _OUTPUT.sub(r"\1", text)

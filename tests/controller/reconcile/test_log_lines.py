@@ -98,6 +98,17 @@ async def test_a_lost_response_of_a_status_loses_no_line() -> None:
     assert life(logs) == [("job created", "Created")]
 
 
+async def test_the_deletion_of_a_job_of_another_manager_is_no_line() -> None:
+    with capture_logs([merge_contextvars]) as logs:
+        async with start_harness() as harness, running_controller(harness):
+            await harness.submit(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
+            await harness.settle()
+            await harness.delete(RESOURCE, "train")
+            await harness.settle()
+
+    assert life(logs) == []
+
+
 async def test_the_start_of_a_controller_repeats_no_line() -> None:
     async with start_harness() as harness:
         async with running_controller(harness):
@@ -121,6 +132,6 @@ async def test_a_refused_call_is_a_line_for_each_step_of_the_back_off() -> None:
             tries = rule.met
 
     failed = [line for line in logs if line["event"] == "reconcile failed"]
-    assert tries >= 10
-    assert 1 <= len(failed) <= 5
+    lines = [(round(line["pause_seconds"], 3), line.get("repeats", 0)) for line in failed]
+    assert (tries, lines) == (12, [(0.005, 0), (1.28, 7), (2.56, 0), (5.12, 0)])
     assert life(logs) == [("job created", "Created"), ("job blocked", "Blocked")]

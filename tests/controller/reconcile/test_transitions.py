@@ -4,12 +4,17 @@ from datetime import timedelta
 
 import pytest
 
-from api.job import Job, JobStatus
+from api.children import Exit
+from api.job import Job, JobCondition, JobStatus
 from controller.domain import Count, Event, Plan, Severity
+from controller.kind.idle import IdleReason
 from controller.kind.status_builder import StatusBuilder
+from controller.kinds.mpi.hosts import init_failures_message
+from controller.kinds.mpi.launcher_job import failure_reason
 from controller.kinds.pytorch import PYTORCH
+from controller.policy import limits
 from controller.reconcile.transitions import Transition, transitions
-from tests.support.builders import NOON
+from tests.support.builders import NOON, pod
 
 KIND = PYTORCH.resource.kind
 
@@ -46,7 +51,13 @@ def after(*steps: str) -> JobStatus:
         pytest.param(after(), "blocked", "job blocked", id="blocked"),
         pytest.param(after("running", "suspended", "resumed"), "blocked", "job blocked", id="blocked later"),
         pytest.param(after(), "waits_for", "job waiting for pods", id="waiting for pods"),
-        pytest.param(after("running"), "unreadable", "job blocked", id="unreadable"),
+        pytest.param(after(), "waits_for_gang", "job waiting for gang", id="waiting for the gang"),
+        pytest.param(after(), "unreadable", "job blocked", id="unreadable"),
+        pytest.param(after("running"), "unreadable", "job blocked", id="unreadable while running"),
+        pytest.param(
+            after("running", "restarting"), "unreadable", "job blocked", id="unreadable while restarting"
+        ),
+        pytest.param(after("suspended"), "unreadable", "job blocked", id="unreadable while suspended"),
     ],
 )
 def test_each_condition_is_one_step(before: JobStatus, step: str, logged: str) -> None:
@@ -56,6 +67,54 @@ def test_each_condition_is_one_step(before: JobStatus, step: str, logged: str) -
 
     assert steps(before, made.plan()) == [logged]
     assert steps(made.status, builder(made.status).plan()) == []
+
+
+@pytest.mark.parametrize("reason", IdleReason)
+@pytest.mark.parametrize("after_resume", [False, True], ids=["before it ran", "after it ran"])
+def test_each_reason_not_to_run_is_a_step(reason: IdleReason, after_resume: bool) -> None:
+    suffix = reason.after_resume if after_resume else reason.value
+    condition = JobCondition(type="Running", status="False", reason=f"{KIND}{suffix}")
+
+    assert len(steps(None, Plan(status=JobStatus(conditions=[condition])))) == 1
+
+
+END = Exit("main", 137, "OOMKilled", "loading\ntoken: hunter2")
+
+
+@pytest.mark.parametrize(
+    ("message", "logged"),
+    [
+        pytest.param(
+            f"Job train has failed; {limits.last_failure([pod(exits=(END,))])}",
+            "Job train has failed; last failure: train-worker-0: container main ended with exit code 137, killed by SIGKILL (OOMKilled)",
+            id="a limit",
+        ),
+        pytest.param(
+            failure_reason("BackoffLimitExceeded", "Job has reached it", [pod(phase="Failed", exits=(END,))])[
+                1
+            ],
+            "Job has reached it: container main exited with code 137",
+            id="a launcher",
+        ),
+        pytest.param(
+            init_failures_message(
+                [pod(phase="Pending", exits=(Exit("get", 1, message="hunter2", init=True),))]
+            ),
+            "Pods do not start: init container get of train-worker-0 exited with code 1",
+            id="an init container",
+        ),
+    ],
+)
+def test_the_output_of_containers_is_not_logged(message: str, logged: str) -> None:
+    made = builder(after("running"))
+    made.failed(message)
+    text = "Error pod train-worker-0 container main exitCode: 137 terminated message: hunter2"
+    made.record_event(Severity.WARNING, "OOMKilled", text, similar="main")
+
+    (failed,) = transitions(KIND, after("running"), made.plan())
+
+    assert failed.message == logged
+    assert failed.pods == "Error pod train-worker-0 container main exitCode: 137 terminated message"
 
 
 def test_the_first_status_can_contain_several_steps() -> None:
