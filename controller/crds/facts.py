@@ -9,6 +9,7 @@ Source: training-operator 1.9, manifests/base/crds and pkg/webhooks; mpi-operato
 from collections.abc import Mapping
 
 from api.job import Job, JobSpec, JobStatus, RunPolicy, SchedulingPolicy
+from api.labels import MANAGED_BY_MULTIKUEUE, MANAGED_BY_US
 from api.meta import Wire
 from api.mpijob import Flavor, MPIJob, MPIJobSpec, go_operator
 from controller.crds.openapi import Schema
@@ -16,7 +17,7 @@ from controller.crds.openapi import Schema
 Facts = Mapping[tuple[type[Wire], str], Schema]
 """By model and field, with the Python name of the field."""
 
-_MANAGED_BY = "(has({0}.runPolicy) && has({0}.runPolicy.managedBy) ? {0}.runPolicy.managedBy : '')"  # no manager is named ''
+_MANAGED_BY = "(has({0}.runPolicy) && has({0}.runPolicy.managedBy) ? {0}.runPolicy.managedBy : '')"  # the enum excludes ''
 
 _QUEUE: Schema = {
     "x-kubernetes-validations": [
@@ -37,6 +38,8 @@ _COMMON: Facts = {
     },
     (RunPolicy, "active_deadline_seconds"): {"format": "int64"},
     (RunPolicy, "suspend"): {"default": False},
+    # An enumeration, because a rule at the root would block a stored job forever: the operator writes no status to the job of another.
+    (RunPolicy, "managed_by"): {"enum": [MANAGED_BY_US, MANAGED_BY_MULTIKUEUE]},
     (SchedulingPolicy, "queue"): _QUEUE,
 }
 

@@ -1,10 +1,11 @@
-"""Writes the validation rules of a kind into its schema, so that they refuse new jobs and never block a stored one.
+"""Writes the validation rules of a kind into its schema, so that they refuse new jobs and block no stored job that has a status.
 
 A rule without ``oldSelf`` applies to every write, also of metadata and status: it would block the removal of a finalizer, and the
 status writes of the operator, of a job that was stored before the rule existed. Kubernetes ignores such errors of unchanged fields from
 1.30 on, and never those of the whole object. Therefore each rule is written twice:
 
 - at the root, for jobs without a status. The API server drops the status of a new job, and the operator writes one in its first reconcile.
+  Until then, no release of Kubernetes accepts an update of a stored job that breaks the rule, except of its status.
 - at the spec, as a transition rule: an update must not make a valid job invalid.
 
 ``optionalOldSelf`` would express the first, but Kubernetes 1.29 does not know it.

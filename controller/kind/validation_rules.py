@@ -12,7 +12,6 @@ from itertools import combinations
 from typing import Final, Protocol
 
 from api.job import RestartPolicy
-from api.labels import MANAGED_BY_MULTIKUEUE, MANAGED_BY_US
 from api.names import LONGEST_NAME
 
 INVALID: Final = "FieldValueInvalid"
@@ -74,7 +73,6 @@ def common_rules(kind: RoleKind) -> Iterator[ValidationRule]:
     specs = f"spec.{kind.replicas_field}"
     yield from name_rules()
     yield from pod_name_rules(specs)
-    yield managed_by_rule()
     yield from role_rules(kind, specs)
     yield from template_rules(specs)
     yield restart_policy_rule(specs, tuple(RestartPolicy))
@@ -193,18 +191,6 @@ def pod_name_rules(specs: str) -> Iterator[ValidationRule]:
         f"{specs}.all(role, name.size() + role.size() + {last}.size() + 2 <= {LONGEST_NAME})",
         f"the names of pods, <job>-<role>-<last index>, must have at most {LONGEST_NAME} characters",
         "name",
-        on_update=False,
-    )
-
-
-def managed_by_rule() -> ValidationRule:
-    """Return the rule about the controller of the job. Another rule of the definition refuses every change of the field."""
-    managers = (MANAGED_BY_US, MANAGED_BY_MULTIKUEUE)
-    names = ", ".join(f"'{name}'" for name in managers)
-    return ValidationRule(
-        f"!has(spec.runPolicy) || !has(spec.runPolicy.managedBy) || spec.runPolicy.managedBy in [{names}]",
-        f"must be {alternatives(managers)}",
-        ".runPolicy.managedBy",
         on_update=False,
     )
 

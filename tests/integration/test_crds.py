@@ -143,7 +143,8 @@ def test_there_are_recorded_jobs_of_every_kind_of_the_go_operators() -> None:
         ),
         pytest.param(
             ("spec", "runPolicy"), {"managedBy": "somebody"},
-            "must be kubeflow.org/training-operator or kueue.x-k8s.io/multikueue",
+            'spec.runPolicy.managedBy: Unsupported value: "somebody": supported values: '
+            '"kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue"',
             id="managedBy of an unknown controller",
         ),
         pytest.param(

@@ -97,7 +97,7 @@ def common_cases() -> list[Any]:
             )
         if kind is not JAX:
             foreign = job(kind, roles(kind), runPolicy={"managedBy": "other-job-controller"})
-            text = "spec.runPolicy.managedBy: Invalid value"
+            text = "spec.runPolicy.managedBy: Unsupported value"
             cases.append(pytest.param(foreign, text, id=f"{label}: unsupported managedBy"))
     return cases
 
