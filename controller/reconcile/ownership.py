@@ -76,7 +76,8 @@ class Ownership:
             await self._client.patch(self._kind.resource, row.namespace, row.name, body)
         except (errors.NotFound, errors.Conflict):
             return ReconcileResult()  # the job was deleted meanwhile
-        except errors.Forbidden as error:
+        except (errors.Forbidden, errors.Invalid) as error:
+            # Invalid: a job that was stored before a rule of the definition, breaks it and has no status accepts no update.
             return ReconcileResult(failure=Terminal(f"annotations cannot be written: {error.message}"))
         return ReconcileResult()
 

@@ -745,17 +745,24 @@ async def test_a_job_of_another_manager_gets_its_required_annotations(
         assert [call.verb for call in harness.calls if call.plural == JOBS and call.name] == ["patch"]
 
 
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        pytest.param(Refuse(403, "Forbidden", "may not"), id="for lack of rights"),
+        pytest.param(Refuse(422, "Invalid", "may not"), id="by a rule of the definition"),
+    ],
+)
 async def test_a_job_whose_annotations_cannot_be_written_is_left_alone(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, refusal: Refuse
 ) -> None:
     monkeypatch.setattr(KindDefaults, "required_annotations", lambda *_: {"mark": "x"})
-    forbidden = Rule(Refuse(403, "Forbidden", "may not"), verb="patch", plural=JOBS)
+    refused = Rule(refusal, verb="patch", plural=JOBS)
     with capture_logs() as lines:
-        async with start_harness(forbidden) as harness, running_controller(harness):
+        async with start_harness(refused) as harness, running_controller(harness):
             await harness.submit(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
             await harness.settle(600)
 
-    assert forbidden.met == 1
+    assert refused.met == 1
     assert [line["error"] for line in lines if line["event"] == "reconcile failed"] == [
         "annotations cannot be written: may not"
     ]

@@ -176,16 +176,21 @@ async def test_the_manager_of_a_suspended_job_is_corrected_when_it_is_resumed() 
             assert await harness.names(PODS)
 
 
-async def test_a_failed_correction_of_the_manager_is_not_retried_and_delays_no_job() -> None:
-    forbidden = Rule(
-        Refuse(403, "Forbidden", "may not"), verb="patch", plural=RESOURCE.plural, subresource=""
-    )
-    async with with_an_older_job(forbidden) as harness, running_controller(harness, SETTINGS):
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        pytest.param(Refuse(403, "Forbidden", "may not"), id="for lack of rights"),
+        pytest.param(Refuse(422, "Invalid", "may not"), id="by a rule of the definition"),
+    ],
+)
+async def test_a_failed_correction_of_the_manager_is_not_retried_and_delays_no_job(refusal: Refuse) -> None:
+    refused = Rule(refusal, verb="patch", plural=RESOURCE.plural, subresource="")
+    async with with_an_older_job(refused) as harness, running_controller(harness, SETTINGS):
         await harness.settle(60)
         await harness.change(RESOURCE, "pi", {"metadata": {"labels": {"a": "b"}}})
         await harness.settle(60)
 
-        assert forbidden.met == 1
+        assert refused.met == 1
         assert await harness.names(PODS)
 
 
