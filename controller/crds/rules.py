@@ -28,7 +28,7 @@ _NAME = re.compile(r"(?<![.\w'])name\b")
 
 def creation_rules(rules: Iterable[ValidationRule]) -> list[Schema]:
     """Return the rules at the root of the schema."""
-    missing = _rule("has(self.status) || has(self.spec)", "must be required", ".spec", REQUIRED)
+    missing = _rule("has(self.status) || has(self.spec)", "a job must have a spec", ".spec", REQUIRED)
     return [missing, *(_at_creation(rule) for rule in rules)]
 
 

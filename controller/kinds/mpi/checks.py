@@ -66,8 +66,6 @@ def _spec_problems(job: MPIJob) -> Iterator[Problem]:
     yield from _negative(f"{_POLICY}.ttlSecondsAfterFinished", policy.ttl_seconds_after_finished)
     yield from _negative(f"{_POLICY}.activeDeadlineSeconds", policy.active_deadline_seconds)
     yield from _negative(f"{_POLICY}.backoffLimit", policy.backoff_limit)
-    if spec.ssh_auth_mount_path == "":
-        yield Problem("spec.sshAuthMountPath", "Required value: must have a mount path for SSH credentials")
     yield from _unknown("spec.mpiImplementation", spec.mpi_implementation or None, IMPLEMENTATIONS)
     yield from _unknown(
         "spec.launcherCreationPolicy", spec.launcher_creation_policy or None, CREATION_POLICIES

@@ -166,7 +166,7 @@ def _keys_mount(job: MPIJob) -> dict[str, Any]:
 
 
 def _mount_path(job: MPIJob) -> str:
-    return ROOT_PATH if job.spec.ssh_auth_mount_path is None else job.spec.ssh_auth_mount_path
+    return job.spec.ssh_auth_mount_path or ROOT_PATH
 
 
 def _config_volume(job: MPIJob) -> dict[str, Any]:

@@ -1,9 +1,13 @@
 """The rules by which the API server refuses an MPIJob.
 
-Each rule holds in all versions of the API, because a job can be written in any of them: the stamped flavor says which operator's rules
-count. An annotation can override the stamp, and rules cannot read it; so rules of one flavor refuse only what no flavor runs.
+Each rule is in all versions of the API, because a job can be written in any of them: the stamped flavor says which operator's rules
+count. An annotation can override the stamp, and rules cannot read it. MultiKueue creates such jobs: a job of v1, written through v2beta1.
+So the operator alone checks what mpi-operator refuses and training-operator runs.
 
 Source: mpi-operator 0.8, pkg/apis/kubeflow/validation/validation.go; training-operator 1.9, pkg/apis/kubeflow.org/v1/mpi_validation.go.
+
+Unknown roles: the operator's own check of v1 and v1alpha2, ``v1spec.problems``, is the source for v1alpha2,
+where the original has no rule.
 
 Differs: the originals accept such jobs and report the problem, or retry forever. See docs/decisions/0002-validation.md.
 """
@@ -34,9 +38,9 @@ _FIELD = field_of(_SPECS)
 _ROLES = (LAUNCHER, WORKER)
 _IS_UNKNOWN = f"!(role in ['{LAUNCHER}', '{WORKER}'])"
 """mpi-operator ignores other roles."""
-_IS_SSH = f"has(spec.flavor) && spec.flavor == '{Flavor.V2BETA1}'"
-_NOT_SSH = f"!({_IS_SSH})"
-_NOT_V1 = f"has(spec.flavor) && spec.flavor != '{Flavor.V1}'"
+_IS_V2BETA1 = f"has(spec.flavor) && spec.flavor == '{Flavor.V2BETA1}'"
+_IS_NOT_V2BETA1 = f"!({_IS_V2BETA1})"
+_NEEDS_LAUNCHER = f"has(spec.flavor) && spec.flavor != '{Flavor.V1}'"
 
 
 def mpi_rules() -> Iterator[ValidationRule]:
@@ -49,13 +53,16 @@ def mpi_rules() -> Iterator[ValidationRule]:
     )
     yield not_empty_rule(_SPECS, _ROLES)
     yield ValidationRule(
-        f"{_IS_SSH} || {_SPECS}.all(role, role in ['{LAUNCHER}', '{WORKER}'])",
+        f"{_IS_V2BETA1} || {_SPECS}.all(role, role in ['{LAUNCHER}', '{WORKER}'])",
         f"the names of roles must be {alternatives(_ROLES)}",
         _FIELD,
     )
     # A recording of v1 creates a job without a launcher.
     yield ValidationRule(
-        f"!({_NOT_V1}) || '{LAUNCHER}' in {_SPECS}", f"must have the role {LAUNCHER}", _FIELD, REQUIRED
+        f"!({_NEEDS_LAUNCHER}) || '{LAUNCHER}' in {_SPECS}",
+        f"must have the role {LAUNCHER}",
+        _FIELD,
+        REQUIRED,
     )
     is_other = f"role != '{LAUNCHER}'"
     yield ValidationRule(
@@ -71,26 +78,17 @@ def mpi_rules() -> Iterator[ValidationRule]:
 
 
 def _v2beta1_rules() -> Iterator[ValidationRule]:
+    """Yield the rules about values that a job of no flavor needs."""
     replicas = f"{_SPECS}['{WORKER}'].replicas"
     workers = f"'{WORKER}' in {_SPECS} && has({replicas}) && {replicas} > 1 ? {replicas} - 1 : 0"
     yield ValidationRule(
-        f"{_NOT_SSH} || (name.matches('{DNS_1035_LABEL}') && "
+        f"{_IS_NOT_V2BETA1} || (name.matches('{DNS_1035_LABEL}') && "
         f"name.size() + {len(f'-{WORKER}-')} + string({workers}).size() <= {LONGEST_NAME})",
         f"must have lower-case letters, digits and '-', begin with a letter, and end with a letter or digit; the names of pods, "
         f"<job>-worker-<last index>, must have at most {LONGEST_NAME} characters",
         "name",
         on_update=False,
     )
-    # A recording creates a job whose workers have no number.
-    is_other = f"role != '{WORKER}'"
-    yield ValidationRule(
-        f"{_NOT_SSH} || {for_replicas(_SPECS, '{replicas} > 0', unless=is_other)}",
-        f"the replicas of {WORKER} must be at least 1; without workers, leave {WORKER} out and set runLauncherAsWorker",
-        _FIELD,
-        FORBIDDEN,
-    )
-    known = restart_policy_rule(_SPECS, (RestartPolicy.NEVER, RestartPolicy.ON_FAILURE), unless=_IS_UNKNOWN)
-    yield ValidationRule(f"{_NOT_SSH} || {known.expression}", known.message, known.field, known.reason)
     yield _v2beta1("slotsPerWorker", "{value} >= 0", "must not be negative")
     names = ", ".join(f"'{policy}'" for policy in CleanPodPolicy)
     yield _v2beta1(
@@ -100,7 +98,6 @@ def _v2beta1_rules() -> Iterator[ValidationRule]:
     )
     for field in ("ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit"):
         yield _v2beta1(f"runPolicy.{field}", "{value} >= 0", "must not be negative")
-    yield _v2beta1("sshAuthMountPath", "{value} != ''", "must not be empty")
 
 
 def _v2beta1(path: str, condition: str, message: str) -> ValidationRule:
@@ -109,4 +106,4 @@ def _v2beta1(path: str, condition: str, message: str) -> ValidationRule:
     parents = ["spec." + ".".join(parts[: length + 1]) for length in range(len(parts))]
     missing = " || ".join(f"!has({parent})" for parent in parents)
     value = condition.format(value=f"spec.{path}")
-    return ValidationRule(f"{_NOT_SSH} || {missing} || {value}", message, f".{path}", INVALID)
+    return ValidationRule(f"{_IS_NOT_V2BETA1} || {missing} || {value}", message, f".{path}", INVALID)

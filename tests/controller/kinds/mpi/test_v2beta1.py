@@ -214,6 +214,7 @@ def test_fields_of_the_template_are_preserved() -> None:
     ("fields", "mode"),
     [
         pytest.param({}, 0o600, id="root"),
+        pytest.param({"sshAuthMountPath": ""}, 0o600, id="an empty path, which is the default"),
         pytest.param({"sshAuthMountPath": "/root/.ssh/"}, 0o600, id="with a slash at the end"),
         pytest.param({"sshAuthMountPath": "/home/mpiuser/.ssh"}, None, id="another user's"),
         pytest.param({"sshAuthMountPath": "/keys", "user": 0}, 0o600, id="root, elsewhere"),
