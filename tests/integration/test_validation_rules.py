@@ -1,7 +1,7 @@
-"""The validation rules in a real kube-apiserver: what it refuses at apply, and that it lets every stored job be updated."""
+"""The validation rules in a real kube-apiserver: what it refuses at apply, and which updates of a stored job it accepts."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,18 @@ import pytest
 from api.meta import Resource
 from controller.crds.definition import crd
 from controller.crds.kubernetes import shipped
+from controller.kind import ValidationRule
 from controller.kinds import ALL
 from controller.kinds.pytorch import PYTORCH
 from rallypoint.testing.controlplane import ControlPlane, Refused
+from rallypoint.testing.service import in_cluster_service, install
 from tests.support.invalid_jobs import PYTORCH_ROLES, WEBHOOK_CASES, Object, job, mpi_job, role, roles
+from tests.support.jobs import Jobs
 
 GROUP = "stored-jobs.example.org"
 STATUS = {"conditions": [{"type": "Created", "status": "True"}]}
-STORED = [
-    pytest.param(case.values[0], id=case.id)
+STORED: list[tuple[str, Object]] = [
+    (case.id, case.values[0])
     for case in WEBHOOK_CASES
     if case.values[0]["kind"] == "PyTorchJob" and "runPolicy" not in case.values[0]["spec"]
 ]
@@ -67,16 +70,26 @@ def test_mpijobs_are_refused_in_every_version(
 def stored(control_plane: ControlPlane) -> Iterator[Resource]:
     """Yield a group of its own, in which the invalid jobs were stored before its definition had rules."""
     resource = replace(PYTORCH.resource, group=GROUP)
-    control_plane.apply(crd(resource, PYTORCH.model, shipped(), scalable=True))
-    for index, case in enumerate(STORED):
-        create(control_plane, "default", _stored_manifest(case.values[0], index), resource)
-    definition = crd(resource, PYTORCH.model, shipped(), scalable=True, rules=PYTORCH.validation_rules)
-    control_plane.apply(definition)
-    probe = {**job(PYTORCH, {}), "apiVersion": f"{GROUP}/v1"}
-    control_plane.wait("the rules", lambda: _is_refused(control_plane, probe, resource), seconds=60)
-    yield resource
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    control_plane.request("DELETE", f"{path}/{resource.plural}.{GROUP}")
+    try:
+        _define(control_plane, resource, rules=())
+        for index, (_, manifest) in enumerate(STORED):
+            create(control_plane, "default", _stored_manifest(manifest, index), resource)
+        _define(control_plane, resource, rules=PYTORCH.validation_rules)
+        yield resource
+    finally:  # without rules, every finalizer can be removed
+        _define(control_plane, resource, rules=())
+        for left in control_plane.request("GET", resource.path("default"))["items"]:
+            path = f"{resource.path('default')}/{left['metadata']['name']}"
+            control_plane.request("PATCH", path, {"metadata": {"finalizers": None}})
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        control_plane.request("DELETE", f"{path}/{resource.plural}.{GROUP}")
+
+
+def _define(plane: ControlPlane, resource: Resource, rules: Sequence[ValidationRule]) -> None:
+    """Apply the definition of PyTorchJobs, and wait until the API server uses its rules."""
+    plane.apply(crd(resource, PYTORCH.model, shipped(), scalable=True, rules=rules))
+    probe = {**job(PYTORCH, {}), "apiVersion": resource.api_version}
+    plane.wait("the definition", lambda: _is_refused(plane, probe, resource) == bool(rules), seconds=60)
 
 
 def _stored_manifest(manifest: Object, index: int) -> Object:
@@ -94,11 +107,14 @@ def _is_refused(plane: ControlPlane, manifest: Object, resource: Resource) -> bo
     return False
 
 
-@pytest.mark.parametrize(("index", "manifest"), enumerate(case.values[0] for case in STORED))
-def test_every_update_of_a_stored_job_is_accepted(
+@pytest.mark.parametrize(
+    ("index", "manifest"),
+    [pytest.param(index, manifest, id=case) for index, (case, manifest) in enumerate(STORED)],
+)
+def test_a_stored_job_needs_a_status_before_other_updates(
     control_plane: ControlPlane, stored: Resource, index: int, manifest: Object
 ) -> None:
-    """The first write is that of the status, as after an upgrade of the operator."""
+    """The operator writes one after its upgrade; an empty one is enough."""
     name = _stored_manifest(manifest, index)["metadata"]["name"]
     path = f"{stored.path('default')}/{name}"
 
@@ -106,12 +122,37 @@ def test_every_update_of_a_stored_job_is_accepted(
         answer: Object = control_plane.request("PATCH", f"{path}{subresource}", change)
         return answer
 
+    with pytest.raises(Refused) as refused:
+        patch({"metadata": {"labels": {"a": "b"}}})
+    assert refused.value.code == 422
+    assert patch({"status": {}}, "/status")["status"] == {}
+    assert patch({"metadata": {"labels": {"c": "d"}}})["metadata"]["labels"] == {"c": "d"}
     assert patch({"status": STATUS}, "/status")["status"] == STATUS
     assert patch({"spec": {"runPolicy": {"suspend": True}}})["spec"]["runPolicy"]["suspend"] is True
-    assert patch({"metadata": {"labels": {"a": "b"}}})["metadata"]["labels"] == {"a": "b"}
+    assert patch({"metadata": {"labels": {"a": "b"}}})["metadata"]["labels"] == {"a": "b", "c": "d"}
     control_plane.request("DELETE", path)
     assert patch({"metadata": {"finalizers": None}})["metadata"]["deletionTimestamp"]
     control_plane.wait(f"{name} deleted", lambda: not control_plane.has(path))
+
+
+def test_the_operator_fails_a_job_that_was_stored_before_the_rules(
+    control_plane: ControlPlane, crds: list[Path], namespace: str
+) -> None:
+    install(control_plane)
+    jobs = Jobs(control_plane, namespace)
+    _define(control_plane, PYTORCH.resource, rules=())
+    try:
+        create(control_plane, namespace, job(PYTORCH, {"Chief": role(name="pytorch")}), PYTORCH.resource)
+    finally:
+        _define(control_plane, PYTORCH.resource, rules=PYTORCH.validation_rules)
+    with in_cluster_service(control_plane):
+        jobs.wait_for("test", "Failed")
+
+    assert jobs.condition("test", "Failed")["reason"] == "PyTorchJobFailedValidation"
+    assert (
+        f'{PYTORCH_ROLES}[Chief]: Unsupported value: "Chief"' in jobs.condition("test", "Failed")["message"]
+    )
+    assert jobs.pods("test") == []
 
 
 def test_an_update_must_not_make_a_valid_job_invalid(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.kind import JobKind
+from controller.kind import JobKind, ReplicaKind
 from controller.kinds.jax import JAX
 from controller.kinds.mpi import MPI
 from controller.kinds.paddle import PADDLE
@@ -38,10 +38,10 @@ def job(
 
 
 def replicas_field(kind: JobKind[Any]) -> str:
-    return "mpiReplicaSpecs" if kind is MPI else kind.replicas_field
+    return kind.replicas_field if isinstance(kind, ReplicaKind) else "mpiReplicaSpecs"
 
 
-def roles(kind: JobKind[Any], **changes: Any) -> Object:
+def roles(kind: ReplicaKind[Any], **changes: Any) -> Object:
     """Return the roles of a valid job of a kind: its Worker, and its Master if it needs one."""
     names = ("Master", "Worker") if kind is XGBOOST else ("Worker",)
     return {name: role(name=kind.container) for name in names} | changes
@@ -55,14 +55,12 @@ def mpi_job(
     worker: Object | None = None,
     **spec: Any,
 ) -> Object:
-    given = {
-        "Launcher": role(name="mpi", **(launcher or {})),
-        "Worker": role(name="mpi", **({"replicas": 2} | (worker or {}))),
-    }
+    workers: Object = {"replicas": 2} | (worker or {})
+    given = {"Launcher": role(name="mpi", **(launcher or {})), "Worker": role(name="mpi", **workers)}
     return job(MPI, given, name=name, version=version, **spec)
 
 
-WEBHOOK_KINDS = (PYTORCH, TENSORFLOW, XGBOOST, PADDLE, JAX)
+WEBHOOK_KINDS: tuple[ReplicaKind[Any], ...] = (PYTORCH, TENSORFLOW, XGBOOST, PADDLE, JAX)
 
 
 def common_cases() -> list[Any]:
@@ -72,7 +70,7 @@ def common_cases() -> list[Any]:
         at, label = f"spec.{kind.replicas_field}", kind.resource.kind
         only = {"Master": role(name=kind.container)} if kind is XGBOOST else {"Worker": {}}
         (first,) = only
-        empty = {first: {"template": {"spec": {"containers": []}}}}
+        empty: Object = {first: {"template": {"spec": {"containers": []}}}}
         cases += [
             pytest.param(
                 job(kind, roles(kind), name="0-test"), "metadata.name: Invalid value", id=f"{label}: name"

@@ -1,7 +1,7 @@
 """What the API server refuses when a job is created or updated, as its own code for CEL rules decides."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from controller.kinds import ALL
 from controller.kinds.mxnet import MXNET
 from controller.kinds.pytorch import PYTORCH
 from controller.kinds.tensorflow import TENSORFLOW
+from rallypoint.local.apiserver.patches.jsonpatch import merge
 from rallypoint.local.apiserver.schema.structural import Compiler, Node, prune_and_default
 from rallypoint.local.apiserver.schema.validation import validate
 from tests.support.invalid_jobs import (
@@ -32,6 +33,7 @@ from tests.support.parity.case import Case, load
 
 GOLDEN = Path(__file__).parents[2] / "parity" / "golden"
 CASES = load(GOLDEN)
+STATUS = {"conditions": [{"type": "Created", "status": "True"}]}
 
 
 @cache
@@ -70,7 +72,8 @@ def problems(manifest: Object) -> list[str]:
     """Return why the controller would fail the job, as it is stored."""
     (kind,) = (kind for kind in ALL if kind.resource.kind == manifest["kind"])
     job = kind.model.model_validate(defaulted(manifest))
-    return [str(problem) for problem in kind.variant(job).problems(job, Options())]
+    variant: Any = kind.variant(job)
+    return [str(problem) for problem in variant.problems(job, Options())]
 
 
 def changed(manifest: Object, **spec: Any) -> Object:
@@ -107,8 +110,31 @@ def test_a_pytorchjob_without_its_container_is_left_to_the_controller() -> None:
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES])
-def test_a_job_of_a_recording_is_accepted(case: Case) -> None:
+def test_a_job_of_a_recording_and_its_updates_are_accepted(case: Case) -> None:
     assert create(case.job) == []
+
+    stored = defaulted(case.job) | {"status": STATUS}
+    for patch in recorded_patches(case):
+        changed_job = merge(stored, patch)
+        assert update(stored, changed_job) == []
+        stored = changed_job
+
+
+def recorded_patches(case: Case) -> Iterator[Object]:
+    """Yield the merge patches of the job in a recording."""
+    (field,) = (field for field in case.job["spec"] if field.endswith("ReplicaSpecs"))
+    for step in case.steps:
+        if step.verb == "patch-job":
+            yield step.argument
+        elif step.verb == "scale":
+            counts = {
+                "Worker" if name == "subresource" else name: count for name, count in step.argument.items()
+            }
+            yield {"spec": {field: {name: {"replicas": count} for name, count in counts.items()}}}
+
+
+def test_the_recordings_have_updates() -> None:
+    assert sum(len(list(recorded_patches(case))) for case in CASES) == 40
 
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -223,28 +249,40 @@ def test_a_name_may_fill_its_length() -> None:
 
 @pytest.mark.parametrize(("manifest", "_"), WEBHOOK_CASES)
 def test_the_controller_still_checks_older_jobs(manifest: Object, _: str) -> None:
-    (kind,) = (kind for kind in ALL if kind.resource.kind == manifest["kind"])
+    """Except those of others, which it ignores."""
+    is_foreign = "managedBy" in manifest["spec"].get("runPolicy", {})
 
-    is_foreign = "managedBy" in manifest["spec"].get(
-        "runPolicy", {}
-    )  # the controller ignores the jobs of others
-    assert is_foreign or kind.problems(kind.model.model_validate(manifest), Options())
+    assert is_foreign or problems(manifest)
 
 
-STATUS = {"conditions": [{"type": "Created", "status": "True"}]}
 STORABLE = [pytest.param(case.values[0], id=case.id) for case in WEBHOOK_CASES if case.values[0]["spec"]]
 """Without a map of roles, a job was never stored: the original's definitions require it."""
 
 
 @pytest.mark.parametrize("manifest", STORABLE)
-def test_every_update_of_an_older_job_is_accepted(manifest: Object) -> None:
-    stored = {**manifest, "status": STATUS}
+def test_an_older_job_that_has_a_status_can_be_updated(manifest: Object) -> None:
+    stored = {**held(manifest), "status": STATUS}
     suspended = {**stored["spec"], "runPolicy": {**stored["spec"].get("runPolicy", {}), "suspend": True}}
 
-    assert update(manifest, stored, part="status") == []  # the first status
+    assert update(held(manifest), stored, part="status") == []  # the first status
     assert update(stored, {**stored, "status": {}}, part="status") == []
     assert update(stored, {**stored, "metadata": {**stored["metadata"], "finalizers": []}}) == []
     assert update(stored, {**stored, "spec": suspended}) == []
+
+
+@pytest.mark.parametrize("manifest", STORABLE)
+def test_an_older_job_without_a_status_needs_one_before_other_updates(manifest: Object) -> None:
+    """An empty one is enough. A managedBy of an unknown controller is an enumeration, which refuses no unchanged value."""
+    stored = held(manifest)
+    released = {**stored, "metadata": {**stored["metadata"], "finalizers": []}}
+
+    assert bool(update(stored, released)) == ("managedBy" not in str(manifest))
+    assert update(stored, {**stored, "status": {}}, part="status") == []
+    assert update({**stored, "status": {}}, {**released, "status": {}}) == []
+
+
+def held(manifest: Object) -> Object:
+    return {**manifest, "metadata": {**manifest["metadata"], "finalizers": ["example.org/hold"]}}
 
 
 def test_an_update_must_not_make_a_valid_job_invalid() -> None:
