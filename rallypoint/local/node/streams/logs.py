@@ -2,6 +2,7 @@
 
 import asyncio
 import bisect
+import io
 from array import array
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -86,7 +87,7 @@ class Log:
                 return
 
     async def _chunks(self, selection: Selection) -> AsyncIterator[bytes]:
-        offset = self._start(selection)
+        offset, at_line_start = self._start(selection), True
         with self.path.open("rb") as file:
             while True:
                 grown, closed = self._grown, self.closed
@@ -94,7 +95,12 @@ class Log:
                 while data := self._next(
                     file.read(CHUNK_BYTES), whole_lines=selection.timestamps and not closed
                 ):
-                    yield self._stamped(data, offset) if selection.timestamps else data
+                    yield (
+                        self._stamped(data, offset, at_line_start=at_line_start)
+                        if selection.timestamps
+                        else data
+                    )
+                    at_line_start = data.endswith(b"\n")
                     offset += len(data)
                     file.seek(offset)
                 if closed or not selection.follow:
@@ -103,18 +109,20 @@ class Log:
 
     @staticmethod
     def _next(data: bytes, *, whole_lines: bool) -> bytes:
-        """Return the part of ``data`` to send now. Lines with timestamps are sent whole."""
+        """Return the part of ``data`` to send now. Of a growing log, lines with timestamps are sent whole."""
         if not whole_lines:
             return data
         end = data.rfind(b"\n") + 1
         return data[:end] if end or len(data) < CHUNK_BYTES else data
 
-    def _stamped(self, data: bytes, offset: int) -> bytes:
-        lines: list[bytes] = []
-        for line in data.splitlines(keepends=True):
-            lines.append(self._time_at(offset).strftime("%Y-%m-%dT%H:%M:%S.%fZ ").encode() + line)
-            offset += len(line)
-        return b"".join(lines)
+    def _stamped(self, data: bytes, offset: int, *, at_line_start: bool) -> bytes:
+        pieces: list[bytes] = []
+        for line in io.BytesIO(data):
+            if at_line_start:
+                pieces.append(self._time_at(offset).strftime("%Y-%m-%dT%H:%M:%S.%fZ ").encode())
+            pieces.append(line)
+            offset, at_line_start = offset + len(line), True
+        return b"".join(pieces)
 
     def _time_at(self, offset: int) -> datetime:
         index = max(bisect.bisect_right(self._offsets, offset) - 1, 0)
@@ -124,7 +132,7 @@ class Log:
         start = 0
         if selection.since is not None:
             index = bisect.bisect_left(self._times, selection.since.timestamp())
-            start = self._offsets[index] if index < len(self._offsets) else self._size
+            start = self._line_start(self._offsets[index]) if index < len(self._offsets) else self._size
         if selection.tail_lines is not None:
             start = max(start, self._last_lines(selection.tail_lines))
         return start
@@ -140,8 +148,20 @@ class Log:
                 position -= step
                 file.seek(position)
                 tail = file.read(step) + tail
-        last_lines = tail.splitlines(keepends=True)[-lines:]
+        last_lines = io.BytesIO(tail).readlines()[-lines:]
         return self._size - sum(map(len, last_lines))
+
+    def _line_start(self, offset: int) -> int:
+        """Return the offset of the line that contains ``offset``."""
+        with self.path.open("rb") as file:
+            while offset > 0:
+                step = min(CHUNK_BYTES, offset)
+                file.seek(offset - step)
+                end = file.read(step).rfind(b"\n")
+                if end >= 0:
+                    return offset - step + end + 1
+                offset -= step
+        return offset
 
     def _wake(self) -> None:
         """Wake the followers: each waits for the event that was current at its last read."""
