@@ -27,9 +27,8 @@ from rallypoint.cli.cluster import (
     ServedResource,
     container_of,
 )
-from rallypoint.cli.log_follower import BAD_REQUEST, JobLogFollower
+from rallypoint.cli.log_follower import BAD_REQUEST, MAX_LINE_BYTES, JobLogFollower, owns_pods
 from rallypoint.diagnosis.objects import name_of
-from rallypoint.local.follow import MAX_LINE_BYTES
 from rallypoint.local.log_archive import ArchivedPod
 
 DEFAULT_TAIL_OF_SELECTOR = 10
@@ -90,14 +89,14 @@ async def _logs(args: argparse.Namespace, cluster: Cluster) -> int:
         kind, _, name = args.what.rpartition("/")
         served = cluster.find(kind or PODS.plural)
         if served.resource != PODS:
-            await _show_job(args, cluster, served, name, query)
-            return 0
+            return await _show_job(args, cluster, served, name, query)
         try:
             pods = [await cluster.get(served, name)]
         except NotFound:
             if not (gone := _deleted_pods(cluster, served, name)):
                 raise
-            _show_archived(args, gone[-1], of_job=False)
+            if error := _show_archived(args, gone[-1], of_job=False):
+                raise CommandError(error) from None
             return 0
     if not args.follow:
         for pod in pods:
@@ -111,44 +110,61 @@ async def _logs(args: argparse.Namespace, cluster: Cluster) -> int:
 
 async def _show_job(
     args: argparse.Namespace, cluster: Cluster, served: ServedResource, name: str, query: Mapping[str, str]
-) -> None:
-    """Show the logs of all pods of a job, or of another owner of pods; in a local cluster first those of its deleted pods."""
+) -> int:
+    """Show the logs of all pods of a job, or of another owner of pods; in a local cluster first those of its deleted pods.
+
+    Pods without the requested container are left out. Return 1 if no pod has a log to show.
+    """
+    owner, pods = None, list[Object]()
     try:
         owner = await cluster.get(served, name)
     except NotFound:
-        if not (gone := _deleted_pods(cluster, served, name)):
+        gone = _deleted_pods(cluster, served, name)
+        if not gone:
             raise
-        for archived in gone:
-            _show_archived(args, archived, of_job=True)
-        return
-    pods = sorted(await cluster.owned_pods(served, owner), key=name_of)
-    gone = _deleted_pods(cluster, served, name, owner, pods)
-    for archived in gone:
-        _show_archived(args, archived, of_job=True)
-    if args.follow:
+    else:
+        pods = sorted(await cluster.owned_pods(served, owner), key=name_of)
+        gone = _deleted_pods(cluster, served, name, owner, pods)
+    has_pods_later = args.follow and owner is not None and owns_pods(served)
+    if not (pods or gone or has_pods_later):
+        raise CommandError("no pods found")
+    manifests = [*(archived.manifest for archived in gone), *pods]
+    if manifests and not any(_container_of_member(args, pod) for pod in manifests):
+        raise CommandError(f"container {args.container} is not valid for any pod of {args.what}")
+    errors = {archived.name: _show_archived(args, archived, of_job=True) for archived in gone}
+    if args.follow and owner is not None:
+        _report(errors)
         follower = JobLogFollower(
             cluster,
             served,
             owner,
             query,
-            container_of=lambda pod: _container_of(args, pod),
+            container_of=lambda pod: _container_of_member(args, pod),
             writer_of=lambda pod, container: LineWriter(_prefix(args, pod, container, of_job=True)).add,
             timestamps=args.timestamps,
         )
         async with _first_error():
             await follower.run()
-        return
-    if not pods and not gone:
-        raise CommandError("no pods found")
+        return 0
     for pod in pods:
+        if not _container_of_member(args, pod):
+            continue
+        error = ""
         try:
             await _show(args, cluster, pod, query, of_job=True)
         except NotFound:
             continue  # The pod has been deleted since.
-        except ApiError as error:
-            if error.code != BAD_REQUEST:
+        except ApiError as refusal:
+            if refusal.code != BAD_REQUEST:
                 raise
-            sys.stderr.write(f"{name_of(pod)}: {error.message}\n")
+            error = refusal.message
+        errors[name_of(pod)] = error
+    _report(errors)
+    return 1 if errors and all(errors.values()) else 0
+
+
+def _report(errors: Mapping[str, str]) -> None:
+    sys.stderr.write("".join(f"{pod}: {error}\n" for pod, error in errors.items() if error))
 
 
 def _deleted_pods(
@@ -168,28 +184,32 @@ def _deleted_pods(
     return [archived for archived in found if archived.uid not in uids]
 
 
-def _show_archived(args: argparse.Namespace, pod: ArchivedPod, *, of_job: bool) -> None:
-    """Show the log of a deleted pod: its newest run, or the one before with ``--previous``.
+def _show_archived(args: argparse.Namespace, pod: ArchivedPod, *, of_job: bool) -> str:
+    """Show the log of a deleted pod: its newest run, or the one before with ``--previous``. Return why there is none; else empty text.
 
-    The times of lines are lost: ``--since`` compares the time of the last line, and ``--timestamps`` has no effect.
+    The times of lines are lost: ``--since`` compares the time of the last line, and ``--timestamps`` has no effect. A job's pod without the
+    requested container is left out.
 
     Raises:
-        CommandError: the pod has no container of that name, or there is no earlier run.
+        CommandError: the pod has no container of that name.
     """
-    container = _container_of(args, pod.manifest)
+    container = _container_of_member(args, pod.manifest) if of_job else _container_of(args, pod.manifest)
+    if container is None:
+        return ""
     runs = pod.runs(container)
     if args.previous:
         if len(runs) < 2:
-            raise CommandError(f'previous terminated container "{container}" in pod "{pod.name}" not found')
+            return f'previous terminated container "{container}" in pod "{pod.name}" not found'
         runs = runs[:-1]
     if not runs or (args.since and time.time() - runs[-1].stat().st_mtime > args.since):
-        return
+        return ""
     prefix = _prefix(args, pod.manifest, container, of_job=of_job)
-    write = LineWriter(prefix).add if prefix else _write
+    write = LineWriter(prefix).add if prefix or of_job else _write
     with runs[-1].open("rb") as file:
         for line in file if args.tail is None or args.tail < 0 else deque(file, args.tail):
             write(line)
     write(b"")
+    return ""
 
 
 @asynccontextmanager
@@ -227,7 +247,7 @@ async def _show(
 ) -> None:
     container = _container_of(args, pod) if of_job else container_of(pod, args.container)
     prefix = _prefix(args, pod, container, of_job=of_job)
-    write = LineWriter(prefix).add if prefix or whole_lines else _write
+    write = LineWriter(prefix).add if prefix or of_job or whole_lines else _write
     path = PODS.path(pod["metadata"]["namespace"], name_of(pod), "log")
     async with cluster.client.stream(
         path, {**query, "container": container}, accept="*/*", endless=True
@@ -244,9 +264,17 @@ def _container_of(args: argparse.Namespace, pod: Mapping[str, Any]) -> str:
         CommandError: the pod has no container of that name.
     """
     annotations = pod["metadata"].get("annotations") or {}
-    names = [container["name"] for container in pod["spec"]["containers"]]
+    names: list[str] = [container["name"] for container in pod["spec"]["containers"]]
     default = annotations.get(DEFAULT_CONTAINER)
     return container_of(pod, args.container or (default if default in names else names[0]))
+
+
+def _container_of_member(args: argparse.Namespace, pod: Mapping[str, Any]) -> str | None:
+    """Return the container as ``_container_of`` does; None if a pod of a job does not have the requested one."""
+    try:
+        return _container_of(args, pod)
+    except CommandError:
+        return None
 
 
 def _prefix(args: argparse.Namespace, pod: Mapping[str, Any], container: str, *, of_job: bool) -> bytes:

@@ -246,11 +246,34 @@ async def test_logs_of_a_job_are_prefixed_by_pod(cluster: LocalCluster, run: Run
     named = await run("logs", "pytorchjob/j", "--prefix", "--tail", "1")
     bare = await run("logs", "pytorchjob/j", "--no-prefix", "-c", "main")
     unknown = await run("logs", "pytorchjob/j", "-c", "other")
+    earlier = await run("logs", "pytorchjob/j", "--previous")
 
     assert shown.out == ("[j-worker-0] one 0\n[j-worker-0] two 0\n[j-worker-1] one 1\n[j-worker-1] two 1\n")
     assert named.out == "[pod/j-worker-0/main] two 0\n[pod/j-worker-1/main] two 1\n"
-    assert bare.out == "one 0\ntwo 0one 1\ntwo 1"
-    assert (unknown.status, unknown.err) == (1, "error: container other is not valid for pod j-worker-0\n")
+    assert bare.out == "one 0\ntwo 0\none 1\ntwo 1\n"
+    assert (unknown.status, unknown.err) == (
+        1,
+        "error: container other is not valid for any pod of pytorchjob/j\n",
+    )
+    assert (earlier.status, earlier.out) == (1, "")
+    assert earlier.err == "".join(
+        f'j-worker-{index}: previous terminated container "main" in pod "j-worker-{index}" not found\n'
+        for index in range(2)
+    )
+
+
+async def test_a_container_that_only_some_pods_of_a_job_have(cluster: LocalCluster, run: Run) -> None:
+    owner = await job_of_workers(cluster.client)
+    await pod(cluster.client, "j-worker-0", "echo one", until="Succeeded", ownerReferences=[owner])
+    container = {"name": "monitor", "image": "none", "command": ["echo", "two"]}
+    metadata = {"name": "j-worker-1", "ownerReferences": [owner]}
+    spec = {"containers": [container], "restartPolicy": "Never"}
+    await create(cluster.client, PODS, {"metadata": metadata, "spec": spec})
+    async with asyncio.timeout(20):
+        while not (shown := await run("logs", "pytorchjob/j", "-c", "monitor")).out:
+            pass
+
+    assert (shown.status, shown.out, shown.err) == (0, "[j-worker-1] two\n", "")
 
 
 async def test_logs_of_a_job_omit_pods_that_have_not_started(cluster: LocalCluster, run: Run) -> None:
