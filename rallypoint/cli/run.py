@@ -231,7 +231,7 @@ class Run:
                 "outcome": outcome,
                 "exitStatus": EXIT[outcome],
                 "directory": str(self._folder),
-                "jobs": summary.document(self._progress, self._logs_of),
+                "jobs": summary.document(self._progress, outcome, self._logs_of),
                 "problems": [
                     {
                         "source": problem.source,

@@ -6,11 +6,12 @@ Names and texts of failures are those of ``rallypoint why``.
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rallypoint.cli.log_lines import last_lines
+from rallypoint.cli.log_lines import CONTROL, last_lines
 from rallypoint.diagnosis.objects import all_container_statuses
 from rallypoint.diagnosis.terminations import Failure, failures
 from rallypoint.local.progress import Job, Progress, Replica
@@ -29,14 +30,19 @@ PodFolder = Callable[[Job, Replica, str], Path]
 
 @dataclass(frozen=True, slots=True)
 class FirstFailure:
-    """A container that failed before all others of its job."""
+    """A container that failed before all others of its job, or before all others that were not started again."""
 
     replica: Replica
     failure: Failure
-    is_first: bool
-    """Whether it failed the job; otherwise it failed and was replaced or restarted, and nothing shows a later failure."""
+    was_started_again: bool
+    """Whether it was restarted or replaced, so that it did not itself fail the job."""
     log: Path | None
     """The log of the failed run; None if no container failed or nothing was written."""
+
+    @property
+    def text(self) -> str:
+        """Return the failure without control characters of terminals."""
+        return CONTROL.sub("", self.failure.text)
 
     @property
     def lines(self) -> list[str]:
@@ -47,24 +53,32 @@ class FirstFailure:
 def first_failures(job: Job, folder_of: PodFolder) -> list[FirstFailure]:
     """Return the failures with the earliest time, all of them if several share the second.
 
-    Failures of pods that the job still had at its end count first. If there are none, as after a ``backoffLimit``, whose cleanup deletes
-    the pods while they restart, the newest failure that was seen counts.
+    If all of them were started again, those that follow failed the job: the earliest that were not.
     """
-    by_uid = {replica.pod["metadata"]["uid"]: replica for replica in job.rows}
-    own = [failure for failure in failures(replica.pod for replica in job.rows) if failure.is_own]
-    chosen = [failure for failure in own if failure.at == own[0].at]
-    if not chosen:
-        by_uid |= {
-            replica.failed_pod["metadata"]["uid"]: replica for replica in job.rows if replica.failed_pod
-        }
-        earlier = failures(replica.failed_pod for replica in job.rows if replica.failed_pod)
-        chosen = [failure for failure in earlier if failure.is_own][-1:]
+    replicas = {name: replica for replica in job.rows for name in replica.uids}
+    lasting = [failure for failure in failures(replica.pod for replica in job.rows) if failure.is_own]
+    seen = failures(replica.first_failed_pod for replica in job.rows if replica.first_failed_pod)
+    keys = {_key(failure) for failure in lasting}
+    passed = [failure for failure in seen if failure.is_own and _key(failure) not in keys]
+    first = _earliest([*lasting, *passed])
+    if not any(_key(failure) in keys for failure in first):
+        first += _earliest(lasting)
     found = []
-    for failure in chosen:
+    for failure in first:
         uid = failure.pod["metadata"]["uid"]
-        log = _failed_log(folder_of(job, by_uid[uid], uid), failure)
-        found.append(FirstFailure(by_uid[uid], failure, bool(own), log))
+        log = _failed_log(folder_of(job, replicas[uid], uid), failure)
+        found.append(FirstFailure(replicas[uid], failure, _key(failure) not in keys, log))
     return found
+
+
+def _key(failure: Failure) -> tuple[str, str, datetime | None]:
+    return failure.pod["metadata"]["uid"], failure.container, failure.at
+
+
+def _earliest(found: Sequence[Failure]) -> list[Failure]:
+    """Return the failures with the earliest time; those without a time only if no failure has one."""
+    at = min((failure.at for failure in found if failure.at), default=None)
+    return [failure for failure in found if failure.at == at]
 
 
 def text(
@@ -82,8 +96,8 @@ def text(
         written.write(f"\n{job.kind} {job.namespace}/{job.name}: {job.state}{took}\n")
         if message := job.condition.get("message"):
             written.write(f"  {message}\n")
-        if job.state == "Failed":
-            written.writelines(f"{line}\n" for line in _failure_lines(first_failures(job, folder_of), shown))
+        found = _explained_failures(job, outcome, folder_of)
+        written.writelines(f"{line}\n" for line in _failure_lines(found, shown))
         written.writelines(f"  {line}\n" for line in _rows(job))
     if outcome not in ("Succeeded", "Failed"):
         written.write(f"\n{outcome}\n")
@@ -92,7 +106,7 @@ def text(
     return written.getvalue()
 
 
-def document(progress: Progress, folder_of: PodFolder) -> list[dict[str, Any]]:
+def document(progress: Progress, outcome: str, folder_of: PodFolder) -> list[dict[str, Any]]:
     """Return the jobs for the JSON document."""
     return [
         {
@@ -107,12 +121,13 @@ def document(progress: Progress, folder_of: PodFolder) -> list[dict[str, Any]]:
                 {
                     "name": first.replica.name,
                     "container": first.failure.container,
-                    "text": first.failure.text,
+                    "text": first.text,
                     "at": first.failure.at,
+                    "wasStartedAgain": first.was_started_again,
                     "log": None if first.log is None else str(first.log),
                     "lastLines": first.lines,
                 }
-                for first in (first_failures(job, folder_of) if job.state == "Failed" else ())
+                for first in _explained_failures(job, outcome, folder_of)
             ],
             "replicas": [
                 {
@@ -130,6 +145,17 @@ def document(progress: Progress, folder_of: PodFolder) -> list[dict[str, Any]]:
     ]
 
 
+def _explained_failures(job: Job, outcome: str, folder_of: PodFolder) -> list[FirstFailure]:
+    """Return the first failures of a job that failed, or that had not finished when the run was stopped.
+
+    Of a refused job, whose message names the failure, return only those with a log.
+    """
+    if job.state == "Refused":
+        return [first for first in first_failures(job, folder_of) if first.lines]
+    is_stopped = outcome in ("Timeout", "Interrupted") and not job.finished
+    return first_failures(job, folder_of) if job.state == "Failed" or is_stopped else []
+
+
 def _failed_log(folder: Path, failure: Failure) -> Path | None:
     """Return the log of the run that failed: runs are numbered by restarts."""
     restarts = (
@@ -142,15 +168,23 @@ def _failed_log(folder: Path, failure: Failure) -> Path | None:
 
 
 def _failure_lines(found: Sequence[FirstFailure], shown: Callable[[Path], str]) -> Iterator[str]:
-    how = "was the first to fail" if len(found) == 1 else "failed first, in the same second"
-    for first in found[:MAX_NAMES]:
-        yield f"  {first.replica.short} {how if first.is_first else 'failed before the job did'}: {first.failure.text}"
-    if len(found) > MAX_NAMES:
-        yield f"  and {len(found) - MAX_NAMES} more"
-    with_lines = next((first for first in found if first.lines), None)
-    if with_lines is not None and with_lines.log is not None:
-        yield f"  last lines of {shown(with_lines.log)}:"
-        yield from (f"    {line}" for line in with_lines.lines)
+    """Yield those that failed first, and then those that failed the job if the first ones were started again."""
+    count = next((index for index, first in enumerate(found) if not first.was_started_again), len(found))
+    groups = [(found, "was the first to fail")]
+    if 0 < count < len(found) and found[0].failure.at != found[-1].failure.at:
+        groups = [(found[:count], "failed first"), (found[count:], "failed the job")]
+    for group, how in groups:
+        if len(group) > 1:
+            how = f"{how.replace('was the first to fail', 'failed first')}, in the same second"
+        for first in group[:MAX_NAMES]:
+            again = "; it was started again" if first.was_started_again else ""
+            yield f"  {first.replica.short} {how}: {first.text}{again}"
+        if len(group) > MAX_NAMES:
+            yield f"  and {len(group) - MAX_NAMES} more"
+        with_lines = next((first for first in group if first.lines), None)
+        if with_lines is not None and with_lines.log is not None:
+            yield f"  last lines of {shown(with_lines.log)}:"
+            yield from (f"    {line}" for line in with_lines.lines)
 
 
 def _rows(job: Job) -> Iterator[str]:
@@ -169,7 +203,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _state(replica: Replica) -> str:
-    detail = f"  {replica.detail}" if replica.detail else ""
+    detail = f"  {CONTROL.sub('', replica.detail)}" if replica.detail else ""
     return f"{_last_phase(replica):<9}  restarts {replica.restarts}{detail}"
 
 

@@ -1,6 +1,12 @@
-"""The state of submitted jobs and their pods, from the changes that informers report. Plain data; no I/O."""
+"""The state of submitted jobs and their pods, from the changes that informers report.
 
+Plain data; no I/O, except that a look at the file system shows whether a script that Python did not find is missing.
+"""
+
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from api.labels import JOB_NAME
@@ -24,8 +30,15 @@ PERMANENT_REASONS = ("Refused", "NodeError")
 """Waiting reasons of a container that the node will never start."""
 START_ERROR = "StartError"
 """The termination reason of a container whose program could not be executed."""
+SHELL_EXIT_CODES = {126: "cannot be executed", 127: "was not found"}
+"""What the exit codes of a shell say about a program."""
+PYTHON_EXIT_CODE = 2
+"""The exit code of Python if it cannot open its script, and of many programs for other errors of their command line."""
+MAX_FAILED_STARTS = 2
+"""One failed start may have a cause that passes; the second one follows at once."""
 CANNOT_CREATE = "CreateContainerError"
 """The waiting reason of a container whose working directory does not exist."""
+_PYTHON = re.compile(r"(.*/)?python\d*(\.\d+)?\Z")
 
 
 class Change(NamedTuple):
@@ -49,8 +62,10 @@ class Replica:
     """The UIDs of all pods with the name, in order."""
     gone: bool = False
     earlier_restarts: int = 0
-    failed_pod: Manifest | None = field(default=None, repr=False)
-    """The newest state of a pod of this name in which a container had failed; the pod may have been replaced since."""
+    first_failed_pod: Manifest | None = field(default=None, repr=False)
+    """The first state of a pod of this name that had failed or in which a container had; the pod may have been replaced since."""
+    _failed_starts: set[tuple[str, str, int]] = field(default_factory=set, repr=False)
+    """The container, the UID of the pod and the number of each run whose program was missing."""
     _status: PodStatus = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -59,8 +74,13 @@ class Replica:
     def update(self, pod: Manifest) -> None:
         """Replace the pod with a newer version or with its replacement, and read the status once."""
         self.pod, self._status = pod, read_status(pod)
-        if any(problem.termination for problem in container_problems(self._status)):
-            self.failed_pod = pod
+        problems = container_problems(self._status)
+        has_failed = self._status.phase == "Failed" or any(problem.termination for problem in problems)
+        if has_failed and self.first_failed_pod is None:
+            self.first_failed_pod = pod
+        for problem in problems:
+            if self._failed_start(problem):
+                self._failed_starts.add((problem.container, pod["metadata"]["uid"], problem.restarts))
 
     @property
     def phase(self) -> str:
@@ -111,24 +131,54 @@ class Replica:
         return next((state.message for state in waiting if state.reason in PERMANENT_REASONS), "")
 
     @property
-    def missing_program(self) -> str:
-        """Return why a container does not start although its restart policy starts it again and again; empty if nothing is missing.
+    def is_running(self) -> bool:
+        """Whether a main container runs."""
+        return any(
+            (container.state or NO_STATE).running for container in self._status.container_statuses or ()
+        )
 
-        One failed start may have a cause that passes; the second one follows at once.
-        """
+    @property
+    def missing_program(self) -> str:
+        """Return why a container does not start although its restart policy starts it again and again; empty if nothing is missing."""
         for problem in container_problems(self._status):
-            end, waiting = problem.termination, problem.waiting
-            is_repeated = problem.restarts > 0 or self.earlier_restarts + len(self.uids) > 1
-            if end is not None and end.reason == START_ERROR and is_repeated:
-                return f"container {problem.container} cannot start: {end.message}{self._hint(problem.container)}"
-            if waiting is not None and waiting.reason == CANNOT_CREATE:
+            failures = sum(container == problem.container for container, _, _ in self._failed_starts)
+            if failures >= MAX_FAILED_STARTS and (text := self._failed_start(problem)):
+                return f"container {problem.container} {text}"
+        return ""
+
+    @property
+    def missing_folder(self) -> str:
+        """Return which container waits for its working directory; empty if none does."""
+        for problem in container_problems(self._status):
+            if (waiting := problem.waiting) and waiting.reason == CANNOT_CREATE:
                 return f"container {problem.container} cannot start: {waiting.message}; create the folder, or change workingDir"
         return ""
 
-    def _hint(self, name: str) -> str:
+    def _failed_start(self, problem: ContainerProblem) -> str:
+        """Return how the start of a container failed because of a missing program, with the next step; empty if it did not."""
+        end = problem.termination
+        if end is None:
+            return ""
+        if end.reason == START_ERROR:
+            return f"cannot start: {end.message}{self._hint(problem.container, end.message)}"
+        ended = f"ended again with exit code {end.exit_code}"
+        if why := SHELL_EXIT_CODES.get(end.exit_code):
+            return f"{ended}: a program {why}; correct the command, or install the program"
+        if end.exit_code == PYTHON_EXIT_CODE and (
+            script := _missing_script(self._container(problem.container))
+        ):
+            return f"{ended}: its script {script} does not exist; relative paths start at the folder in which this command runs"
+        return ""
+
+    def _container(self, name: str) -> Manifest:
+        return next((entry for entry in containers(self.pod) if entry["name"] == name), {})
+
+    def _hint(self, name: str, message: str) -> str:
         """Return the next step for a program that is not found."""
-        container = next((entry for entry in containers(self.pod) if entry["name"] == name), {})
-        program = next(iter([*(container.get("command") or ()), *(container.get("args") or ())]), "")
+        if "not found" not in message and "no such file" not in message:
+            return ""
+        container = self._container(name)
+        program = next(iter(_command(container)), "")
         if "/" not in program:
             return "; install it in the environment of this command, or use its path"
         is_relative = not program.startswith("/") and not container.get("workingDir")
@@ -168,9 +218,16 @@ class Job:
         refused = [
             {"type": "Refused", "message": f"{replica.short}: {error}"}
             for replica in self.rows
-            if (error := replica.start_error or ("" if self.waits else replica.missing_program))
+            if (error := replica.start_error or ("" if self.waits else self._missing(replica)))
         ]
         return (final or refused or true or [{}])[-1]
+
+    def _missing(self, replica: Replica) -> str:
+        """Return the missing program or folder of a replica. Replicas that run may create the folder."""
+        folder = replica.missing_folder
+        if folder and any(other.is_running for other in self.replicas.values()):
+            folder = ""
+        return replica.missing_program or folder
 
     @property
     def state(self) -> str:
@@ -329,6 +386,30 @@ def _containers(status: PodStatus) -> list[ContainerStatus]:
 
 def _states(status: PodStatus) -> list[ContainerState]:
     return [container.state or NO_STATE for container in _containers(status)]
+
+
+def _command(container: Manifest) -> list[str]:
+    return [*(container.get("command") or ()), *(container.get("args") or ())]
+
+
+def _missing_script(container: Manifest) -> Path | None:
+    """Return the script that Python is to run if this machine does not have it. Volumes may contain it elsewhere."""
+    program, *arguments = _command(container) or [""]
+    rest = iter(arguments)
+    script = next((argument for argument in rest if not _is_option(argument, rest)), "")
+    if not _PYTHON.match(program) or not script or script.startswith("-") or "$(" in script:
+        return None
+    path = Path.cwd() / (container.get("workingDir") or "") / script
+    is_mounted = any(path.is_relative_to(mount["mountPath"]) for mount in container.get("volumeMounts") or ())
+    return None if is_mounted or path.exists() else path
+
+
+def _is_option(argument: str, rest: Iterator[str]) -> bool:
+    """Return whether an argument of Python is an option before the script, and skip its value; not for code, a module or standard input."""
+    if argument in ("-W", "-X"):
+        next(rest, "")
+        return True
+    return argument.startswith("-") and argument != "-" and not re.match("-[^-]*[cm]", argument)
 
 
 def _waiting(problem: ContainerProblem) -> str:

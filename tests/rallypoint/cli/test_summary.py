@@ -131,16 +131,69 @@ def test_a_container_that_was_restarted_until_the_job_failed_is_named(
     waits = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
     crashing = pod("worker-0", "Running", waits, lastState=ended(3, 10, "bad data"), restartCount=1)
     again = pod("worker-0", "Running", {"running": {}}, lastState=ended(3, 10, "bad data"), restartCount=2)
-    for before, after in ((None, crashing), (crashing, again), (again, None)):
-        progress.update_pod(before and row(before), after and row(after))
+    progress.update_pod(None, row(crashing))
+    progress.update_pod(row(crashing), row(again))
+    progress.update_pod(row(again), None)
     progress.update_job(None, row(job(FAILED)))
     write_log(tmp_path, "worker-0", b"one\n", b"two\n", b"three\n")
     shown = text(progress, tmp_path)
 
     assert (
-        "  worker-0 failed before the job did: container pytorch ended with exit code 3: bad data\n" in shown
+        "  worker-0 was the first to fail: container pytorch ended with exit code 3: bad data; it was started again\n"
+        in shown
     )
     assert "  last lines of 1.log:\n    two\n" in shown
+
+
+def test_a_failed_pod_that_was_replaced_is_named_before_the_one_that_failed_the_job(
+    progress: Progress, tmp_path: Path
+) -> None:
+    lost = pod("worker-1", "Failed", ended(137, 10))
+    replacement = pod("worker-1")
+    replacement["metadata"]["uid"] = "worker-1-new"
+    progress.update_pod(None, row(pod("worker-0")))
+    progress.update_pod(None, row(lost))
+    progress.update_pod(row(lost), None)
+    progress.update_pod(None, row(replacement))
+    progress.update_pod(None, row(pod("worker-0", "Failed", ended(1, 20))))
+    progress.update_job(None, row(job(FAILED)))
+    write_log(tmp_path, "worker-1", b"out of memory\n")
+    write_log(tmp_path, "worker-0", b"connection reset\n")
+
+    assert text(progress, tmp_path).startswith(
+        "\nPyTorchJob default/job: Failed after 30s\n"
+        "  it failed.\n"
+        "  worker-1 failed first: container pytorch ended with exit code 137, killed by SIGKILL; it was started again\n"
+        "  last lines of 0.log:\n"
+        "    out of memory\n"
+        "  worker-0 failed the job: container pytorch ended with exit code 1\n"
+        "  last lines of 0.log:\n"
+        "    connection reset\n"
+    )
+
+
+@pytest.mark.parametrize("outcome", ["Timeout", "Interrupted"])
+def test_a_run_that_was_stopped_shows_what_failed(progress: Progress, tmp_path: Path, outcome: str) -> None:
+    waits = {"waiting": {"reason": "CrashLoopBackOff", "message": ""}}
+    progress.update_pod(None, row(pod("worker-0", "Running", waits, lastState=ended(3))))
+    write_log(tmp_path, "worker-0", b"no data\n")
+    shown = text(progress, tmp_path, outcome)
+
+    assert (
+        "  worker-0 was the first to fail: container pytorch ended with exit code 3\n"
+        "  last lines of 0.log:\n"
+        "    no data\n"
+    ) in shown
+
+
+def test_termination_messages_do_not_control_the_terminal(progress: Progress, tmp_path: Path) -> None:
+    progress.update_pod(None, row(pod("worker-0", "Failed", ended(3, 10, "\x1b[31mred\x1b[0m"))))
+    progress.update_job(None, row(job(FAILED)))
+    shown = text(progress, tmp_path)
+
+    assert "exit code 3: red\n" in shown
+    assert "exit code 3 (red)\n" in shown
+    assert "\x1b" not in shown
 
 
 def test_a_job_that_succeeded_shows_no_failure(progress: Progress, tmp_path: Path) -> None:
@@ -180,7 +233,7 @@ def test_the_json_document(progress: Progress, tmp_path: Path) -> None:
     progress.update_pod(None, row(pod("worker-0", "Failed", ended(3, 10, "bad data"))))
     progress.update_job(None, row(job(FAILED)))
     write_log(tmp_path, "worker-0", b"one\n")
-    (report,) = summary.document(progress, folder_of(tmp_path))
+    (report,) = summary.document(progress, "Failed", folder_of(tmp_path))
     (first,) = report.pop("firstFailures")
     folder = tmp_path / "worker-0-uid"
 

@@ -54,3 +54,105 @@ def test_the_short_name_of_a_pod() -> None:
 
     assert [short_name(job, shown) for shown in (OWN, by_batch())] == ["worker-0", "launcher"]
     assert [progress.prefix(job, shown.short) for shown in job.rows] == ["pi/launcher", "pi/worker-0"]
+
+
+def container_pod(name: str, container: dict[str, Any], uid: str = "", **status: Any) -> Row:
+    """A pod of the job with one container, which has this status."""
+    owner = {"kind": "MPIJob", "name": "pi", "uid": "job", "controller": True}
+    manifest = pod(name, owner, uid=uid or name)
+    manifest["spec"]["containers"] = [{"name": "c", **container}]
+    manifest["status"] = {"phase": "Running", "containerStatuses": [{"name": "c", **status}]}
+    return Row("ml", name, uid or name, 1, manifest)
+
+
+def ended(code: int, reason: str = "Error", message: str = "") -> dict[str, Any]:
+    return {"terminated": {"exitCode": code, "reason": reason, "message": message}}
+
+
+def state_after(*pods: Row) -> str:
+    """The state and the message of the job after these versions of pods."""
+    progress = Progress(several=False)
+    progress.add("MPIJob", JOB)
+    for row in pods:
+        progress.update_pod(None, row)
+    job = progress.jobs["job"]
+    return f"{job.state}: {job.condition.get('message', '')}"
+
+
+def test_a_program_is_missing_after_two_failed_starts() -> None:
+    error = 'exec: "train": executable file not found in $PATH'
+    first, second = (
+        container_pod(
+            "pi-worker-0",
+            {"command": ["train"]},
+            state=ended(128, "StartError", error),
+            restartCount=restarts,
+        )
+        for restarts in (0, 1)
+    )
+
+    assert state_after(first, first) == "New: "
+    assert state_after(first, second) == (
+        f"Refused: worker-0: container c cannot start: {error}; install it in the environment of this command, or use its path"
+    )
+
+
+def test_other_failures_are_no_failed_starts() -> None:
+    failed = container_pod("pi-worker-0", {}, state=ended(3), restartCount=0)
+    not_started = container_pod("pi-worker-0", {}, state=ended(128, "StartError", "busy"), restartCount=1)
+
+    assert state_after(failed, not_started) == "New: "
+
+
+@pytest.mark.parametrize(
+    ("code", "container", "message"),
+    [
+        pytest.param(127, {}, "a program was not found", id="a shell finds no program"),
+        pytest.param(126, {}, "a program cannot be executed", id="a shell cannot execute it"),
+        pytest.param(
+            2,
+            {"command": ["python3", "-u", "-W", "error", "none.py", "--lr", "1"], "workingDir": "/data"},
+            "its script /data/none.py does not exist",
+            id="Python finds no script",
+        ),
+        pytest.param(
+            2, {"command": ["/opt/bin/python", __file__]}, "", id="Python runs a script that exists"
+        ),
+        pytest.param(2, {"command": ["python", "-m", "none"]}, "", id="a module"),
+        pytest.param(2, {"command": ["train", "none.py"]}, "", id="another program"),
+        pytest.param(
+            2,
+            {"command": ["python", "/etc/cfg/a.py"], "volumeMounts": [{"mountPath": "/etc/cfg"}]},
+            "",
+            id="a script in a volume",
+        ),
+        pytest.param(1, {"command": ["python", "none.py"]}, "", id="another exit code"),
+    ],
+)
+def test_an_exit_code_that_says_that_a_program_is_missing(
+    code: int, container: dict[str, Any], message: str
+) -> None:
+    waits = {"waiting": {"reason": "CrashLoopBackOff"}}
+    first = container_pod("pi-worker-0", container, state=ended(code), restartCount=0)
+    second = container_pod("pi-worker-0", container, state=waits, lastState=ended(code), restartCount=1)
+
+    assert state_after(first) == "New: "
+    assert message in state_after(first, second)
+    assert state_after(first, second).startswith("Refused: " if message else "New: ")
+
+
+def test_failed_starts_of_a_replaced_pod_count() -> None:
+    first, second = (
+        container_pod("pi-worker-0", {}, uid, state=ended(127), restartCount=0) for uid in ("a", "b")
+    )
+
+    assert state_after(first, second).startswith("Refused: worker-0: container c ended again")
+
+
+def test_a_missing_folder_ends_the_job_unless_another_pod_may_create_it() -> None:
+    error = {"waiting": {"reason": "CreateContainerError", "message": "chdir: no such folder"}}
+    waiting = container_pod("pi-worker-0", {}, state=error)
+    other = container_pod("pi-worker-1", {}, state={"running": {}})
+
+    assert state_after(waiting).startswith("Refused: worker-0: container c cannot start: chdir")
+    assert state_after(waiting, other) == "New: "
