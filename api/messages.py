@@ -1,4 +1,4 @@
-"""Compares the messages that Kubernetes components write about pods."""
+"""Compares and cleans the messages that Kubernetes components and programs write."""
 
 import re
 
@@ -7,6 +7,10 @@ _VARYING = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<!\w)\w*\d
 
 The pattern matches only at the start of a word: matching at each letter would take quadratic time.
 """
+_CONTROL = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]"
+)
+"""Escape sequences and control characters of terminals, and line separators; tab and newline are none."""
 COMPARED_CHARACTERS = 1024
 """Messages with an equal prefix of this length count as equal, because programs write messages of any length."""
 
@@ -17,3 +21,8 @@ def without_numbers(message: str) -> str:
     Equal results mean the same problem of two pods, or of one pod at two times. Only the beginning of the message is used.
     """
     return _VARYING.sub("#", message[:COMPARED_CHARACTERS])
+
+
+def without_control(text: str) -> str:
+    """Return the text without escape sequences and control characters of terminals; tabs and newlines stay."""
+    return _CONTROL.sub("", text)

@@ -4,6 +4,7 @@ The operator's events, ``rallypoint why``, the progress of ``rallypoint run`` an
 their own wording. Pure functions over typed statuses.
 """
 
+import re
 import signal
 from collections.abc import Mapping
 from enum import Enum
@@ -11,12 +12,16 @@ from typing import Any, Final
 
 import msgspec
 
-from api.messages import without_numbers
+from api.messages import without_control, without_numbers
 
 CRASH_LOOP: Final = "CrashLoopBackOff"
 """Reason of a failed container that the kubelet restarts after a back-off."""
 STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """Reasons of containers that only wait to be started."""
+_SCHEDULED: Final = "PodScheduled"
+"""The type of the condition in which a scheduler reports why a pod has no node."""
+_GANG_REFUSAL: Final = re.compile(r"rejected.*(?i:permit|postfilter)|pod group is not ready", re.DOTALL)
+"""In messages of scheduler-plugins' coscheduling and of Volcano."""
 _MESSAGE_LINES: Final = 3
 """Lines of a termination message that a description contains."""
 _STATUS_UNKNOWN: Final = "ContainerStatusUnknown"
@@ -138,6 +143,11 @@ class Trouble(msgspec.Struct, frozen=True, gc=False):
     message: str
     similar: str
 
+    @property
+    def is_scheduling(self) -> bool:
+        """Whether a scheduler reported it."""
+        return self.similar == _SCHEDULED
+
 
 def read_status(pod: Mapping[str, Any]) -> PodStatus:
     """Parse the status of a pod from plain data. Missing and null fields count as empty.
@@ -171,10 +181,15 @@ def unscheduled(status: PodStatus) -> PodCondition | None:
         (
             condition
             for condition in status.conditions or ()
-            if condition.type == "PodScheduled" and condition.status == "False"
+            if condition.type == _SCHEDULED and condition.status == "False"
         ),
         None,
     )
+
+
+def is_gang_refusal(message: str) -> bool:
+    """Return whether a scheduler's message says that the pod waits for the rest of its gang, not why no node fits the pod itself."""
+    return _GANG_REFUSAL.search(message) is not None
 
 
 def troubles(pod: str, status: PodStatus) -> tuple[Trouble, ...]:
@@ -205,8 +220,9 @@ def describe_exit(code: int, reason: str, message: str) -> str:
 
 
 def last_lines(message: str) -> str:
-    """Return the last lines of a termination message in one line."""
-    return " / ".join(message.strip().splitlines()[-_MESSAGE_LINES:])
+    """Return the last lines of a termination message in one line, without terminal control: a program wrote it."""
+    lines = (without_control(line).strip() for line in message.splitlines())
+    return " / ".join(list(filter(None, lines))[-_MESSAGE_LINES:])
 
 
 def describe_exit_code(code: int) -> str:

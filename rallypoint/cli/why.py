@@ -11,11 +11,11 @@ from typing import Any
 
 import orjson
 
+from api.messages import without_control
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, CommandError, Object
 from rallypoint.cli.columns import age, indented
 from rallypoint.cli.job_reader import KINDS, JobReader, served_jobs
-from rallypoint.cli.log_lines import CONTROL
 from rallypoint.diagnosis import (
     Cause,
     Diagnosis,
@@ -150,7 +150,7 @@ def _rows(cause: Cause, now: datetime) -> Iterator[list[str]]:
 
 
 def _in_one_line(text: str) -> str:
-    return CONTROL.sub("", " ".join(text.split()))
+    return without_control(" ".join(text.split()))
 
 
 def _who(names: Sequence[str]) -> str:

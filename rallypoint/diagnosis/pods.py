@@ -15,6 +15,7 @@ from api.pod_problems import (
     ProblemType,
     Waiting,
     container_problems,
+    is_gang_refusal,
     read_status,
     unscheduled,
 )
@@ -40,9 +41,6 @@ from rallypoint.diagnosis.terminations import describe_repeated_termination, nex
 
 _EVENT_CLOCK_SKEW = timedelta(seconds=2)
 """The largest difference between the time of an event and the time of what it reports."""
-_GANG_MESSAGES = re.compile(r"rejected.*(?i:permit|postfilter)|pod group is not ready", re.DOTALL)
-"""Messages of scheduler-plugins' coscheduling and of Volcano for a pod that waits for the rest of its gang."""
-
 _PLACEMENT = re.compile(r"taint|affinity|selector|unschedulable")
 """Parts of scheduling messages that the template's placement, not a lack of resources, causes."""
 _IMAGE_STEP = "correct the image or its imagePullSecrets, delete the job and create it again"
@@ -74,7 +72,7 @@ def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
 def is_unschedulable(pod: Object) -> bool:
     """Return whether no node fits the pod itself, as opposed to other pods of its gang."""
     condition = unscheduled(read_status(pod))
-    return condition is not None and not _GANG_MESSAGES.search(condition.message)
+    return condition is not None and not is_gang_refusal(condition.message)
 
 
 def _terminating(snapshot: JobSnapshot, pod: Object) -> Cause | None:

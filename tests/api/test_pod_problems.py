@@ -13,6 +13,7 @@ from api.pod_problems import (
     Waiting,
     container_problems,
     describe_exit,
+    is_gang_refusal,
     read_status,
     unscheduled,
 )
@@ -111,7 +112,20 @@ def test_a_field_of_the_wrong_type_is_named() -> None:
         (137, "ContainerStatusUnknown", "", "exit code 137 (ContainerStatusUnknown)"),
         (255, "", "", "exit code 255"),
         (3, "Error", "one\ntwo\nthree\nfour\n", "exit code 3: two / three / four"),
+        (3, "Error", "\x1b[31mno luck\x1b[0m\x07\n\x1b]0;title\x07\n", "exit code 3: no luck"),
     ],
 )
 def test_the_description_of_an_end(code: int, reason: str, message: str, text: str) -> None:
     assert describe_exit(code, reason, message) == text
+
+
+@pytest.mark.parametrize(
+    ("message", "is_refusal"),
+    [
+        ("rejected by an optimistic rejection in PostFilter", True),
+        ("pod group is not ready, 3 minAvailable", True),
+        ("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.", False),
+    ],
+)
+def test_a_scheduler_refuses_a_pod_for_its_gang_or_for_itself(message: str, is_refusal: bool) -> None:
+    assert is_gang_refusal(message) is is_refusal
