@@ -49,11 +49,12 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The last failure of a pod name: which pod failed, how many failed in a row up to it, and when it failed."""
+    """The last failure of a pod name: which pod failed, how many failed in a row up to it, when it failed, and how."""
 
     uid: str
     count: int
     at: datetime
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,17 @@
 Source: training-operator 1.9, pkg/core/job.go and pkg/controller.v1/common/job.go.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
+from typing import Final
 
 from api.children import Exit, Pod, end_order
 from api.job import JobStatus, ReplicaStatus, RestartPolicy, RunPolicy
 from api.pod_problems import describe_exit
-from controller.domain import Role
+from controller.domain import Failure, Role, Snapshot
 
+_SEPARATOR: Final = "; "
+"""Separates the message of a limit from the last failure."""
 _OUT_OF_TRIES = "Job {} has failed because it has reached the specified backoff limit"
 _OUT_OF_TIME = "Job {} has failed because it was active longer than specified deadline"
 
@@ -19,51 +22,56 @@ def exceeded(
     policy: RunPolicy,
     job: str,
     roles: Mapping[str, Role],
-    pods: tuple[Pod, ...],
+    snapshot: Snapshot,
     status: JobStatus,
     now: datetime,
 ) -> str:
     """Return the message of the limit that the job has reached; empty if it may continue.
 
-    Differs: the message ends with the last failure that the pods show, because they are deleted with it. See
-    docs/decisions/0003-limits.md.
+    Differs: the message ends with the last failure, because the pods that show it are deleted. See docs/decisions/0003-limits.md.
     """
-    if out_of_tries(policy, restarts(roles, pods, status)):
+    if out_of_tries(policy, restarts(roles, snapshot.pods, status)):
         text = _OUT_OF_TRIES.format(job)
     elif past_deadline(policy, status.start_time, now):
         text = _OUT_OF_TIME.format(job)
     else:
         return ""
-    return "; ".join(filter(None, (text, last_failure(pods))))
+    return text + _cause(snapshot.pods, snapshot.failures.values())
 
 
 def was_exceeded(job: str, message: str | None) -> bool:
     """Return whether the message of a Failed condition is about a limit."""
     known = (_OUT_OF_TRIES.format(job), _OUT_OF_TIME.format(job))
-    return message is not None and (
-        message in known or message.startswith(tuple(f"{text}; " for text in known))
-    )
+    return message is not None and message.partition(_SEPARATOR)[0] in known
 
 
-def last_failure(pods: Iterable[Pod]) -> str:
-    """Return how a container or a pod failed last, or else why a pod does not run; empty if the pods show neither.
-
-    Pods that are being deleted do not count: they did not fail by themselves.
-    """
+def _cause(pods: Iterable[Pod], failures: Iterable[Failure]) -> str:
+    """Return how a pod failed last, or else why one does not run; empty if neither is known. A failed pod may have been replaced since."""
     own = [pod for pod in pods if not pod.deleting]
+    replaced = max(failures, key=lambda failure: failure.at, default=None)
+    if failure := last_failure(own) or (replaced.text if replaced else ""):
+        return f"{_SEPARATOR}last failure: {failure}"
+    trouble = next((trouble.message for pod in own for trouble in pod.troubles), "")
+    return f"{_SEPARATOR}{trouble}" if trouble else ""
+
+
+def last_failure(pods: Collection[Pod]) -> str:
+    """Return which pod failed last, and how; empty if none has failed."""
     ended = [
         (end_order(end), pod.name, end)
-        for pod in own
+        for pod in pods
         for end in (*pod.exits, *((pod.previous_failure,) if pod.previous_failure else ()))
         if end.code
     ]
     if ended:
         _, name, end = max(ended, key=lambda found: found[:2])
-        return f"last failure: {name}: {_describe(end)}"
-    for pod in own:
-        if pod.phase == "Failed":
-            return f"last failure: {pod.name}: {': '.join(filter(None, (pod.reason, pod.message))) or 'no reason reported'}"
-    return next((trouble.message for pod in own for trouble in pod.troubles), "")
+        return f"{name}: {_describe(end)}"
+    failed = next((pod for pod in pods if pod.phase == "Failed"), None)
+    if failed is None:
+        return ""
+    return (
+        f"{failed.name}: {': '.join(filter(None, (failed.reason, failed.message))) or 'no reason reported'}"
+    )
 
 
 def _describe(end: Exit) -> str:

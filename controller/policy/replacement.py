@@ -15,6 +15,7 @@ from typing import Any
 from api.children import Pod
 from api.labels import FAILED_BEFORE
 from controller.domain import Child, Failure
+from controller.policy.limits import last_failure
 
 FIRST_PAUSE_SECONDS = 10.0
 LONGEST_PAUSE_SECONDS = 300.0
@@ -41,7 +42,7 @@ def observed(
             continue
         before = 0 if _had_recovered(pod, last, now) else max(last.count if last else 0, pod.failed_before)
         failed_at = min(_finished_at(pod) or now, now) if is_first else now
-        found[pod.name] = Failure(pod.uid, before + 1, failed_at)
+        found[pod.name] = Failure(pod.uid, before + 1, failed_at, last_failure([pod]))
     return {**failures, **found} if found else failures
 
 

@@ -86,7 +86,8 @@ class JobMemory:
     deletes them. If it is lost, they are created. Source of this fence: KEP-5647.
     """
     failures: Mapping[str, Failure] = field(default_factory=dict[str, Failure])
-    """By name: the last failures of the job's pods. If it is lost, the annotations of pods provide the counts."""
+    """By name: the last failures of the job's pods. If it is lost, the annotations of pods provide the counts, and the Failed message of a
+    limit lacks the failure of a pod that has been replaced."""
     unrecorded: UnrecordedWrite | None = None
     """If it is lost, so are the events, the counts and the log lines of that plan."""
     uncached_children: dict[tuple[str, str], UncachedChild] = field(

@@ -139,7 +139,7 @@ class _Planner:
             # Stored before there is a pod: a reconcile that still reads the suspension would delete the pod as one from before it.
             return builder.plan(requeue_after_seconds=0)
         roles = self.roles = kind.roles(job)
-        over = limits.exceeded(policy, job.metadata.name, roles, snapshot.pods, builder.status, self.now)
+        over = limits.exceeded(policy, job.metadata.name, roles, snapshot, builder.status, self.now)
         if over:
             builder.failed(over)
             return builder.plan()

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from api.batch import BATCH_JOBS, BatchJob, placement_of
-from api.children import Exit, Pod
+from api.children import Exit, Pod, end_order
 from api.job import owner_reference
 from api.meta import Resource
 from api.mpijob import MPIJob
-from api.pod_problems import last_lines
+from api.pod_problems import describe_exit
 from controller.domain import Child, Snapshot, WriteMode
 from controller.kinds.mpi.names import launcher_name
 
@@ -85,8 +85,10 @@ def failure_reason(reason: str, text: str, pods: Iterable[Pod]) -> tuple[str, st
         return reason or "MPIJobFailed", text
     # At the deadline the Job controller deletes the pod, so that its last end is not its own.
     ended = () if reason == _DEADLINE and failed.deleting else failed.exits
-    ends = [end for end in ended if end.code] or [failed.previous_failure]
-    detail = failed.message or ", ".join(_describe(end) for end in ends if end)
+    ends = [end for end in ended if end.code]
+    if not ends and failed.previous_failure:
+        ends = [failed.previous_failure]
+    detail = failed.message or ", ".join(map(_describe, sorted(ends, key=end_order)))
     if reason == _BACKOFF_LIMIT:
         reason = f"{reason}/{failed.reason}".rstrip("/")
     return reason, f"{text}: {detail}" if detail else text
@@ -97,8 +99,7 @@ _BACKOFF_LIMIT, _DEADLINE = "BackoffLimitExceeded", "DeadlineExceeded"
 
 
 def _describe(end: Exit) -> str:
-    text = f"container {end.container} exited with code {end.code}"
-    return ": ".join(filter(None, (text, last_lines(end.message))))
+    return f"container {end.container} ended with {describe_exit(end.code, end.reason, end.message)}"
 
 
 def _template_patch(live: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:

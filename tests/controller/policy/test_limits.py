@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from api.children import Exit, Pod
 from api.job import JobStatus, RunPolicy
 from api.pod_problems import Trouble
+from controller.domain import Failure, Snapshot
 from controller.kinds.pytorch import PYTORCH
 from controller.policy import limits
 from tests.support.builders import NOON, pod, pytorch_job
@@ -140,7 +141,7 @@ def test_exceeded(policy: dict[str, Any], message: str) -> None:
     roles, now = PYTORCH.roles(pytorch_job()), NOON + timedelta(seconds=5)
     pods, status = (pod(restarts=2),), JobStatus(start_time=NOON)
 
-    assert limits.exceeded(RunPolicy(**policy), "train", roles, pods, status, now) == message
+    assert limits.exceeded(RunPolicy(**policy), "train", roles, Snapshot(pods), status, now) == message
 
 
 def exit_at(seconds: float, code: int = 1, message: str = "", container: str = "pytorch") -> Exit:
@@ -153,51 +154,80 @@ def exit_at(seconds: float, code: int = 1, message: str = "", container: str = "
         pytest.param([pod(), pod(index=1)], "", id="pods without a failure"),
         pytest.param([pod(code=0)], "", id="a pod that succeeded"),
         pytest.param(
+            [pod(phase="Failed", exits=(exit_at(1, 3, "\x1b[31mno luck\x1b[0m\x07\r\n\n"),))],
+            "; last failure: train-worker-0: container pytorch ended with exit code 3: no luck",
+            id="a message with terminal control",
+        ),
+        pytest.param(
             [pod(phase="Failed", exits=(exit_at(1, 3, "no luck"),))],
-            "last failure: train-worker-0: container pytorch ended with exit code 3: no luck",
+            "; last failure: train-worker-0: container pytorch ended with exit code 3: no luck",
             id="a failed pod",
         ),
         pytest.param(
             [pod(previous_failure=exit_at(1, 137))],
-            "last failure: train-worker-0: container pytorch ended with exit code 137, killed by SIGKILL",
+            "; last failure: train-worker-0: container pytorch ended with exit code 137, killed by SIGKILL",
             id="a container that runs again",
         ),
         pytest.param(
             [pod(previous_failure=exit_at(1, 2)), pod(index=1, previous_failure=exit_at(2, 3))],
-            "last failure: train-worker-1: container pytorch ended with exit code 3",
+            "; last failure: train-worker-1: container pytorch ended with exit code 3",
             id="the last of two failures",
         ),
         pytest.param(
             [pod(exits=(Exit("pytorch", 2),)), pod(index=1, previous_failure=exit_at(2, 3))],
-            "last failure: train-worker-1: container pytorch ended with exit code 3",
+            "; last failure: train-worker-1: container pytorch ended with exit code 3",
             id="a failure of an unknown time is older",
         ),
         pytest.param(
             [pod(phase="Failed", reason="Evicted", message="no memory")],
-            "last failure: train-worker-0: Evicted: no memory",
+            "; last failure: train-worker-0: Evicted: no memory",
             id="an evicted pod",
         ),
         pytest.param([pod(phase="Failed", code=143, deleting=True)], "", id="a deleted pod"),
         pytest.param(
             [pod(phase="Pending", troubles=(Trouble("ErrImagePull", "Error pod train-worker-0 …", "x"),))],
-            "Error pod train-worker-0 …",
+            "; Error pod train-worker-0 …",
             id="a pod that does not run",
         ),
     ],
 )
-def test_the_last_failure(pods: list[Pod], cause: str) -> None:
-    assert limits.last_failure(pods) == cause
+def test_the_message_of_an_exceeded_limit_ends_with_the_last_failure(pods: list[Pod], cause: str) -> None:
+    message = at_deadline(Snapshot(tuple(pods)))
 
-
-def test_the_message_of_an_exceeded_limit_ends_with_the_last_failure() -> None:
-    roles, pods = PYTORCH.roles(pytorch_job()), (pod(restarts=1, previous_failure=exit_at(1, 3, "no luck")),)
-
-    message = limits.exceeded(RunPolicy(backoff_limit=1), "train", roles, pods, JobStatus(), NOON)
-
-    assert message == (
-        f"{OUT_OF_TRIES}; last failure: train-worker-0: container pytorch ended with exit code 3: no luck"
-    )
+    assert message == f"{OUT_OF_TIME}{cause}"
     assert limits.was_exceeded("train", message)
+
+
+def at_deadline(snapshot: Snapshot) -> str:
+    roles, policy = PYTORCH.roles(pytorch_job()), RunPolicy(active_deadline_seconds=1)
+    later = NOON + timedelta(seconds=5)
+    return limits.exceeded(policy, "train", roles, snapshot, JobStatus(start_time=NOON), later)
+
+
+FAILURES = {
+    "train-worker-0": Failure("u", 1, NOON, "train-worker-0: older"),
+    "train-worker-1": Failure("u", 1, NOON + timedelta(seconds=1), "train-worker-1: newer"),
+}
+
+
+@pytest.mark.parametrize(
+    ("pods", "cause"),
+    [
+        pytest.param((pod(),), "; last failure: train-worker-1: newer", id="its replacement runs"),
+        pytest.param(
+            (pod(phase="Pending", troubles=(Trouble("ErrImagePull", "…", "x"),)),),
+            "; last failure: train-worker-1: newer",
+            id="its replacement does not run",
+        ),
+        pytest.param(
+            (pod(phase="Failed", reason="Evicted"),),
+            "; last failure: train-worker-0: Evicted",
+            id="another pod shows a failure",
+        ),
+    ],
+)
+def test_a_failure_of_a_replaced_pod_is_remembered(pods: tuple[Pod, ...], cause: str) -> None:
+    assert at_deadline(Snapshot(pods, failures=FAILURES)) == f"{OUT_OF_TIME}{cause}"
 
 
 @pytest.mark.parametrize(

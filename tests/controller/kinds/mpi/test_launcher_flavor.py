@@ -166,7 +166,7 @@ def test_a_job_that_was_never_observed_running_has_a_false_running_condition() -
             {"reason": "BackoffLimitExceeded", "message": "limit"},
             {},
             "BackoffLimitExceeded",
-            "limit: container mpi exited with code 3",
+            "limit: container mpi ended with exit code 3",
             id="out of tries, with a code",
         ),
         pytest.param(
@@ -204,19 +204,25 @@ FAILURE = Exit("mpi", 3, "Error", "rank 1 died\nno luck")
         pytest.param(
             {"reason": "BackoffLimitExceeded", "message": "limit"},
             {"phase": "Failed", "exits": (FAILURE,)},
-            "limit: container mpi exited with code 3: rank 1 died / no luck",
+            "limit: container mpi ended with exit code 3: rank 1 died / no luck",
             id="a failed pod",
         ),
         pytest.param(
             {"reason": "BackoffLimitExceeded", "message": "limit"},
             {"phase": "Running", "previous_failure": FAILURE, "restarts": 2, "deleting": True},
-            "limit: container mpi exited with code 3: rank 1 died / no luck",
+            "limit: container mpi ended with exit code 3: rank 1 died / no luck",
             id="a pod that was restarted in place and is being deleted",
+        ),
+        pytest.param(
+            {"reason": "BackoffLimitExceeded", "message": "limit"},
+            {"phase": "Failed", "exits": (Exit("mpi", 137, "OOMKilled"),)},
+            "limit: container mpi ended with exit code 137, killed by SIGKILL (OOMKilled)",
+            id="out of memory",
         ),
         pytest.param(
             {"reason": "DeadlineExceeded", "message": "late"},
             {"phase": "Running", "previous_failure": FAILURE, "restarts": 1},
-            "late: container mpi exited with code 3: rank 1 died / no luck",
+            "late: container mpi ended with exit code 3: rank 1 died / no luck",
             id="at the deadline, a pod that failed before",
         ),
         pytest.param(
@@ -675,6 +681,10 @@ def test_the_status_says_why_the_gang_waits() -> None:
     assert cluster.settle() == []
 
     cluster.admit()
+    cluster.settle()
+    running_ = next(found for found in cluster.status.conditions or () if found.type == "Running")
+    assert running_.reason == "MPIJobWaitingForPods"
+
     up(cluster)
     cluster.launch()
     cluster.settle()
