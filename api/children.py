@@ -296,17 +296,13 @@ def end_order(end: Exit) -> tuple[bool, float]:
 
 
 def _unschedulable_message(conditions: Sequence[PodCondition]) -> str:
-    """Source: volcano 1.14, pkg/scheduler/plugins/gang/gang.go, OnSessionClose."""
-    unschedulable = [
-        condition
-        for condition in conditions
-        if (condition.type, condition.status) == ("Unschedulable", "True")
-    ]
-    return (
-        max(unschedulable, key=lambda found: found.last_transition_time or "").message
-        if unschedulable
-        else ""
-    )
+    """Return the message of the newest condition if that is Unschedulable. Volcano keeps it when it has scheduled the group since.
+
+    Source: volcano 1.14, pkg/scheduler/plugins/gang/gang.go, OnSessionClose.
+    """
+    newest = max(conditions, key=lambda condition: condition.last_transition_time or "", default=None)
+    is_current = newest is not None and (newest.type, newest.status) == ("Unschedulable", "True")
+    return newest.message if newest and is_current else ""
 
 
 def _end(container: ContainerStatus, init: bool) -> Termination | None:

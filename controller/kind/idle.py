@@ -18,7 +18,6 @@ class IdleReason(StrEnum):
     """The job is blocked until somebody acts."""
     WAITING_FOR_PODS = "WaitingForPods"
     """Pods are not created yet, or do not start."""
-
     WAITING_FOR_GANG = "WaitingForGang"
     """The scheduler does not start the job's PodGroup."""
 

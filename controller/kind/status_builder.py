@@ -170,20 +170,26 @@ class StatusBuilder:
         """Record that pods of the job have not been created, or do not start, for a while."""
         self._idle(IdleReason.WAITING_FOR_PODS, message)
 
-    def waits_for_gang(self, message: str) -> None:
-        """Record why the scheduler does not start the job's PodGroup; without a message, that it no longer waits for that.
+    def waits_for_start(self, gang_message: str, message: str = "") -> None:
+        """Record why the scheduler does not start the job's PodGroup, or else what its pods wait for.
 
-        The event is recorded again only if more than numbers changes in the message, as they do whenever a node changes.
+        With neither message, a job that waited for its PodGroup only waits for its pods.
         """
-        if message:
-            before = self.status.conditions
-            self._idle(IdleReason.WAITING_FOR_GANG, message)
-            if self.status.conditions != before:
-                reason = f"{self._kind}{IdleReason.WAITING_FOR_GANG}"
-                text = without_numbers(message)
-                self.record_event(Severity.WARNING, reason, message, once=f"{reason}{text}", similar=text)
+        if gang_message:
+            self._waits_for_gang(gang_message)
+        elif message:
+            self.waits_for(message)
         elif is_waiting_for_gang(self._kind, self.status):
             self.waits_for(f"{self._kind} {self._name} waits for its pods to run.")
+
+    def _waits_for_gang(self, message: str) -> None:
+        """The event is recorded again only if more than numbers changes in the message, as they do whenever a node changes."""
+        before = self.status.conditions
+        self._idle(IdleReason.WAITING_FOR_GANG, message)
+        if self.status.conditions != before:
+            reason = f"{self._kind}{IdleReason.WAITING_FOR_GANG}"
+            text = without_numbers(message)
+            self.record_event(Severity.WARNING, reason, message, once=f"{reason}{text}", similar=text)
 
     def record_restart(self, message: str) -> None:
         self._record_event(Severity.WARNING, "Restarting", message)

@@ -21,7 +21,10 @@ import msgspec
 
 
 class ApiError(Exception):
-    """An answer with a status of 400 or more. ``reason`` and ``message`` come from its Status object."""
+    """An answer with a status of 400 or more. ``reason`` and ``message`` come from its Status object.
+
+    ``kind`` is its resource, such as ``pods``, and ``name`` that of the object; empty if it names none, as for a path that is not served.
+    """
 
     def __init__(
         self,
@@ -29,6 +32,8 @@ class ApiError(Exception):
         reason: str,
         message: str,
         *,
+        kind: str = "",
+        name: str = "",
         causes: tuple[tuple[str, str], ...] = (),
         retry_after_seconds: float = 0.0,
     ) -> None:
@@ -36,6 +41,8 @@ class ApiError(Exception):
         self.code = code
         self.reason = reason
         self.message = message
+        self.kind = kind
+        self.name = name
         self.causes = causes
         """(field path, message) of each refused field."""
         self.retry_after_seconds = retry_after_seconds
@@ -135,6 +142,8 @@ def from_response(code: int, body: bytes, retry_after: str = "") -> ApiError:
         code,
         reason,
         message,
+        kind=details.kind,
+        name=details.name,
         causes=causes,
         retry_after_seconds=_seconds(retry_after) or details.retry_after_seconds,
     )
@@ -159,6 +168,8 @@ def from_status(
     reason: str,
     message: str,
     *,
+    kind: str = "",
+    name: str = "",
     causes: tuple[tuple[str, str], ...] = (),
     retry_after_seconds: float = 0.0,
 ) -> ApiError:
@@ -168,7 +179,15 @@ def from_status(
         if reason == "AlreadyExists"
         else _BY_CODE.get(code, ServerError if code >= 500 else ApiError)
     )
-    return fits(code, reason, message, causes=causes, retry_after_seconds=retry_after_seconds)
+    return fits(
+        code,
+        reason,
+        message,
+        kind=kind,
+        name=name,
+        causes=causes,
+        retry_after_seconds=retry_after_seconds,
+    )
 
 
 def _seconds(header: str) -> float:

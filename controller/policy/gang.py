@@ -20,10 +20,12 @@ from api import labels, quantity
 from api.children import PodGroup
 from api.job import Job, JobStatus, SchedulingPolicy, owner_reference
 from api.meta import COSCHEDULING_POD_GROUPS, VOLCANO_POD_GROUPS, Resource
+from api.pod_problems import is_gang_refusal
 from api.queues import queue_of, queue_problem
 from api.requests import Amounts, requests, total
 from controller.domain import Child, Deletion, Role, Snapshot, WriteMode
 from controller.kind import Roles
+from controller.kind.idle import is_waiting_for_gang
 
 VOLCANO = "volcano"
 REPORT_AFTER_SECONDS: Final = 30.0
@@ -31,8 +33,6 @@ REPORT_AFTER_SECONDS: Final = 30.0
 REPORT_AGAIN_SECONDS: Final = 300.0
 """How often the explanation is renewed, because changes of a queue trigger no reconcile."""
 _STARTED_PHASES: Final = frozenset({"Running", "Finished", "Completed", "Failed"})
-_UNSCHEDULED: Final = "PodScheduled"
-"""What a pod's trouble has as ``similar`` if the scheduler reported it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,10 @@ class GangWait(NamedTuple):
     due_seconds: float | None = None
 
 
-def report_due_in(status: JobStatus | None, now: datetime) -> float:
-    """Return the seconds until a waiting gang is reported, 0 if it is due."""
+def report_due_in(kind: str, status: JobStatus | None, now: datetime) -> float:
+    """Return the seconds until a waiting gang is reported, 0 if it is due or the status reports it already."""
+    if is_waiting_for_gang(kind, status):
+        return 0.0
     times = (status.start_time, status.last_reconcile_time) if status else ()
     since = max(filter(None, times), default=now)
     return max(REPORT_AFTER_SECONDS - (now - since).total_seconds(), 0.0)
@@ -113,17 +115,18 @@ def gang_wait(scheduler: str, job: Job, status: JobStatus, snapshot: Snapshot, n
         for pod in (*snapshot.pods, *snapshot.batch_pods)
         if pod.phase == "Pending" and not pod.deleting
         for trouble in pod.troubles
-        if trouble.similar == _UNSCHEDULED
+        if trouble.is_scheduling
     ]
     waits_in_queue = is_waiting(scheduler, snapshot)
     if not unscheduled and not waits_in_queue:
         return GangWait()
-    left = report_due_in(status, now)
+    left = report_due_in(job.kind, status, now)
     if left > 0:
         return GangWait(due_seconds=left)
     spec = msgspec.json.decode(group.spec) or {}
     queue = queue_of(spec) if scheduler == VOLCANO else ""
-    causes = [group.message or next(iter(unscheduled), "")]
+    # One pod that fits no node keeps the others of its gang waiting, whose messages only say that.
+    causes = [group.message or min(unscheduled, key=is_gang_refusal, default="")]
     if waits_in_queue and snapshot.queue is not None:
         causes.insert(0, queue_problem(queue, snapshot.queue, spec.get("minResources") or {}))
     cause = "; ".join(filter(None, causes)) or (

@@ -5,18 +5,22 @@ it, and once for all groups of it.
 """
 
 import asyncio
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import aiohttp
 import msgspec
 import orjson
 
+from api import conditions
 from api.children import PodGroup
 from api.queues import VOLCANO_QUEUES, queue_of
 from controller.kube import errors
 from controller.kube.client import Client
+from controller.kube.concurrency import PriorityLevel
 from controller.policy.gang import is_unadmitted, report_due_in
 from controller.reconcile.jobs import JobRow
 from controller.reconcile.load import LoadedJob
@@ -25,13 +29,23 @@ from controller.runtime.store import Store
 
 READ_AGAIN_SECONDS: Final = 25.0
 """Less than the time after which a waiting gang is reported, so that the report has a fresh queue."""
+TIMEOUT_SECONDS: Final = 2.0
+"""For a read: the explanation must not delay the job."""
 REMEMBERED_QUEUES: Final = 1024
 
 
-class _Answer(NamedTuple):
-    at: float
-    """Loop time."""
-    queue: Mapping[str, Any] | None
+@dataclass(slots=True)
+class _QueueRead:
+    """The last read of a queue. ``lock`` is held during a read, so that jobs that wait in one queue share it."""
+
+    at: float = -math.inf
+    """Loop time at which it began."""
+    queue: Mapping[str, Any] | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def is_fresh(self) -> bool:
+        return asyncio.get_running_loop().time() - self.at < READ_AGAIN_SECONDS
 
 
 class GangQueues:
@@ -41,47 +55,43 @@ class GangQueues:
         """Without ``groups``, no queue is ever read."""
         self._client = client
         self._groups = groups
-        self._answers: BoundedDict[str, _Answer] = BoundedDict(REMEMBERED_QUEUES)
-        self._lock = asyncio.Lock()
-        """Held during a read, so that jobs that wait in one queue share it."""
+        self._reads: BoundedDict[str, _QueueRead] = BoundedDict(REMEMBERED_QUEUES)
 
     async def refresh(self, loaded: LoadedJob, now: datetime) -> bool:
-        """Read the queue of the job's group if the group has waited long enough to be reported and the last answer is old.
+        """Read the queue of the job's group if the group has waited long enough to be reported and the last read is old.
 
-        A refusal or a failure leaves the queue unknown until the next read: it must not delay the job.
+        A refusal or a failure leaves the queue unknown until the next read.
 
         Returns:
             Whether this took time. Caches may have changed meanwhile.
         """
-        name = self._queue_of(loaded.row)
-        if name is None or report_due_in(loaded.job.status, now) > 0:
+        job, name = loaded.job, self._queue_of(loaded.row)
+        if name is None or job.spec.policy.suspend or conditions.is_finished(job.status):
             return False
-        if self._is_fresh(name):
+        last = self._reads.setdefault(name, _QueueRead())
+        if (last.is_fresh and not last.lock.locked()) or report_due_in(job.kind, job.status, now) > 0:
             return False
-        async with self._lock:
-            if not self._is_fresh(name):
-                queue = await self._read(name)
-                self._answers[name] = _Answer(asyncio.get_running_loop().time(), queue)
+        async with last.lock:
+            if not last.is_fresh:
+                last.at = asyncio.get_running_loop().time()
+                last.queue = await self._read(name)
         return True
 
     def get(self, row: JobRow) -> Mapping[str, Any] | None:
         """Return the queue of the job's waiting group: empty if it does not exist, None if it is unknown."""
         name = self._queue_of(row)
-        answer = self._answers.get(name) if name else None
-        return answer.queue if answer else None
-
-    def _is_fresh(self, name: str) -> bool:
-        last = self._answers.get(name)
-        return last is not None and asyncio.get_running_loop().time() - last.at < READ_AGAIN_SECONDS
+        last = self._reads.get(name) if name else None
+        return last.queue if last else None
 
     async def _read(self, name: str) -> Mapping[str, Any] | None:
         try:
-            queue: dict[str, Any] = orjson.loads(await self._client.get(VOLCANO_QUEUES, "", name))
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                answer = await self._client.get(VOLCANO_QUEUES, "", name, level=PriorityLevel.EVENT)
         except errors.NotFound as error:
-            # A server without queues, such as local mode's, names no object.
-            return {} if f'"{name}" not found' in error.message else None
+            return {} if error.name == name else None  # a server without queues names no object
         except (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError):
             return None
+        queue: dict[str, Any] = orjson.loads(answer)
         return queue
 
     def _queue_of(self, row: JobRow) -> str | None:

@@ -124,9 +124,9 @@ class Loader:
         return newest
 
     def reload(self, loaded: LoadedJob) -> LoadedJob | None:
-        """Return the same job in its newest cached version, None if it is gone."""
+        """Return the same job in its newest cached version, None if it is deleted or being deleted."""
         row = self._jobs.get(loaded.row.namespace, loaded.row.name)
-        if row is None or row.uid != loaded.row.uid:
+        if row is None or row.deleting or row.uid != loaded.row.uid:
             return None
         return self._parse(row, loaded.memory, is_first=loaded.is_first)
 

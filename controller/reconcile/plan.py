@@ -147,7 +147,7 @@ class _Planner:
             builder.waits()
             if builder.status.start_time is None and not snapshot.pods:
                 wait = self._gang_wait()
-                self._record_gang_wait(wait.message)
+                self._record_wait(wait.message)
                 return builder.plan(create=self._job_children(), requeue_after_seconds=wait.due_seconds)
         builder.started()
         observed = self._observe_roles()
@@ -234,10 +234,7 @@ class _Planner:
             self.builder.unblocked()
         wait = self._gang_wait()
         waits_for = self.kind.waits_for(self.job, self.snapshot, self.builder.now, self.options)
-        if waits_for and not wait.message and not self.snapshot.is_blocked:
-            self.builder.waits_for(waits_for)
-        else:
-            self._record_gang_wait(wait.message)
+        self._record_wait(wait.message, waits_for)
         due = [
             wait.due_seconds,
             replacement.next_due_in(self.snapshot.failures, failed, self.builder.now),
@@ -263,10 +260,10 @@ class _Planner:
         scheduler, status = self.options.gang_scheduler, self.builder.status
         return gang.gang_wait(scheduler, self.job, status, self.snapshot, self.builder.now)
 
-    def _record_gang_wait(self, message: str) -> None:
+    def _record_wait(self, gang_message: str, message: str = "") -> None:
         """A blocked job reports that instead: it may have no PodGroup."""
         if not self.snapshot.is_blocked:
-            self.builder.waits_for_gang(message)
+            self.builder.waits_for_start(gang_message, message)
 
     def _pods_to_replace(self, observed: _Observation) -> tuple[tuple[Deletion, ...], bool]:
         """Return the failed pods to delete now, and whether others must wait until the status contains them.

@@ -111,8 +111,12 @@ class Reconciler:
             ApiError, aiohttp.ClientError, TimeoutError: the reconcile must be retried.
         """
         loaded = await self._loader.load(key)
-        if loaded is not None and await self._queues.refresh(loaded, self._now()):
-            loaded = await self._loader.load(key)
+        if (
+            loaded is not None
+            and not self._ownership.is_other(loaded)
+            and await self._queues.refresh(loaded, self._now())
+        ):
+            loaded = self._loader.reload(loaded)
         # No await from here to the plan: job and children are from the same moment.
         if loaded is None:
             return ReconcileResult()
@@ -245,9 +249,12 @@ class Reconciler:
         return ReconcileResult(0 if just_finished or is_unblocked else due)
 
     def _unserved_group(self, decision: _Decision, error: object) -> list[tuple[Event | None, str]]:
-        """Report that the job needs a PodGroup and the API server serves none: 404 in answer to a create."""
+        """Report that the job needs a PodGroup and the API server serves none: a 404 that names no resource.
+
+        One about a missing namespace names it.
+        """
         scheduler = self._options.gang_scheduler
-        if not scheduler or not isinstance(error, errors.NotFound):
+        if not scheduler or not isinstance(error, errors.NotFound) or error.kind:
             return []
         resource = groups_of(scheduler)
         if not any(

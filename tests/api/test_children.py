@@ -375,7 +375,16 @@ def test_the_previous_failure_is_the_newest_failed_run_of_a_restarted_container(
     )
 
 
-def test_a_pod_group_has_the_newest_message_about_why_it_does_not_start() -> None:
+@pytest.mark.parametrize(
+    ("scheduled", "message"),
+    [
+        pytest.param(1, "2/3 tasks in gang unschedulable", id="not since then"),
+        pytest.param(3, "", id="scheduled since"),
+    ],
+)
+def test_a_pod_group_has_the_newest_message_about_why_it_does_not_start(scheduled: int, message: str) -> None:
+    """Volcano keeps the condition Unschedulable of a group that it has scheduled since."""
+
     def condition(type_: str, status: str, minute: int, message: str) -> dict[str, Any]:
         fields = {"type": type_, "status": status, "message": message}
         return {**fields, "lastTransitionTime": f"2026-01-01T00:0{minute}:00Z"}
@@ -383,11 +392,11 @@ def test_a_pod_group_has_the_newest_message_about_why_it_does_not_start() -> Non
     conditions = [
         condition("Unschedulable", "True", 2, "2/3 tasks in gang unschedulable"),
         condition("Unschedulable", "True", 1, "older"),
-        condition("Scheduled", "True", 3, "other"),
+        condition("Scheduled", "True", scheduled, "other"),
     ]
     body = {"metadata": {"name": "train"}, "status": {"phase": "Inqueue", "conditions": conditions}}
 
-    assert pod_group_from_json(msgspec.json.encode(body)).message == "2/3 tasks in gang unschedulable"
+    assert pod_group_from_json(msgspec.json.encode(body)).message == message
 
 
 def test_the_failure_of_a_pod() -> None:

@@ -51,9 +51,10 @@ def test_with_the_flag_the_launchers_of_all_gangs_wait_and_start(plane: ControlP
 
 def test_a_gang_that_waits_says_why_its_pods_have_no_node(plane: ControlPlane, jobs: GangJobs) -> None:
     with in_cluster_service(plane, FLAGS):
-        jobs.submit("v1", "large", {}, runPolicy={"schedulingPolicy": {"minAvailable": 10}})
+        jobs.submit("v1", "large", {}, worker_cpus="100000")
 
         message = jobs.wait_for_report("large")
 
     assert "waits for its PodGroup large" in message
-    assert "needs 10 pods at once: Error pod large-" in message
+    assert "needs 3 pods at once: Error pod large-worker-" in message
+    assert "Insufficient cpu" in message

@@ -59,7 +59,7 @@ def create_queue(plane: ControlPlane, name: str, **spec: Any) -> None:
 
 def wait_for_state(plane: ControlPlane, name: str, state: str) -> None:
     def has_state() -> bool:
-        return plane.request("GET", f"{QUEUES}/{name}").get("status", {}).get("state") == state
+        return bool(plane.request("GET", f"{QUEUES}/{name}").get("status", {}).get("state") == state)
 
     plane.wait(f"the queue to be {state}", has_state, seconds=60)
 

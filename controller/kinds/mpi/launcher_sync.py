@@ -132,13 +132,12 @@ class LauncherSync:
         wait = gang.gang_wait(
             self.options.gang_scheduler, self.job, self.builder.status, self.snapshot, self.builder.now
         )
-        if not wait.message and is_waiting and self._is_waiting_for_workers(launcher):
-            requeue_after = _earliest(requeue_after, self._report_missing_workers(workers, init_failures))
-        elif not wait.message and init_failures and not self.snapshot.is_blocked:
-            self.builder.waits_for(init_failures)
-        elif not self.snapshot.is_blocked:
-            self.builder.waits_for_gang(wait.message)
-        requeue_after = _earliest(requeue_after, wait.due_seconds)
+        waits_for, late_in = init_failures, None
+        if is_waiting and self._is_waiting_for_workers(launcher):
+            waits_for, late_in = self._missing_workers_report(workers, init_failures)
+        if not self.snapshot.is_blocked:  # a blocked job reports why instead
+            self.builder.waits_for_start(wait.message, waits_for)
+        requeue_after = _earliest(requeue_after, late_in, wait.due_seconds)
         requeue_after = _earliest(
             requeue_after,
             replacement.next_due_in(self.snapshot.failures, _evicted(workers), self.builder.now),
@@ -317,18 +316,15 @@ class LauncherSync:
         scheduler = self.options.gang_scheduler
         return gang.enlisted(scheduler, self.job.metadata.name, body) if scheduler else body
 
-    def _report_missing_workers(self, workers: Sequence[Pod], init_failures: str) -> float | None:
-        """Report the missing workers and the known causes if they are late; else return the seconds until they are."""
+    def _missing_workers_report(self, workers: Sequence[Pod], init_failures: str) -> tuple[str, float | None]:
+        """Return the missing workers and the known causes if they are late; else an empty text and the seconds until they are."""
         late_in = hosts.seconds_until_late(self.builder.status, self.builder.now)
         if late_in > 0:
-            return late_in
+            return "", late_in
         unready = {probe.uid for probe in self._pending_probes(workers)}
         up = {pod.index for pod in hosts.ready_workers(workers) if pod.uid not in unready}
-        if not self.snapshot.is_blocked:  # a blocked job reports why instead
-            self.builder.waits_for(
-                f"{hosts.missing_workers_message(self.job, up, self.desired_workers)} {init_failures}".rstrip()
-            )
-        return None
+        missing = hosts.missing_workers_message(self.job, up, self.desired_workers)
+        return f"{missing} {init_failures}".rstrip(), None
 
 
 def _deletions(pods: Iterable[Pod]) -> tuple[Deletion, ...]:

@@ -71,9 +71,15 @@ QUEUE = {
     "spec": {"capability": {"cpu": "8"}},
     "status": {"state": "Open", "allocated": {"cpu": "6"}},
 }
-UNSCHEDULED = (
-    Trouble("Unschedulable", "Error pod train-worker-0 condition message: 0/1 nodes", "PodScheduled"),
-)
+
+
+def unscheduled(message: str) -> tuple[Trouble]:
+    return (
+        Trouble("Unschedulable", f"Error pod train-worker-0 condition message: {message}", "PodScheduled"),
+    )
+
+
+UNSCHEDULED = unscheduled("0/1 nodes")
 
 
 @pytest.mark.parametrize(
@@ -143,6 +149,38 @@ def test_the_status_says_why_the_pods_of_a_gang_have_no_node(scheduler: str) -> 
     status, reason, message = running_condition(cluster)
     assert (status, reason) == ("False", "PyTorchJobWaitingForGang")
     assert message.endswith("needs 3 pods at once: Error pod train-worker-0 condition message: 0/1 nodes")
+
+
+@pytest.mark.parametrize(
+    "siblings",
+    ["rejected by an optimistic rejection in PostFilter", "pod group is not ready, 3 minAvailable"],
+)
+def test_the_status_has_the_message_of_the_pod_that_fits_no_node_not_of_those_that_wait_for_it(
+    siblings: str,
+) -> None:
+    cluster = gang(OTHER)
+    cluster.settle()
+    cluster.set_phase("Pending", troubles=unscheduled(siblings))
+    cluster.set_phase("Pending", "worker-0", troubles=UNSCHEDULED)
+    cluster.wait(30)
+    cluster.settle()
+
+    assert running_condition(cluster)[2].endswith("Error pod train-worker-0 condition message: 0/1 nodes")
+
+
+def test_the_report_about_a_gang_continues_when_it_waits_in_its_queue_again() -> None:
+    """The time of its wait begins anew."""
+    cluster = gang()
+    cluster.admit()
+    cluster.settle()
+    cluster.set_phase("Pending", troubles=UNSCHEDULED)
+    cluster.wait(60)
+    cluster.settle()
+    cluster.admit("Pending")
+    cluster.settle()
+
+    assert cluster.status.last_reconcile_time == NOON + timedelta(seconds=60)
+    assert running_condition(cluster)[1] == "PyTorchJobWaitingForGang"
 
 
 def test_the_status_has_the_message_of_volcano_about_a_gang() -> None:

@@ -51,7 +51,7 @@ def after(*steps: str) -> JobStatus:
         pytest.param(after(), "blocked", "job blocked", id="blocked"),
         pytest.param(after("running", "suspended", "resumed"), "blocked", "job blocked", id="blocked later"),
         pytest.param(after(), "waits_for", "job waiting for pods", id="waiting for pods"),
-        pytest.param(after(), "waits_for_gang", "job waiting for gang", id="waiting for the gang"),
+        pytest.param(after(), "waits_for_start", "job waiting for gang", id="waiting for the gang"),
         pytest.param(after(), "unreadable", "job blocked", id="unreadable"),
         pytest.param(after("running"), "unreadable", "job blocked", id="unreadable while running"),
         pytest.param(
@@ -85,7 +85,7 @@ END = Exit("main", 137, "OOMKilled", "loading\ntoken: hunter2")
     ("message", "logged"),
     [
         pytest.param(
-            f"Job train has failed; {limits.last_failure([pod(exits=(END,))])}",
+            f"Job train has failed; last failure: {limits.last_failure([pod(exits=(END,))])}",
             "Job train has failed; last failure: train-worker-0: container main ended with exit code 137, killed by SIGKILL (OOMKilled)",
             id="a limit",
         ),
@@ -93,7 +93,7 @@ END = Exit("main", 137, "OOMKilled", "loading\ntoken: hunter2")
             failure_reason("BackoffLimitExceeded", "Job has reached it", [pod(phase="Failed", exits=(END,))])[
                 1
             ],
-            "Job has reached it: container main exited with code 137",
+            "Job has reached it: container main ended with exit code 137, killed by SIGKILL (OOMKilled)",
             id="a launcher",
         ),
         pytest.param(

@@ -23,9 +23,15 @@ class GangJobs(MPIJobs):
         self._scheduler = scheduler
         self._pod_groups = f"/apis/{pod_groups}/namespaces/{NAMESPACE}/podgroups"
 
-    def submit(self, version: str, name: str, annotations: dict[str, str], **spec: Any) -> None:
-        template = {"spec": {"containers": [{"name": "mpi", "image": "x"}]}}
-        roles = {"Launcher": {"template": template}, "Worker": {"replicas": 2, "template": template}}
+    def submit(
+        self, version: str, name: str, annotations: dict[str, str], worker_cpus: str = "0", **spec: Any
+    ) -> None:
+        container = {"name": "mpi", "image": "x"}
+        worker = {**container, "resources": {"requests": {"cpu": worker_cpus}}}
+        roles = {
+            "Launcher": {"template": {"spec": {"containers": [container]}}},
+            "Worker": {"replicas": 2, "template": {"spec": {"containers": [worker]}}},
+        }
         body = {"metadata": {"annotations": annotations}, "spec": {"mpiReplicaSpecs": roles, **spec}}
         self.create(name, body, version)
 
