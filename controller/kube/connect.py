@@ -34,7 +34,10 @@ class NotConfigured(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """The address of the API server and the credentials. ``token`` and ``tls`` are called before each request; empty and None mean none."""
+    """The address of the API server and the credentials.
+
+    ``token``, ``tls`` and ``headers`` are called before each request; empty and None mean none.
+    """
 
     server: str
     token: Callable[[], str] = field(default=lambda: "", repr=False)
@@ -42,8 +45,8 @@ class Connection:
     tls_name: str = ""
     """The host name in the server's certificate, if it differs from the one in the address."""
     proxy: str = field(default="", repr=False)
-    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """Headers of each request, such as those of impersonation; a name can occur more than once."""
+    headers: Callable[[], tuple[tuple[str, str], ...]] = field(default=tuple, repr=False)
+    """Headers of a request, such as those of impersonation; a name can occur more than once."""
     namespace: str = ""
     """The namespace of this process's pod, or of the kubeconfig's context."""
     renew: Callable[[], Awaitable[None]] | None = field(default=None, repr=False)
@@ -125,15 +128,14 @@ async def from_kubeconfig(path: str, context: str = "", server: str = "") -> Con
     """
     configuration, current = await _load(path, context, server)
     try:
-        headers = (*_basic(configuration), *_impersonation(path, current))
         proxy = proxy_for(configuration.host, configuration.proxy or "")
     except ValueError as error:
         raise NotConfigured(f"kubeconfig {path}: {error}") from error
-    login = await _login(path, configuration)
+    login = await _login(path, configuration, current)
 
     async def renew() -> None:
         nonlocal login
-        login = await _login(path, (await _load(path, context, server))[0])
+        login = await _login(path, *(await _load(path, context, server)))
 
     return Connection(
         server=configuration.host,
@@ -141,7 +143,7 @@ async def from_kubeconfig(path: str, context: str = "", server: str = "") -> Con
         tls=lambda: login.tls,
         tls_name=configuration.tls_server_name or "",
         proxy=proxy,
-        headers=headers,
+        headers=lambda: login.headers,
         namespace=current.get("namespace") or "",
         renew=renew,
     )
@@ -172,6 +174,7 @@ async def connect(kubeconfig: str = "", server: str = "") -> Connection:
 class _Login:
     token: str = field(repr=False)
     tls: ssl.SSLContext | None
+    headers: tuple[tuple[str, str], ...] = field(repr=False)
 
 
 def _basic(configuration: Any) -> tuple[tuple[str, str], ...]:
@@ -180,8 +183,12 @@ def _basic(configuration: Any) -> tuple[tuple[str, str], ...]:
     return (("Authorization", authorization),) if authorization.startswith(_BASIC) else ()
 
 
-async def _login(path: str, configuration: Any) -> _Login:
+async def _login(path: str, configuration: Any, current: dict[str, Any]) -> _Login:
     token: str = configuration.api_key.get("BearerToken", "")
+    try:
+        headers = (*_basic(configuration), *_impersonation(path, current))
+    except ValueError as error:
+        raise NotConfigured(f"kubeconfig {path}: {error}") from error
     try:
         # In a thread, because reading the system's CA certificates, the default without any in the file, takes a while.
         tls = (
@@ -189,7 +196,7 @@ async def _login(path: str, configuration: Any) -> _Login:
         )
     except OSError as error:
         raise NotConfigured(f"kubeconfig {path}: certificates: {error}") from error
-    return _Login("" if token.startswith(_BASIC) else token.removeprefix("Bearer "), tls)
+    return _Login("" if token.startswith(_BASIC) else token.removeprefix("Bearer "), tls, headers)
 
 
 async def _load(path: str, context: str, server: str) -> tuple[Any, dict[str, Any]]:

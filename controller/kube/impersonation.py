@@ -3,10 +3,12 @@
 Source: client-go, transport/round_trippers.go, impersonatingRoundTripper; tools/clientcmd/api/v1, AuthInfo.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LEGAL = "!#$&'*+-.^_`|~"
 """What a header's name may contain, besides letters and digits. ``%`` is legal, and the escape."""
 
@@ -15,7 +17,7 @@ def impersonation_headers(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...
     """Return the headers for a user of a kubeconfig; empty if it acts as nobody else. A header can occur more than once.
 
     Raises:
-        ValueError: a field has another type, or groups or other fields are given without ``as``.
+        ValueError: a field has another type or contains a control character, or groups or other fields are given without ``as``.
     """
     name, uid = _text(user, "as"), _text(user, "as-uid")
     groups, extra = _texts(user, "as-groups"), user.get("as-user-extra") or {}
@@ -41,11 +43,17 @@ def _text(user: Mapping[str, Any], field: str) -> str:
     value = user.get(field) or ""
     if not isinstance(value, str):
         raise ValueError(f"{field} is not a string")
-    return value
+    return _checked(field, value)
 
 
 def _texts(user: Mapping[str, Any], field: str) -> list[str]:
     value = user.get(field) or []
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise ValueError(f"{field} is not a list of strings")
-    return value
+    return [_checked(field, text) for text in value]
+
+
+def _checked(field: str, text: str) -> str:
+    if _CONTROL.search(text):
+        raise ValueError(f"{field} contains a control character")
+    return text

@@ -2,7 +2,8 @@
 
 Python's ``urllib`` knows no networks such as ``10.0.0.0/8`` in ``NO_PROXY``, which are common there.
 
-Source: golang.org/x/net, http/httpproxy/proxy.go. Differs: SOCKS proxies are refused.
+Source: golang.org/x/net, http/httpproxy/proxy.go. Differs: SOCKS proxies are refused, and a pod
+that connects with its ServiceAccount uses no proxy, because the API server is inside its cluster.
 """
 
 import contextlib

@@ -223,7 +223,9 @@ class Transport:
     def _options(self, call: Call) -> dict[str, Any]:
         """Return the arguments that every request takes from the current connection."""
         token, tls = self._connection.token(), self._connection.tls()
-        headers = {**call.headers, "Authorization": f"Bearer {token}"} if token else call.headers
+        headers = [*call.headers.items(), *self._connection.headers()]
+        if token:
+            headers.append(("Authorization", f"Bearer {token}"))
         options: dict[str, Any] = {"headers": headers}
         if tls:
             # The pool keys connections by their TLS context: a new context opens new connections and does not close the others.
@@ -240,11 +242,7 @@ class Transport:
                 limit=limit, keepalive_timeout=KEEPALIVE_SECONDS, socket_factory=probing
             ),
             timeout=timeout,
-            headers=[
-                ("User-Agent", self._user_agent),
-                ("Accept-Encoding", "identity"),
-                *self._connection.headers,
-            ],
+            headers={"User-Agent": self._user_agent, "Accept-Encoding": "identity"},
             trust_env=False,
             proxy=self._connection.proxy or None,
             cookie_jar=aiohttp.DummyCookieJar(),

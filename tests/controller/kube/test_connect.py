@@ -234,6 +234,35 @@ async def test_a_token_file_is_read_again_with_the_next_login(tmp_path: Path) ->
     assert connection.token() == "second"
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "headers"),
+    [
+        pytest.param(
+            {"username": "me", "password": "a"},
+            {"username": "me", "password": "b"},
+            (("Authorization", "Basic bWU6Yg=="),),
+            id="a password",
+        ),
+        pytest.param(
+            {"token": "t", "as": "jane"},
+            {"token": "t", "as": "joe"},
+            (("Impersonate-User", "joe"),),
+            id="an impersonated user",
+        ),
+    ],
+)
+async def test_headers_change_with_the_next_login(
+    tmp_path: Path, first: dict[str, Any], second: dict[str, Any], headers: tuple[tuple[str, str], ...]
+) -> None:
+    connection = await from_kubeconfig(kubeconfig(tmp_path / "config", {"server": "http://here:1"}, first))
+    kubeconfig(tmp_path / "config", {"server": "http://here:1"}, second)
+
+    assert connection.renew is not None
+    await connection.renew()
+
+    assert connection.headers() == headers
+
+
 PLUGIN = """
 import json, pathlib, sys
 count = pathlib.Path(sys.argv[1])

@@ -47,6 +47,10 @@ def test_the_headers_of_a_user(user: dict[str, Any], headers: list[tuple[str, st
         pytest.param({"as": "jane", "as-groups": "a"}, "as-groups is not a list", id="one group as text"),
         pytest.param({"as": "jane", "as-user-extra": ["a"]}, "not a mapping", id="extra as a list"),
         pytest.param({"as": "jane", "as-user-extra": {"a": "b"}}, "a is not a list", id="extra as text"),
+        pytest.param({"as": "jane\r\nX: y"}, "as contains a control character", id="two lines"),
+        pytest.param(
+            {"as": "jane", "as-groups": ["a\nb"]}, "as-groups contains a control", id="two lines in a group"
+        ),
     ],
 )
 def test_malformed_fields_are_refused(user: dict[str, Any], complaint: str) -> None:
