@@ -12,7 +12,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import structlog
 from typing_extensions import override
@@ -46,7 +46,7 @@ INERT = {
     "log_backtrace_at": "SIGUSR1 dumps the stacks",
     "vmodule": "--log-level applies to all modules",
     "add_dir_header": "lines name no source file",
-    "skip_headers": "lines are JSON; --log-format changes that",
+    "skip_headers": "lines are JSON",
     "skip_log_headers": "the log always goes to stderr",
     "one_output": "the log always goes to stderr",
 }
@@ -55,6 +55,9 @@ INERT = {
 Source: training-operator 1.9, cmd/training-operator.v1/main.go; mpi-operator 0.8, cmd/mpi-operator/app/options/options.go, and those of
 klog, which its manifest uses.
 """
+
+DEBUG_VERBOSITY = 4
+"""The verbosity from which on klog's lines are for debugging; clusters usually run with 2. Source: Kubernetes, sig-instrumentation, logging.md."""
 
 SWITCHES = frozenset(
     {
@@ -90,7 +93,14 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
     )
     defaults = Settings()
     flag = parser.add_argument
-    flag("--version", action=_Version, nargs=0, help="print version and commit, and exit")
+    flag(
+        "--version",
+        action=_Version,
+        nargs="?",
+        const=True,
+        type=_boolean,
+        help="print version and commit, and exit",
+    )
     flag(
         "--kubeconfig",
         "--kubeConfig",
@@ -207,14 +217,14 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
         type=_verbosity,
         default=argparse.SUPPRESS,
         metavar="NUMBER",
-        help="verbosity of klog: 0 means info, more means debug",
+        help="verbosity of klog: below 4 means info, 4 and more mean debug",
     )
     _switch(flag, "--zap-devel", False, "log in the format console, unless --log-format is set")
     for kind in ALL:
         if kind.options:
             group = parser.add_argument_group(f"options of {kind.resource.kind}")
             _add_kind_options(group.add_argument, kind.options)
-    group = parser.add_argument_group("flags of the originals that have no effect")
+    group = parser.add_argument_group("accepted for compatibility, without effect")
     for name, reason in INERT.items():
         value: dict[str, Any] = {"nargs": "?", "const": True} if name in SWITCHES else {}
         group.add_argument(f"--{name}", default=None, metavar="VALUE", help=reason, **value)
@@ -242,7 +252,7 @@ def execute(args: argparse.Namespace, prog: str) -> int:
         commit=build.operator_commit(),
         python=platform.python_version(),
         kinds=[kind.resource.kind for kind in app.chosen(settings.enable_scheme)],
-        settings=_described(settings),
+        settings=_values_by_flag(settings),
     )
     for name, reason in INERT.items():
         if getattr(args, name.replace("-", "_")) is not None:
@@ -325,7 +335,7 @@ def loop_factory() -> Callable[[Coroutine[Any, Any, int]], int]:
     return uvloop.run
 
 
-def _described(settings: Settings) -> dict[str, Any]:
+def _values_by_flag(settings: Settings) -> dict[str, Any]:
     """Return the value of each flag; those of kinds included."""
     values = {name.replace("_", "-"): getattr(settings, name) for name in FIELDS if name != "of_kinds"}
     for options in settings.of_kinds:
@@ -380,7 +390,7 @@ def _level(text: str) -> str:
 def _verbosity(text: str) -> str:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number")
-    return "debug" if int(text) else "info"
+    return "debug" if int(text) >= DEBUG_VERBOSITY else "info"
 
 
 def _address_of_port(text: str) -> str:
@@ -409,9 +419,12 @@ class _Version(argparse.Action):
     """Prints version and commit. It asks for the commit only then, which takes a process in a checkout."""
 
     @override
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        sys.stdout.write(f"{build.described()}\n")
-        parser.exit()
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: object, values: object, option: str | None = None
+    ) -> None:
+        if values:
+            sys.stdout.write(f"{build.version_text()}\n")
+            parser.exit()
 
 
 def _boolean(text: str) -> bool:

@@ -25,8 +25,8 @@ def operator_commit() -> str:
     return os.environ.get(COMMIT_VARIABLE) or _installed_commit() or _checked_out_commit() or UNKNOWN
 
 
-def described() -> str:
-    """Return both as ``--version`` prints them."""
+def version_text() -> str:
+    """Return version and commit as ``--version`` prints them."""
     return f"{DISTRIBUTION} {operator_version()} (commit {operator_commit()})"
 
 
@@ -42,6 +42,6 @@ def _checked_out_commit() -> str:
         return ""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         command = ["git", "-C", str(_CHECKOUT), "rev-parse", "HEAD"]
-        asked = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_GIT_SECONDS)
-        return asked.stdout.strip()
+        completed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_GIT_SECONDS)
+        return completed.stdout.strip()
     return ""

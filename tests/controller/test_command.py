@@ -79,7 +79,9 @@ def parsed(*flags: str) -> Settings:
         ("--controller-queue-rate-limit=10", "leader_elect", False),
         ("--controller-queue-burst=100", "leader_elect", False),
         ("--v=0", "log_level", "info"),
+        ("--v=3", "log_level", "info"),
         ("-v=4", "log_level", "debug"),
+        ("--version=false", "leader_elect", False),
     ],
 )
 def test_each_flag_sets_its_setting(flag: str, setting: str, value: Any) -> None:
@@ -115,7 +117,7 @@ def test_flags_of_kinds(flag: str, option: PyTorchOptions | MPIOptions) -> None:
 
 def test_the_arguments_of_the_manifest_of_mpi_operator() -> None:
     """They stand with one dash or two, and with or without a value."""
-    arguments = ["-alsologtostderr", "--lock-namespace", "mpi-operator", "-v", "2", "-log_dir=/tmp"]
+    arguments = ["-alsologtostderr", "--lock-namespace", "mpi-operator", "-v", "4", "-log_dir=/tmp"]
 
     settings = command.settings_from(command.build_parser().parse_args(command.with_two_dashes(arguments)))
 
@@ -136,12 +138,13 @@ def test_help_shows_each_default(capsys: pytest.CaptureFixture[str]) -> None:
     assert "SUPPRESS" not in shown
 
 
+@pytest.mark.parametrize("flag", ["--version", "-version=true"])
 def test_the_version_names_the_commit(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    flag: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(build.COMMIT_VARIABLE, "4f0ec42")
     with pytest.raises(SystemExit) as ended:
-        main(["controller", "--version"])
+        main(["controller", flag])
 
     assert ended.value.code == 0
     assert capsys.readouterr().out == f"rallypoint-operator {build.operator_version()} (commit 4f0ec42)\n"
@@ -213,12 +216,12 @@ class Running:
         async with aiohttp.ClientSession() as session, session.get(f"http://{self.address}{path}") as answer:
             return answer.status, await answer.text()
 
-    async def wait_for_log(self, event: str) -> dict[str, Any]:
-        """Read the log up to the next line with that event."""
+    async def wait_for_log(self, event: str, *, has_plain_text: bool = False) -> dict[str, Any]:
+        """Read the log up to the next line with that event; all lines before it are JSON, or some are plain text."""
         assert self.process.stderr is not None
         while line := await self.process.stderr.readline():
-            if not line.startswith(b"{"):
-                continue  # faulthandler writes plain text
+            if has_plain_text and not line.startswith(b"{"):
+                continue
             self.log.append(json.loads(line))
             if self.log[-1]["msg"] == event:
                 return self.log[-1]
@@ -346,7 +349,7 @@ async def test_signals_change_the_log_level_and_dump_the_stacks(tmp_path: Path) 
         it.process.send_signal(signal.SIGUSR2)
         assert (await it.wait_for_log("log level changed"))["to"] == "info"
         it.process.send_signal(signal.SIGUSR1)
-        stack = (await it.wait_for_log("task stack"))["stack"]
+        stack = (await it.wait_for_log("task stack", has_plain_text=True))["stack"]
 
         assert stack
         assert await it.stop() == 0

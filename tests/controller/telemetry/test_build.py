@@ -31,12 +31,16 @@ def test_an_installation_from_a_repository_names_its_commit(
     assert build.operator_commit() == "abc"
 
 
-def test_a_checkout_has_its_own_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkout_has_its_own_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(build.COMMIT_VARIABLE, raising=False)
-    command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
-    asked = subprocess.run(command, capture_output=True, text=True, check=False)
+    monkeypatch.setattr(build, "distribution", lambda name: PathDistribution(tmp_path))
+    monkeypatch.setattr(build, "_CHECKOUT", tmp_path)
+    author = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+    for command in (["init", "--quiet"], [*author, "commit", "--quiet", "--allow-empty", "--message=first"]):
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+    reference = (tmp_path / ".git" / "HEAD").read_text().removeprefix("ref: ").strip()
 
-    assert build.operator_commit() == (asked.stdout.strip() or build.UNKNOWN)
+    assert build.operator_commit() == (tmp_path / ".git" / reference).read_text().strip()
 
 
 def test_without_any_source_the_commit_is_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
