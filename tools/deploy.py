@@ -18,6 +18,7 @@ from controller.crds import all_crds
 from controller.crds.files import HEADER, file_name, to_yaml
 from controller.kind import JobKind
 from controller.kinds import ALL, DEFAULT
+from controller.kinds.mpi import MPI
 from rallypoint.testing.manifests import build
 
 ROOT = Path(__file__).parents[1]
@@ -34,10 +35,11 @@ MPI_ROLE = Path("manifests/components/mpi/cluster-role.yaml")
 NAMESPACED_ROLES = (Path("manifests/base/rbac/role.yaml"), ROLE, MPI_ROLE)
 """The roles whose rules the Role of an operator for one namespace has."""
 NAMESPACED_ROLE = Path("manifests/overlays/namespaced/role.yaml")
-CLUSTER_SCOPED = {"customresourcedefinitions"}
-"""Resources of these roles that a Role cannot grant, and that an operator for one namespace does not read."""
+CLUSTER_SCOPED = {"customresourcedefinitions", "queues"}
+"""Resources of these roles that a Role cannot grant. An operator for one namespace does without them."""
+WITHOUT_MPI = Path("manifests/overlays/without-mpi/served-kinds.yaml")
 USER_ROLES = [Path(f"manifests/components/user-roles/{name}.yaml") for name in ("edit", "view")]
-SERVED_HEADER = "# Made by `make deploy`. With --enable-scheme the controller serves the named kinds only, so all are named.\n"
+SERVED_HEADER = "# Made by `make deploy`. With --enable-scheme the controller serves the named kinds only.\n"
 NAMESPACED_HEADER = (
     "# Made by `make deploy`: the rules of the base and of the component mpi, in one namespace.\n"
 )
@@ -64,6 +66,7 @@ def naming_kinds() -> dict[Path, str]:
     for kind in ALL:
         if kind.is_opt_in:
             components[COMPONENTS / kind.resource.singular / "served-kinds.yaml"] = _served((*DEFAULT, kind))
+    components[WITHOUT_MPI] = _served(kind for kind in DEFAULT if kind is not MPI)
     return {DEFINITIONS: head + "".join(f"- {name}\n" for name in files), **roles, **components}
 
 

@@ -40,14 +40,15 @@ def in_order(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(documents, key=lambda document: (document["kind"], document["metadata"]["name"]))
 
 
-def test_kustomize_builds_the_same_objects() -> None:
+@pytest.mark.parametrize("overlay", ["standalone", "without-mpi"])
+def test_kustomize_builds_the_same_objects(overlay: str) -> None:
     """But for a namespace that it gives to FlowSchemas, not knowing that they have none."""
-    made = kustomize(STANDALONE)
+    made = kustomize(STANDALONE.parent / overlay)
     for document in made:
         if document["kind"] == "FlowSchema":
             del document["metadata"]["namespace"]
 
-    assert in_order(made) == in_order(build(STANDALONE))
+    assert in_order(made) == in_order(build(STANDALONE.parent / overlay))
 
 
 def test_kustomize_adds_the_component_for_mxjobs_as_the_builder_of_the_tests_does(tmp_path: Path) -> None:

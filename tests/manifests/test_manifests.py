@@ -11,6 +11,7 @@ import pytest
 from controller.app import chosen
 from controller.command import build_parser
 from controller.kinds import DEFAULT
+from controller.kinds.mpi import MPI
 from controller.kinds.mxnet import MXNET
 from rallypoint.testing.manifests import build
 
@@ -273,11 +274,24 @@ def test_an_operator_for_one_namespace_has_no_object_outside_of_it(tmp_path: Pat
     ]
     assert documents["RoleBinding"]["subjects"] == [ACCOUNT | {"namespace": "team"}]
     shipped = [*build(MANIFESTS / "base" / "rbac"), *build(MANIFESTS / "components" / "mpi")]
-    expected = rights(shipped, "ClusterRole", "Role") - {("customresourcedefinitions", "get")}
+    cluster_scoped = {("customresourcedefinitions", "get"), ("queues", "get")}
+    expected = rights(shipped, "ClusterRole", "Role") - cluster_scoped
     assert rights([documents["Role"]], "Role") == expected
     (container,) = documents["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == image_of(MANIFESTS / "overlays" / "standalone")
     assert "--namespace=$(MY_POD_NAMESPACE)" in container["args"]
     assert "MY_POD_NAMESPACE" in {variable["name"] for variable in container["env"]}
+
+
+def test_an_operator_without_mpijobs_serves_the_other_kinds_without_rights_on_secrets() -> None:
+    folder = MANIFESTS / "overlays" / "without-mpi"
+    (deployment,) = (document for document in build(folder) if document["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+
+    served = chosen(build_parser().parse_args(container["args"]).enable_scheme)
+    assert served == tuple(kind for kind in DEFAULT if kind is not MPI)
+    assert rights(build(folder)) == rights(build(MANIFESTS / "base"))
+    assert container["image"] == image_of(MANIFESTS / "overlays" / "standalone")
 
 
 @pytest.mark.parametrize("role", ["edit", "view"])
@@ -383,6 +397,13 @@ def test_users_have_the_same_permissions_on_mxjobs_as_on_other_kinds() -> None:
             if "pytorchjobs" in resource and (MXNET.scalable or not resource.endswith("/scale"))
         }
         assert found == ([expected] if expected else [])
+
+
+def image_of(folder: Path) -> str:
+    """The image of the Deployment in a kustomization."""
+    (deployment,) = (document for document in build(folder) if document["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return str(container["image"])
 
 
 def rights(documents: list[dict[str, Any]], *kinds: str) -> set[tuple[str, str]]:
