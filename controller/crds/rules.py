@@ -22,8 +22,8 @@ MOST_ROLES = 32
 MOST_CONTAINERS = 1000
 """Bounds the estimated cost of rules that read each container."""
 
-_SPEC = re.compile(r"(?<![.\w'])spec\b")
-_NAME = re.compile(r"(?<![.\w'])name\b")
+_WORDS = re.compile(r"""'[^']*'|"[^"]*"|(?<![.\w])(?:spec|name)\b""")
+"""Matches the two words, and literals, so that a word in a literal is no match."""
 
 
 def creation_rules(rules: Iterable[ValidationRule]) -> list[Schema]:
@@ -38,14 +38,18 @@ def update_rules(rules: Iterable[ValidationRule]) -> list[Schema]:
 
 
 def _at_creation(rule: ValidationRule) -> Schema:
-    condition = _SPEC.sub("self.spec", _NAME.sub("self.metadata.name", rule.expression))
+    condition = _replace_words(rule.expression, spec="self.spec", name="self.metadata.name")
     path = ".metadata.name" if rule.field == "name" else f".spec{rule.field}"
     return _rule(f"has(self.status) || !has(self.spec) || ({condition})", rule.message, path, rule.reason)
 
 
 def _at_update(rule: ValidationRule) -> Schema:
-    old, new = (_SPEC.sub(name, rule.expression) for name in ("oldSelf", "self"))
+    old, new = (_replace_words(rule.expression, spec=name) for name in ("oldSelf", "self"))
     return _rule(f"({new}) || !({old})", rule.message, rule.field, rule.reason)
+
+
+def _replace_words(expression: str, **values: str) -> str:
+    return _WORDS.sub(lambda found: values.get(found[0], found[0]), expression)
 
 
 def _rule(expression: str, message: str, path: str, reason: str) -> Schema:

@@ -75,8 +75,8 @@ class Shape(KindDefaults, Generic[J]):
     """Return problems of a job beyond the checks of all kinds."""
     rules: tuple[ValidationRule, ...] = ()
     """Rules by which the API server refuses a job, beyond those of all kinds."""
-    left_to_controller: Mapping[Check, str] = field(default_factory=dict[Check, str], compare=False)
-    """The checks that the API server does not make, with the reason."""
+    left_to_controller: frozenset[Check] = frozenset()
+    """The checks that the API server does not make."""
     env_everywhere: bool = True
     """Whether all containers of a pod get the variables, or only the container that is named after the kind."""
     init_containers: Callable[[J, Roles, Role, Options], list[dict[str, Any]]] = field(default=lambda *_: [])

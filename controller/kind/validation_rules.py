@@ -2,10 +2,10 @@
 
 An expression reads ``spec`` and ``name``, the spec and the name of the job. ``controller.crds.rules`` writes it into the
 CustomResourceDefinition. A rule never refuses a job that a recording creates, or that the original accepts and runs: a kind
-lists the checks that it leaves to the controller in ``left_to_controller``. See docs/decisions/0002-validation.md.
+lists the checks that it leaves to the controller in ``left_to_controller``, with the reason in a comment. See docs/decisions/0002-validation.md.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import combinations
@@ -60,7 +60,7 @@ class RoleKind(Protocol):
     @property
     def alternative_roles(self) -> tuple[str, ...]: ...
     @property
-    def left_to_controller(self) -> Mapping[Check, str]: ...
+    def left_to_controller(self) -> frozenset[Check]: ...
 
 
 def common_rules(kind: RoleKind) -> Iterator[ValidationRule]:
@@ -133,7 +133,7 @@ def template_rules(specs: str, unless: str = "") -> Iterator[ValidationRule]:
         f"has({role}.template) && has({role}.template.spec) && {role}.template.spec.containers.size() > 0"
     )
     yield ValidationRule(
-        f"{specs}.all(role, {unless + ' || ' if unless else ''}{complete})",
+        for_roles(specs, complete, unless),
         "the template of each role must have at least one container",
         field,
         REQUIRED,
@@ -152,9 +152,8 @@ def restart_policy_rule(specs: str, known: tuple[str, ...], unless: str = "") ->
     """Return the rule about restart policies; an empty one counts as missing."""
     names = ", ".join(f"'{name}'" for name in ("", *known))
     policy = f"{specs}[role].restartPolicy"
-    skipped = f"{unless} || " if unless else ""
     return ValidationRule(
-        f"{specs}.all(role, {skipped}!has({policy}) || {policy} in [{names}])",
+        for_roles(specs, f"!has({policy}) || {policy} in [{names}]", unless),
         f"restartPolicy must be {alternatives(known)}",
         field_of(specs),
     )
@@ -200,20 +199,23 @@ def has_role(specs: str, name: str) -> str:
     return f"{specs}.exists(role, role.lowerAscii() == '{name.lower()}')"
 
 
+def for_roles(specs: str, condition: str, unless: str = "") -> str:
+    """Return the expression that is true if each role meets the condition on ``role``. ``unless`` is true for roles that need not."""
+    return f"{specs}.all(role, {unless + ' || ' if unless else ''}{condition})"
+
+
 def for_replicas(specs: str, condition: str, unless: str = "") -> str:
     """Return the expression that is true if the number of each role that has one meets the condition on ``{replicas}``."""
     replicas = f"{specs}[role].replicas"
-    skipped = f"{unless} || " if unless else ""
-    return f"{specs}.all(role, {skipped}!has({replicas}) || {condition.format(replicas=replicas)})"
+    return for_roles(specs, f"!has({replicas}) || {condition.format(replicas=replicas)}", unless)
 
 
 def for_templates(specs: str, condition: str, unless: str = "") -> str:
     """Return the expression that is true if each list of containers meets the condition on ``{containers}``; empty lists do."""
     template = f"{specs}[role].template"
     containers = f"{template}.spec.containers"
-    skipped = f"{unless} || " if unless else ""
     is_missing = f"!has({template}) || !has({template}.spec) || {containers}.size() == 0"
-    return f"{specs}.all(role, {skipped}{is_missing} || {condition.format(containers=containers)})"
+    return for_roles(specs, f"{is_missing} || {condition.format(containers=containers)}", unless)
 
 
 def field_of(expression: str) -> str:

@@ -136,10 +136,8 @@ MXNET: Final = ReplicaKind[MXJob](
     port=9091,
     role_names=(SCHEDULER, SERVER, TUNER, TUNER_SERVER, TUNER_TRACKER, WORKER),
     single_roles=(SCHEDULER,),
-    left_to_controller={
-        Check.UNKNOWN_ROLE: "the original runs such a job",
-        Check.SINGLE_ROLE: "the original runs such a job",
-    },
+    # The original runs such jobs.
+    left_to_controller=frozenset({Check.UNKNOWN_ROLE, Check.SINGLE_ROLE}),
     env=env,
     is_leader=is_leader,
     completion_rule=completion_rule,

@@ -108,9 +108,8 @@ PYTORCH: Final = ReplicaKind[PyTorchJob](
     options=PyTorchOptions,
     check=elastic.check,
     rules=elastic.RULES,
-    left_to_controller={
-        Check.MAIN_CONTAINER: "the recording pytorchjob/no-default-container creates such a job"
-    },
+    # The recording pytorchjob/no-default-container creates such a job.
+    left_to_controller=frozenset({Check.MAIN_CONTAINER}),
     init_containers=init_containers,
     extras=extras,
     ttl_event_reasons=("SuccessfulDeletePod", "FailedDeletePod"),

@@ -84,9 +84,8 @@ TENSORFLOW: Final = ReplicaKind[TFJob](
     # In alphabetical order, which is also that of the roles in TF_CONFIG.
     role_names=(CHIEF, EVALUATOR, MASTER, PS, WORKER),
     alternative_roles=_CHIEFS,
-    left_to_controller={
-        Check.UNKNOWN_ROLE: "the original's webhook accepts such a job, and its controller runs it"
-    },
+    # The original's webhook accepts such a job, and its controller runs it.
+    left_to_controller=frozenset({Check.UNKNOWN_ROLE}),
     env=env,
     env_everywhere=False,
     is_leader=is_leader,

@@ -11,7 +11,8 @@ import yaml
 
 from api.mpijob import FLAVOR, Flavor
 from controller.crds import all_crds
-from controller.kind import Options
+from controller.crds.rules import creation_rules
+from controller.kind import Options, ValidationRule
 from controller.kinds import ALL
 from controller.kinds.mxnet import MXNET
 from controller.kinds.pytorch import PYTORCH
@@ -305,6 +306,15 @@ def test_the_workers_of_a_running_job_can_be_scaled_to_zero() -> None:
     assert (
         update(stored, changed(stored, pytorchReplicaSpecs={"Worker": role(name="pytorch", replicas=0)}))
         == []
+    )
+
+
+def test_words_in_literals_of_an_expression_stay() -> None:
+    expression = "spec.kind == 'spec of a name' && name != spec.name"
+    _, rule = creation_rules([ValidationRule(expression, "wrong")])
+
+    assert rule["rule"].endswith(
+        "(self.spec.kind == 'spec of a name' && self.metadata.name != self.spec.name)"
     )
 
 
