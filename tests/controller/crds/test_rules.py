@@ -412,3 +412,13 @@ def test_mpi_operator_ignores_unknown_roles() -> None:
     assert create({**manifest, "apiVersion": "kubeflow.org/v1"}) == [
         f"{MPI_ROLES}: Invalid value: the names of roles must be Launcher or Worker"
     ]
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind.resource.kind, id=kind.resource.kind) for kind in ALL])
+def test_local_mode_evaluates_the_rules_without_the_rest_of_a_job(kind: str) -> None:
+    """Its package for CEL copies an object on each access: with the environment of containers, rules take many milliseconds."""
+    for root in nodes(kind).values():
+        for node in (root, root.properties["spec"]):
+            assert node.rule_fields is not None
+            assert not {"env", "command", "volumes"} & node.rule_fields.mentioned
+            assert not {"spec", "template", "containers"} & node.rule_fields.whole

@@ -18,6 +18,7 @@ from cel.stdlib import add_stdlib_to_context  # noqa: E402
 
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError, quoted  # noqa: E402
 from rallypoint.local.apiserver.apimachinery.unstructured import Json  # noqa: E402
+from rallypoint.local.apiserver.schema.projection import Fields, fields_of, united  # noqa: E402
 
 del sys.modules["cel.cli"]
 
@@ -65,6 +66,8 @@ class Rule:
     reason: str
     field_path: str
     is_transition: bool
+    fields: Fields | None = None
+    """The fields that the expressions read; None if they may read all."""
     guard: str = ""
     """The field of an object that makes the rule true: that of a rule ``has(self.field) || …``."""
 
@@ -86,6 +89,7 @@ class Rule:
             field_path=rule.get("fieldPath", ""),
             is_transition=re.search(r"\boldSelf\b", source) is not None
             and not rule.get("optionalOldSelf", False),
+            fields=united(map(fields_of, (source, expression))),
             guard=found["field"] if (found := GUARD.match(source)) and _is_disjunction(source) else "",
         )
 

@@ -18,6 +18,7 @@ from typing_extensions import override
 from api import quantity
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.schema.cel import MISSING, Rule
+from rallypoint.local.apiserver.schema.projection import Fields, united
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +48,8 @@ class Node:
     limits: dict[str, Any] = field(default_factory=dict)
     pattern: re.Pattern[str] | None = None
     rules: tuple[Rule, ...] = ()
+    rule_fields: Fields | None = None
+    """The fields that the rules read; None if they may read all."""
     embedded_resource: bool = False
     omit_empty: bool = False
     """Whether an empty list or map is dropped, as Go structs with ``omitempty`` do."""
@@ -114,8 +117,24 @@ class Compiler:
         node.limits = {name: schema[name] for name in LIMITS if name in schema}
         node.pattern = re.compile(schema["pattern"]) if "pattern" in schema else None
         node.rules = tuple(Rule.parse(rule) for rule in schema.get("x-kubernetes-validations", ()))
+        node.rule_fields = united(rule.fields for rule in node.rules)
         node.omit_empty = self._omit_empty and (node.type == "array" or node.additional is not None)
         node.embedded_resource = schema.get("x-kubernetes-embedded-resource", False)
+
+
+def projected(node: Node, value: Any, fields: Fields) -> Any:
+    """Return the value without the fields that ``fields`` does not mention. Keys of maps stay."""
+    if isinstance(value, dict):
+        return {
+            name: item
+            if name in fields.whole
+            else projected(node.properties.get(name) or node.additional or Node(), item, fields)
+            for name, item in value.items()
+            if name in fields.mentioned or name not in node.properties
+        }
+    if isinstance(value, list) and node.items is not None:
+        return [projected(node.items, item, fields) for item in value]
+    return value
 
 
 def prune_and_default(node: Node, value: Any, unknown: list[str], path: str = "") -> Any:

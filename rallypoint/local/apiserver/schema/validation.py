@@ -13,7 +13,7 @@ from rallypoint.local.apiserver.apimachinery import field_errors
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.schema.cel import MISSING, set_values
-from rallypoint.local.apiserver.schema.structural import INTEGER_BOUNDS, Node
+from rallypoint.local.apiserver.schema.structural import INTEGER_BOUNDS, Node, projected
 
 UNCHECKED = FieldError(
     "FieldValueInvalid",
@@ -265,7 +265,9 @@ def _validate_rules(node: Node, value: Any, old: Any, path: str) -> Iterator[Fie
     if value is None or value == old:
         return
     rules = [rule for rule in node.rules if rule.applies(value, old)]
-    if rules:
+    if rules and node.rule_fields is not None:
+        set_values(projected(node, value, node.rule_fields), projected(node, old, node.rule_fields))
+    elif rules:
         set_values(value, old)
     for rule in rules:
         error = rule.check(value, path)
