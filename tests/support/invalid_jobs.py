@@ -101,7 +101,7 @@ def common_cases() -> list[Any]:
 
 
 ELASTIC = {"Master": role(name="pytorch"), "Worker": role(name="pytorch")}
-OWN_CASES = [
+OWN_CASES: list[Any] = [
     pytest.param(
         job(PYTORCH, {"Master": role(name="pytorch", replicas=2)}),
         f"{PYTORCH_ROLES}: Forbidden: the replicas of Master must be 1, or left out",
@@ -140,5 +140,5 @@ OWN_CASES = [
     pytest.param(job(PADDLE, None), "spec.paddleReplicaSpecs: Required value", id="PaddleJob: no roles"),
     pytest.param(job(JAX, None), "spec.jaxReplicaSpecs: Required value", id="JAXJob: no roles"),
 ]
-WEBHOOK_CASES = [*common_cases(), *OWN_CASES]
+WEBHOOK_CASES: list[Any] = [*common_cases(), *OWN_CASES]
 """Jobs that the webhooks refuse at creation, and the start of the error. The definitions accept one more; see ``test_rules``."""
