@@ -1,4 +1,4 @@
-"""From training-operator to here and back, by the very commands of docs/how-to/upgrade-from-training-operator.md.
+"""From training-operator to here and back, and out of the cluster, by the very commands of the pages in docs/how-to.
 
 ``training-operator.yaml`` stands for the original's manifests, applied by another tool than kubectl.
 """
@@ -14,11 +14,15 @@ import pytest
 import yaml
 
 from rallypoint.testing.controlplane import ControlPlane, binaries
+from rallypoint.testing.manifests import build
 from rallypoint.testing.service import in_cluster_service
 from tests.support.jobs import Jobs, job
 
 ROOT = Path(__file__).parents[2]
-GUIDE = ROOT / "docs" / "how-to" / "upgrade-from-training-operator.md"
+HOW_TO = ROOT / "docs" / "how-to"
+GUIDE = HOW_TO / "upgrade-from-training-operator.md"
+MPI_GUIDE = HOW_TO / "upgrade-from-mpi-operator.md"
+UNINSTALL = HOW_TO / "uninstall.md"
 ORIGINAL = Path(__file__).with_name("training-operator.yaml")
 INSTALL_THE_ORIGINAL = (
     f"kubectl apply --server-side --force-conflicts --field-manager=argocd-controller -f {ORIGINAL}"
@@ -31,18 +35,76 @@ def plane() -> Generator[ControlPlane]:
         yield plane
 
 
-def run(plane: ControlPlane, command: str) -> None:
+def run(plane: ControlPlane, command: str) -> str:
     """A line for a shell that begins with kubectl, as the administrator and in the folder of the checkout."""
     program = binaries.ensure(["kubectl"])["kubectl"]
     whole = [str(program), f"--kubeconfig={plane.kubeconfig()}", *shlex.split(command)[1:]]
     done = subprocess.run(whole, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}: {done.stderr}"
+    return done.stdout
 
 
-def commands(heading: str) -> list[str]:
+def commands(heading: str, guide: Path = GUIDE) -> list[str]:
     """Those under a heading of the guide."""
-    section = GUIDE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    return [line.strip() for line in section.splitlines() if re.match(" {4,}kubectl ", line)]
+    return [line.strip() for line in section(heading, guide).splitlines() if re.match(" {4,}kubectl ", line)]
+
+
+def section(heading: str, guide: Path) -> str:
+    found = guide.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    assert found, f"{guide} has no heading {heading}"
+    return found
+
+
+def install_everything(plane: ControlPlane, folder: Path) -> Path:
+    """Install the overlay standalone with all components. Return a file of the objects, without the namespace and the CRDs.
+
+    The definitions of prometheus-operator are stand-ins; old servers do not have admission policies that change objects.
+    """
+    for kind, plural in (("ServiceMonitor", "servicemonitors"), ("PrometheusRule", "prometheusrules")):
+        schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+        plane.apply(
+            {
+                "apiVersion": "apiextensions.k8s.io/v1",
+                "kind": "CustomResourceDefinition",
+                "metadata": {"name": f"{plural}.monitoring.coreos.com"},
+                "spec": {
+                    "group": "monitoring.coreos.com",
+                    "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+                    "scope": "Namespaced",
+                    "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+                },
+            }
+        )
+    left_out = {"flow-control", "mpi"} | (set() if has_policies(plane) else {"mpi-flavor-policy"})
+    components = [path for path in (ROOT / "manifests" / "components").iterdir() if path.name not in left_out]
+    kustomization = {
+        "namespace": "kubeflow",
+        "resources": [str(ROOT / "manifests" / "overlays" / "standalone")],
+        "components": sorted(map(str, components)),
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    documents = build(folder)
+    plane.apply(*documents)
+    file = folder / "objects.yaml"
+    file.write_text(
+        yaml.safe_dump_all(
+            document
+            for document in documents
+            if document["kind"] not in {"Namespace", "CustomResourceDefinition"}
+        )
+    )
+    return file
+
+
+def has_policies(plane: ControlPlane) -> bool:
+    return plane.has("/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies")
+
+
+def run_all(plane: ControlPlane, *named: str) -> None:
+    """Run the commands, except those about objects that this server does not know."""
+    for command in named:
+        if "mutatingadmissionpolicy" not in command or has_policies(plane):
+            run(plane, command)
 
 
 def test_running_jobs_go_on(plane: ControlPlane) -> None:
@@ -69,25 +131,61 @@ def test_running_jobs_go_on(plane: ControlPlane) -> None:
     assert pod["containers"][0]["command"] == ["python", "-m", "controller"]
 
 
-def test_and_back(plane: ControlPlane) -> None:
+def test_and_back(plane: ControlPlane, tmp_path: Path) -> None:
     """What the original does not have is gone, and its manifests make of the rest what it was."""
-    run(plane, "kubectl apply --server-side -f deploy/standalone.yaml")
-    run(plane, "kubectl -n kubeflow apply --server-side -k manifests/components/network-policy")
-    run(plane, "kubectl apply --server-side -f manifests/components/mpi-v1/cluster-role.yaml")
+    file = install_everything(plane, tmp_path)
 
-    for command in commands("Go back"):
-        run(plane, command)
+    run_all(plane, *commands("Go back"))
+    left = set(run(plane, f"kubectl get --ignore-not-found -o name -f {file}").split())
     run(plane, INSTALL_THE_ORIGINAL)
+
+    assert left == {
+        "clusterrole.rbac.authorization.k8s.io/training-operator",
+        "clusterrolebinding.rbac.authorization.k8s.io/training-operator",
+        "service/training-operator",
+        "serviceaccount/training-operator",
+        *(
+            f"clusterrole.rbac.authorization.k8s.io/kubeflow-training-{role}"
+            for role in ("admin", "edit", "view")
+        ),
+    }, "the original has objects of these names"
 
     deployment = plane.request("GET", "/apis/apps/v1/namespaces/kubeflow/deployments/training-operator")
     assert "args" not in deployment["spec"]["template"]["spec"]["containers"][0]
     role = plane.request("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles/training-operator")
     assert [rule["resources"] for rule in role["rules"]] == [["pytorchjobs", "tfjobs"], ["secrets"]]
-    assert not plane.has("/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/training-operator")
-    assert not plane.has("/apis/policy/v1/namespaces/kubeflow/poddisruptionbudgets/training-operator")
-    assert not plane.has("/apis/networking.k8s.io/v1/namespaces/kubeflow/networkpolicies/training-operator")
-    for role in ("training-operator-mpi", "training-operator-mpi-v1"):
-        assert not plane.has(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{role}")
+
+
+def test_back_to_mpi_operator(plane: ControlPlane, tmp_path: Path) -> None:
+    file = install_everything(plane, tmp_path)
+
+    run_all(plane, *commands("Go back", MPI_GUIDE))
+
+    left = set(run(plane, f"kubectl get --ignore-not-found -o name -f {file}").split())
+    assert not [name for name in left if "training-operator" in name and "monitoring" not in name]
+
+
+def test_uninstalling_leaves_only_the_namespace_and_the_jobs(plane: ControlPlane, tmp_path: Path) -> None:
+    file, jobs = install_everything(plane, tmp_path), Jobs(plane, "default")
+    jobs.create("old", job(workers=1))
+    of_components = section("Stop the operator", UNINSTALL).partition("\nWhat stays:\n")[0]
+
+    run_all(
+        plane,
+        *commands("Stop the operator", UNINSTALL),
+        *re.findall(r"`(kubectl delete [^`]+|kubectl -n [^`]+)`", of_components),
+    )
+
+    assert run(plane, f"kubectl get --ignore-not-found -o name -f {file}") == ""
+    assert plane.has("/api/v1/namespaces/kubeflow")
+    assert plane.has(jobs.path("old"))
+
+    run_all(plane, *commands("Delete the jobs and their definitions", UNINSTALL))
+
+    left = run(plane, "kubectl get crd -o name").split()
+    assert [name for name in left if name.endswith(".kubeflow.org")] == [
+        "customresourcedefinition.apiextensions.k8s.io/mxjobs.kubeflow.org"
+    ]
 
 
 def test_server_side_apply_follows_client_side_apply(plane: ControlPlane, tmp_path: Path) -> None:
