@@ -11,7 +11,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rallypoint.cli.log_lines import CONTROL, last_lines
+from api.messages import without_control
+from rallypoint.cli.log_lines import last_lines
 from rallypoint.diagnosis.objects import all_container_statuses
 from rallypoint.diagnosis.terminations import Failure, failures
 from rallypoint.local.progress import Job, Progress, Replica
@@ -42,7 +43,7 @@ class FirstFailure:
     @property
     def text(self) -> str:
         """Return the failure without control characters of terminals."""
-        return CONTROL.sub("", self.failure.text)
+        return without_control(self.failure.text)
 
     @property
     def lines(self) -> list[str]:
@@ -203,7 +204,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _state(replica: Replica) -> str:
-    detail = f"  {CONTROL.sub('', replica.detail)}" if replica.detail else ""
+    detail = f"  {without_control(replica.detail)}" if replica.detail else ""
     return f"{_last_phase(replica):<9}  restarts {replica.restarts}{detail}"
 
 
