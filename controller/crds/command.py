@@ -14,7 +14,7 @@ from controller.crds.kubernetes import pod_schemas
 from controller.crds.refresh import release_of
 from controller.kinds import ALL, DEFAULT
 from controller.kube.connect import NotConfigured
-from controller.kube.errors import ApiError
+from controller.kube.errors import ApiError, unreachable
 
 
 def main(arguments: Sequence[str], prog: str = "python -m controller.crds") -> int:
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str], prog: str = "python -m controller.crds") -> i
             for path in write(definitions, args.output):
                 sys.stdout.write(f"{path}\n")
     except (NotConfigured, ApiError, aiohttp.ClientError, OSError) as error:
-        sys.stderr.write(f"{prog}: {error}\n")
+        sys.stderr.write(f"{prog}: {unreachable(error)}\n")
         return 1
     return 0
 

@@ -96,7 +96,8 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Connection:
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not (folder / "token").exists():
         raise NotConfigured(
-            "not running in a cluster (KUBERNETES_SERVICE_HOST or the ServiceAccount token is missing); use --kubeconfig FILE"
+            "no cluster: no kubeconfig is given, and this process does not run in a pod with a ServiceAccount token; use --kubeconfig FILE, "
+            "set KUBECONFIG, or start a local cluster with 'rallypoint up' and run the export command that it prints"
         )
     try:
         token, tls = MountedFile(folder / "token", _token), MountedFile(folder / "ca.crt", _trusting)

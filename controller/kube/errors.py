@@ -17,6 +17,9 @@ Network errors (``aiohttp.ClientError``, ``TimeoutError``, ``OSError``) are not 
 Neither is ``NotLeading``: the client did not send the request.
 """
 
+import os
+
+import aiohttp
 import msgspec
 
 
@@ -84,6 +87,21 @@ class ServerError(ApiError): ...
 
 class NotLeading(Exception):
     """The write was not sent: another process may be the leader by now."""
+
+
+def unreachable(error: Exception) -> str:
+    """Return why a server could not be reached, and the next step if the connection itself failed."""
+    if not isinstance(error, aiohttp.ClientConnectorError):
+        return str(error) or type(error).__name__
+    where, cause = f"{error.host}:{error.port}", error.os_error
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        why = getattr(cause, "verify_message", "") or str(error.certificate_error)
+        return f"the certificate of {where} is not trusted ({why}); is this the kubeconfig of that cluster, and of its last start?"
+    if isinstance(error, aiohttp.ClientSSLError):
+        return f"no TLS connection to {where}: {cause.strerror or cause}"
+    is_system_error = cause.errno is not None and cause.errno > 0
+    why = os.strerror(cause.errno) if is_system_error and cause.errno else cause.strerror or str(cause)
+    return f"cannot connect to {where}: {why}; does the cluster run, and is this its kubeconfig?"
 
 
 class _Cause(msgspec.Struct):

@@ -21,7 +21,7 @@ from api.meta import PODS, Resource
 from controller.kinds import ALL
 from controller.kube.client import Client
 from controller.kube.connect import SERVICE_ACCOUNT, Connection, NotConfigured, from_kubeconfig, in_cluster
-from controller.kube.errors import ApiError, NotFound
+from controller.kube.errors import ApiError, NotFound, unreachable
 from controller.kube.static_kubeconfig import static_kubeconfig
 from rallypoint.diagnosis.objects import owners_of
 from rallypoint.local.log_archive import EXTENSION, LogArchive, folder_of_kubeconfig
@@ -200,21 +200,6 @@ def execute(args: argparse.Namespace, operation: Operation) -> int:
         return _report(f"error: the server does not answer: {unreachable(error)}")
 
 
-def unreachable(error: Exception) -> str:
-    """Return why a server could not be reached, and the next step if the connection itself failed."""
-    if not isinstance(error, aiohttp.ClientConnectorError):
-        return str(error) or type(error).__name__
-    where, cause = f"{error.host}:{error.port}", error.os_error
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        why = getattr(cause, "verify_message", "") or str(error.certificate_error)
-        return f"the certificate of {where} is not trusted ({why}); is this the kubeconfig of that cluster, and of its last start?"
-    if isinstance(error, aiohttp.ClientSSLError):
-        return f"no TLS connection to {where}: {cause.strerror or cause}"
-    is_system_error = cause.errno is not None and cause.errno > 0
-    why = os.strerror(cause.errno) if is_system_error and cause.errno else cause.strerror or str(cause)
-    return f"cannot connect to {where}: {why}; does the cluster run, and is this its kubeconfig?"
-
-
 def _report(text: str) -> int:
     sys.stderr.write(f"{text}\n")
     return 1
@@ -252,23 +237,8 @@ def _kubeconfig(flag: str) -> str:
 async def _connect(kubeconfig: str, context: str) -> Connection:
     file = _kubeconfig(kubeconfig)
     if not file:
-        return _pod_connection()
-    return static_kubeconfig(file, context) or await from_kubeconfig(file, context)
-
-
-def _pod_connection() -> Connection:
-    """Return the connection of this process's pod.
-
-    Raises:
-        NotConfigured: this process does not run in a pod, or the pod has no access to the API server.
-    """
-    try:
         return in_cluster(SERVICE_ACCOUNT)
-    except NotConfigured as error:
-        raise NotConfigured(
-            f"no cluster: KUBECONFIG is not set, and {DEFAULT_KUBECONFIG} does not exist. Use --kubeconfig FILE, or start a local "
-            "cluster with 'rallypoint up' and run the export command that it prints"
-        ) from error
+    return static_kubeconfig(file, context) or await from_kubeconfig(file, context)
 
 
 async def _discover(client: Client) -> list[ServedResource]:

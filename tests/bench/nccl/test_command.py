@@ -14,7 +14,7 @@ pytestmark = pytest.mark.looptime(False)
     [
         (["--min=1M", "--max=1K"], 2, "rallypoint-bench: the smallest size, 1M, is above the largest, 1K"),
         (["--kubeconfig=no-such-file"], 1, "not measured: kubeconfig no-such-file: no such file"),
-        (["--in-cluster"], 1, "not measured: not running in a cluster"),
+        (["--in-cluster"], 1, "not measured: no cluster: no kubeconfig is given"),
         (["--manifest=no-such-file"], 1, "not measured: no-such-file: "),
         (["--name=Not_a_name"], 1, "not measured: "),
     ],

@@ -687,7 +687,7 @@ async def test_no_file_and_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
 
-    with pytest.raises(NotConfigured, match="not running in a cluster"):
+    with pytest.raises(NotConfigured, match="no cluster: no kubeconfig is given"):
         await connect()
 
 

@@ -1,9 +1,14 @@
 """Errors from responses of the API server."""
 
+import errno
+import socket
+import ssl
 from typing import Any
 
+import aiohttp
 import orjson
 import pytest
+from aiohttp.client_reqrep import ConnectionKey
 
 from controller.kube import errors
 
@@ -166,3 +171,51 @@ def test_a_body_that_is_not_a_status(body: bytes, message: str) -> None:
 
     assert isinstance(error, errors.ServerError)
     assert (error.message, error.reason, error.causes) == (message, "", ())
+
+
+def refused(error: OSError) -> aiohttp.ClientConnectorError:
+    key = ConnectionKey("api.example", 6443, True, ssl.create_default_context(), None, None, None)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return aiohttp.ClientConnectorCertificateError(key, error)
+    kind = (
+        aiohttp.ClientConnectorSSLError if isinstance(error, ssl.SSLError) else aiohttp.ClientConnectorError
+    )
+    return kind(key, error)
+
+
+def untrusted() -> ssl.SSLCertVerificationError:
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_message = "self-signed certificate"
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        pytest.param(
+            refused(OSError(errno.ECONNREFUSED, "Connect call failed ('10.0.0.1', 6443)")),
+            "cannot connect to api.example:6443: Connection refused; ",
+            id="refused",
+        ),
+        pytest.param(
+            refused(socket.gaierror(socket.EAI_NONAME, "Name or service not known")),
+            "cannot connect to api.example:6443: Name or service not known; ",
+            id="no such name",
+        ),
+        pytest.param(
+            refused(untrusted()),
+            "the certificate of api.example:6443 is not trusted (self-signed certificate); ",
+            id="another cluster's certificate",
+        ),
+        pytest.param(
+            refused(ssl.SSLError(1, "wrong version number")),
+            "no TLS connection to api.example:6443: wrong version number",
+            id="no TLS",
+        ),
+        pytest.param(aiohttp.ServerDisconnectedError(), "Server disconnected", id="hung up"),
+        pytest.param(TimeoutError(), "TimeoutError", id="silence"),
+    ],
+)
+def test_a_server_that_cannot_be_reached(error: Exception, text: str) -> None:
+    assert errors.unreachable(error).startswith(text)
+    assert "SSLContext" not in errors.unreachable(error)

@@ -39,3 +39,18 @@ def test_names_a_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.Ca
     assert run("--output", str(tmp_path / "file")) == 1
 
     assert str(tmp_path / "file") in capsys.readouterr().err
+
+
+def test_names_a_server_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = {"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    config = {
+        "current-context": "c",
+        "clusters": [cluster],
+        "contexts": [context],
+        "users": [{"name": "u", "user": {}}],
+    }
+    (tmp_path / "config").write_text(yaml.safe_dump(config))
+
+    assert run("--from-cluster", "--kubeconfig", str(tmp_path / "config")) == 1
+    assert "cannot connect to 127.0.0.1:1: Connection refused; " in capsys.readouterr().err
