@@ -4,11 +4,12 @@
     .venv/bin/python tools/examples.py jax paddle  those of some frameworks
 
 Nothing in the table is known beforehand: the outcome is the job's, the metric is what the job itself has printed. A
-worker of the elastic example is killed in mid-run, and the job has to go on from its snapshot. The
-exit status is 1 unless all examples that this Python has a framework for have succeeded. The others are named with
+worker of the elastic example is killed in mid-run, and the job has to go on from its snapshot; then the example runs
+again, with two workers, then four, then three, and has to go on after each change. The exit status is 1 unless all examples that this Python has a framework for have succeeded. The others are named with
 what they need, and count as neither.
 """
 
+import asyncio
 import contextlib
 import json
 import re
@@ -19,10 +20,16 @@ import time
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import psutil
+import yaml
 from packaging.requirements import Requirement
+
+from api.meta import Resource
+from api.v1.pytorchjob import RESOURCE as PYTORCHJOBS
+from controller.kube.client import Client
+from controller.kube.static_kubeconfig import static_kubeconfig
 
 PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 PYTHONS = [f"3.{minor}" for minor in range(11, 16)]
@@ -34,6 +41,8 @@ MIDWAY = "epoch 3/"
 RESUMED = "goes on from its snapshot after"
 """What an example prints when it has come so far, and when it begins once more."""
 BETWEEN_LOOKS_SECONDS = 0.2
+SCALING_SECONDS = 180
+"""The time for the workers to train after a change of their number; ``last_call_timeout`` is 30 s of it."""
 RUNS = Path(".rallypoint") / "runs"
 """Where logs stay."""
 
@@ -47,6 +56,8 @@ class Example(NamedTuple):
     manifest: str
     loses: str = ""
     """A replica, such as ``worker-1``, whose processes are killed in mid-run: the job has to go on from its snapshot."""
+    scales: Sequence[int] = ()
+    """Numbers of workers: the job begins with the first and is scaled to each other one once it trains."""
 
 
 class Row(NamedTuple):
@@ -76,9 +87,12 @@ class Run(TypedDict):
     jobs: list[Job]
 
 
+CLAIMS = Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+
 EXAMPLES = (
     Example("PyTorchJob", "demo", "torch", "examples/pytorch/digits.yaml"),
     Example("PyTorchJob", "demo", "torch", "examples/pytorch/elastic.yaml", loses="worker-1"),
+    Example("PyTorchJob", "demo", "torch", "examples/pytorch/elastic.yaml", scales=(2, 4, 3)),
     Example("JAXJob", "jax", "jax", "examples/jax/digits.yaml"),
     Example("XGBoostJob", "xgboost", "xgboost", "examples/xgboost/cancer.yaml"),
     Example("TFJob", "tensorflow", "tensorflow", "examples/tensorflow/mirrored.yaml"),
@@ -130,7 +144,7 @@ def row(example: Example, wanted: Sequence[Requirement]) -> Row:
     environment = f".venv-{example.group}"
     if subprocess.call([sys.executable, "tools/venv.py", environment, f"requirements/{example.group}.txt"]):
         return Row(example.kind, example.manifest, name, "not installed", "", "", False)
-    return trained(example, environment, name)
+    return (scaled if example.scales else trained)(example, environment, name)
 
 
 def python_version() -> str:
@@ -172,6 +186,77 @@ def begun(example: Example, environment: str, folder: Path) -> "subprocess.Popen
     options = ["--timeout", TIMEOUT, "--output", "json", "--run-dir", str(folder)]
     command = [f"{environment}/bin/rallypoint", "run", *options, example.manifest]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def scaled(example: Example, environment: str, name: str) -> Row:
+    """Scale the example in a local cluster that stays up."""
+    started = time.monotonic()
+    RUNS.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="scaled-", dir=RUNS)).resolve()
+    kubeconfig = folder / "kubeconfig"
+    command = [f"{environment}/bin/rallypoint", "up", "--run-dir", str(folder)]
+    with subprocess.Popen([*command, "--kubeconfig-out", str(kubeconfig)]) as cluster:
+        try:
+            while not kubeconfig.exists() and cluster.poll() is None:
+                time.sleep(BETWEEN_LOOKS_SECONDS)
+            reached = asyncio.run(scale(example.scales, manifests_to_scale(example), folder, kubeconfig))
+        finally:
+            cluster.terminate()
+    steps = " -> ".join(map(str, example.scales))
+    outcome = (
+        f"trained with {steps} workers"
+        if reached == len(example.scales)
+        else f"stopped after {reached} of {steps}"
+    )
+    seconds = f"{time.monotonic() - started:.0f}"
+    framework = f"{name} {version(environment, name)}"
+    return Row(
+        example.kind, example.manifest, framework, outcome, "", seconds, reached == len(example.scales)
+    )
+
+
+def manifests_to_scale(example: Example) -> tuple[Any, Any]:
+    """Return the claim and the job, which trains without end and leaves its environment to the node."""
+    claim, job = yaml.safe_load_all(Path(example.manifest).read_text())
+    job["spec"]["elasticPolicy"]["maxReplicas"] = max(example.scales)
+    worker = job["spec"]["pytorchReplicaSpecs"]["Worker"]
+    worker["replicas"] = example.scales[0]
+    container = worker["template"]["spec"]["containers"][0]
+    container["args"] += ["--epochs", "100000"]
+    container["env"] = [
+        variable for variable in container["env"] if not variable["name"].startswith("TORCH_")
+    ]
+    return claim, job
+
+
+async def scale(scales: Sequence[int], manifests: tuple[Any, Any], folder: Path, kubeconfig: Path) -> int:
+    """Return with how many of the numbers of workers the job has trained, each in time."""
+    claim, job = manifests
+    connection = static_kubeconfig(str(kubeconfig))
+    assert connection is not None
+    async with Client(connection, user_agent="examples") as client:
+        await client.create(CLAIMS, "default", json.dumps(claim).encode())
+        created = json.loads(await client.create(PYTORCHJOBS, "default", json.dumps(job).encode()))
+        for index, count in enumerate(scales):
+            body = {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": count}}}}
+            await client.patch(PYTORCHJOBS, "default", created["metadata"]["name"], json.dumps(body).encode())
+            try:
+                async with asyncio.timeout(SCALING_SECONDS):
+                    await until_trained(folder, count)
+            except TimeoutError:
+                return index
+    return len(scales)
+
+
+async def until_trained(folder: Path, count: int) -> None:
+    """Wait until an epoch after the first one of this round has ended with that many workers."""
+    line = re.compile(rf"^epoch .* with {count} workers$", re.MULTILINE)
+    while not any(len(line.findall(text)) > 1 for text in texts_of(folder)):  # noqa: ASYNC110 - another process writes it
+        await asyncio.sleep(BETWEEN_LOOKS_SECONDS)
+
+
+def texts_of(folder: Path) -> list[str]:
+    return [log.read_text(errors="replace") for log in (folder / "logs").rglob("*.log")]
 
 
 def lose(replica: str, folder: Path, run: "subprocess.Popen[str]") -> None:

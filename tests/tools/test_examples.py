@@ -3,6 +3,7 @@
 Nothing is installed and nothing trains here: a test double replaces the commands.
 """
 
+import asyncio
 import json
 import os
 import signal
@@ -222,7 +223,7 @@ def test_the_table_is_markdown() -> None:
     assert set(lines[1]) == {"|", "-"}
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.manifest)
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example.manifest} {example.scales}")
 def test_every_example_has_a_manifest_and_a_lock_file(example: Example) -> None:
     declared = examples.declared()[example.group]
     *_, manifest = yaml.safe_load_all((ROOT / example.manifest).read_text())
@@ -236,3 +237,29 @@ def test_every_example_has_a_manifest_and_a_lock_file(example: Example) -> None:
     )
     for requirement in frameworks(declared, example.package):
         assert any(line.startswith(f"{requirement.name}==") for line in pins)
+
+
+def test_an_example_that_is_scaled_leaves_its_environment_to_the_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(ROOT)
+    (example,) = (example for example in EXAMPLES if example.scales)
+    _, job = examples.manifests_to_scale(example)
+    worker = job["spec"]["pytorchReplicaSpecs"]["Worker"]
+    (container,) = worker["template"]["spec"]["containers"]
+
+    assert (worker["replicas"], job["spec"]["elasticPolicy"]["maxReplicas"]) == (2, 4)
+    assert [variable["name"] for variable in container["env"]] == ["OMP_NUM_THREADS"]
+
+
+async def test_an_example_trains_again_once_two_epochs_have_ended_with_the_new_number_of_workers(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "logs" / "pod" / "pytorch" / "0.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("epoch 1/9 loss 0.1 with 2 workers\nepoch 2/9 loss 0.1 with 4 workers\n")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await examples.until_trained(tmp_path, 4)
+    log.write_text(log.read_text() + "epoch 3/9 loss 0.1 with 4 workers\n")
+    await examples.until_trained(tmp_path, 4)

@@ -21,6 +21,12 @@ ALLOW_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 """Without these, mpirun refuses to start for root."""
 
 
+RENDEZVOUS = ("PET_RDZV_BACKEND", "c10d")
+"""The variable of an elastic PyTorchJob whose torchrun keeps a store."""
+NEW_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+"""Makes torchrun open a store for each round. It otherwise keeps the first round's, whose addresses are wrong once workers come or go."""
+
+
 @dataclass(frozen=True, slots=True)
 class BaseEnvironment:
     """The environment before the pod's own variables: the user's on this machine, or an image's."""
@@ -43,13 +49,20 @@ def launch(
 ) -> Launch:
     """Return the process to start. The pod's variables (``found``) override those of ``base``.
 
-    A relative ``workingDir`` starts at the folder of ``base``.
+    A relative ``workingDir`` starts at the folder of ``base``. Only this environment, not the pod, gets ``NEW_STORE``.
     """
     values = isolation.variables(pod, found, mounts)
     command = command_line(container, base.image)
     argv = [expand(isolation.paths(part, mounts), values) for part in command]
     folder = isolation.paths(str(Path(base.folder, container.get("workingDir") or "")), mounts)
-    env = {**base.env, "HOSTNAME": host_name(pod), **values, **gpu_variables(gpus, values.get(CUDA))}
+    elastic = {NEW_STORE: "1"} if RENDEZVOUS in values.items() else {}
+    env = {
+        **elastic,
+        **base.env,
+        "HOSTNAME": host_name(pod),
+        **values,
+        **gpu_variables(gpus, values.get(CUDA)),
+    }
     return isolation.adapt(pod, Launch(argv, env, folder, mounts, base.image.folder if base.image else None))
 
 

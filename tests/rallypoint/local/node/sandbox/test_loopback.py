@@ -81,6 +81,16 @@ def test_torch_uses_the_loopback_interface(loopback: Loopback) -> None:
     assert result.env["PET_LOCAL_ADDR"] == loopback.pod_address(manifest)
 
 
+def test_torchrun_of_an_elastic_job_opens_a_store_for_each_round(loopback: Loopback) -> None:
+    name, elastic = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", {"name": "PET_RDZV_BACKEND", "value": "c10d"}
+    results = [
+        started(loopback, pod(env=env)).env.get(name)
+        for env in ([elastic], [elastic, {"name": name, "value": "0"}], [{**elastic, "value": "etcd"}], [])
+    ]
+
+    assert results == ["1", "0", None, None]
+
+
 def test_mount_paths_are_replaced_in_the_manifest(loopback: Loopback, tmp_path: Path) -> None:
     manifest = pod(
         command=["run", "--data=/data/x"], workingDir="/data", env=[{"name": "D", "value": "/data"}]
