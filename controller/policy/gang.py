@@ -277,16 +277,25 @@ def _least(roles: Roles, members: int) -> Amounts:
     docs/decisions/0015-gang-scheduling.md.
     """
     needed: Amounts = {}
-    for role in roles.values():
-        count = max(min(members, role.replicas), 0)
-        members -= count
+    counts = members_of({name: role.replicas for name, role in roles.items()}, members)
+    for name, role in roles.items():
+        count = counts[name]
         try:
             requested = requests(role.template.get("spec") or {})
         except ValueError:
             continue  # the API server refuses such a pod with a message
         if count:
-            needed = total(needed, {name: amount * count for name, amount in requested.items()})
+            needed = total(needed, {resource: amount * count for resource, amount in requested.items()})
     return needed
+
+
+def members_of(replicas: Mapping[str, int], members: int) -> dict[str, int]:
+    """Return how many of the first ``members`` pods belong to each role, in the order of the roles."""
+    counts = {}
+    for name, count in replicas.items():
+        counts[name] = max(min(members, count), 0)
+        members -= counts[name]
+    return counts
 
 
 def _change(said: Mapping[str, Any], wanted: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:

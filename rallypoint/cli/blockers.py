@@ -3,12 +3,13 @@
 Nobody but the manifests' own pods can reach this cluster, so nobody resumes a job, removes a scheduling gate or labels the node.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from fractions import Fraction
 from typing import TypeAlias
 
 from api import quantity
 from api.labels import MANAGED_BY_MPI_OPERATOR, MANAGED_BY_US
+from controller.policy.gang import members_of
 from rallypoint.diagnosis.objects import Object, is_suspended, replica_specs, run_policy, spec_of, status_of
 from rallypoint.local.node.resources import Amounts, insufficient, read, requests
 from rallypoint.local.node.scheduler.cycle import DEFAULT
@@ -16,13 +17,19 @@ from rallypoint.local.node.scheduler.filters import filter_reason
 
 ObjectKey: TypeAlias = tuple[str, str]
 """Kind and name."""
+KeysOf: TypeAlias = Mapping[ObjectKey, Collection[str]]
+"""The keys of the data of each object."""
 
 NEEDED_KINDS = ("ConfigMap", "Secret", "PersistentVolumeClaim")
 """The kinds that pods refer to and wait for."""
+BINDINGS = ("RoleBinding", "ClusterRoleBinding")
+"""The kinds of objects that give rights to pods."""
 _PROVIDED: Collection[ObjectKey] = (("ConfigMap", "kube-root-ca.crt"),)
 """Objects that every namespace has."""
-_ELSEWHERE = "run it in a cluster"
-_BINARY = ("memory", "ephemeral-storage")
+_RENDEZVOUS_KINDS = ("PyTorchJob", "MPIJob", "PaddleJob", "JAXJob")
+"""The kinds whose pods wait for each other before any of them trains."""
+_RUN_IN_CLUSTER = "run it in a cluster"
+_BYTE_RESOURCES = ("memory", "ephemeral-storage")
 """Resources that are counted in bytes."""
 
 
@@ -36,7 +43,7 @@ def blockers(job: Object, node: Object, gang_scheduler: str = "") -> Iterator[tu
         yield f"{policy}.suspend", "the job is suspended, and nobody resumes it in this run; remove the field"
     manager = run_policy(job, "managedBy")
     if manager and manager not in (MANAGED_BY_US, MANAGED_BY_MPI_OPERATOR):
-        yield f"{policy}.managedBy", f"{manager} does not run here; remove the field, or {_ELSEWHERE}"
+        yield f"{policy}.managedBy", f"{manager} does not run here; remove the field, or {_RUN_IN_CLUSTER}"
     field = next((f"spec.{key}" for key in spec_of(job) if key.lower().endswith("replicaspecs")), "")
     fits_alone = True
     for role, spec in replica_specs(job).items():
@@ -49,28 +56,53 @@ def blockers(job: Object, node: Object, gang_scheduler: str = "") -> Iterator[tu
         yield from ((field, reason) for reason in _sum_blockers(job, node, gang_scheduler))
 
 
-def missing_objects(job: Object, existing: Collection[ObjectKey]) -> Iterator[tuple[str, str]]:
-    """Yield the field and the reason for each object that the job's pods need and that is not among ``existing``, those of its namespace.
+def missing_objects(job: Object, existing: KeysOf) -> Iterator[tuple[str, str]]:
+    """Yield the field and the reason for each object or key that the job's pods need and that is not in ``existing``, of its namespace.
 
     The operator creates an MPIJob's hostfile and keys.
     """
-    field = next((f"spec.{key}" for key in spec_of(job) if key.lower().endswith("replicaspecs")), "")
     own_name = (job.get("metadata") or {}).get("name")
-    provided = {*existing, *_PROVIDED, ("ConfigMap", f"{own_name}-config"), ("Secret", f"{own_name}-ssh")}
-    for role, spec in replica_specs(job).items():
-        template = spec.get("template") or {}
-        if not _replicas(spec) or not (template.get("spec") or {}).get("containers"):
-            continue
-        for kind, name in dict.fromkeys(_needed_objects(template["spec"])):
-            if (kind, name) not in provided:
+    provided = {*_PROVIDED, ("ConfigMap", f"{own_name}-config"), ("Secret", f"{own_name}-ssh")}
+    for path, spec in _pod_specs(job):
+        for kind, name, key in dict.fromkeys(_needed_objects(spec)):
+            keys = existing.get((kind, name))
+            if keys is None and (kind, name) not in provided:
                 yield (
-                    f"{field}.{role}.template.spec",
+                    path,
                     f'{kind.lower()} "{name}" does not exist, and nobody creates it in this run; add its manifest',
+                )
+            elif keys is not None and key and key not in keys:
+                yield (
+                    path,
+                    f'{kind.lower()} "{name}" has no key "{key}", and nobody adds it in this run; add it to the manifest',
                 )
 
 
-def _needed_objects(spec: Object) -> Iterator[ObjectKey]:
-    """Yield the objects without which a container or a volume of the pod waits."""
+def has_rights(job: Object, namespace: str, binding: Object, bound: str) -> bool:
+    """Return whether a binding in the namespace ``bound`` gives rights to pods of the job, which may then create what others need."""
+    if binding["kind"] == "RoleBinding" and bound != namespace:
+        return False
+    accounts = {spec.get("serviceAccountName") or "default" for _, spec in _pod_specs(job)}
+    groups = {"system:authenticated", "system:serviceaccounts", f"system:serviceaccounts:{namespace}"}
+    return any(
+        subject.get("name") in groups
+        if subject.get("kind") == "Group"
+        else subject.get("name") in accounts and (subject.get("namespace") or bound) == namespace
+        for subject in binding.get("subjects") or ()
+    )
+
+
+def _pod_specs(job: Object) -> Iterator[tuple[str, Object]]:
+    """Yield the field and the pod spec of each role that has pods with containers."""
+    field = next((f"spec.{key}" for key in spec_of(job) if key.lower().endswith("replicaspecs")), "")
+    for role, replicas in replica_specs(job).items():
+        spec = (replicas.get("template") or {}).get("spec") or {}
+        if _replicas(replicas) and spec.get("containers"):
+            yield f"{field}.{role}.template.spec", spec
+
+
+def _needed_objects(spec: Object) -> Iterator[tuple[str, str, str]]:
+    """Yield the kind, the name and the key, or an empty one, without which a container or a volume of the pod waits."""
     for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
         sources = [(source, "Ref") for source in container.get("envFrom") or ()]
         sources += [(entry.get("valueFrom") or {}, "KeyRef") for entry in container.get("env") or ()]
@@ -86,9 +118,11 @@ def _needed_objects(spec: Object) -> Iterator[ObjectKey]:
             yield from _required("Secret", source.get("secret"))
 
 
-def _required(kind: str, reference: Object | None, name: str = "name") -> Iterator[ObjectKey]:
-    if reference and reference.get(name) and not reference.get("optional"):
-        yield kind, reference[name]
+def _required(kind: str, reference: Object | None, field: str = "name") -> Iterator[tuple[str, str, str]]:
+    if not reference or not reference.get(field) or reference.get("optional"):
+        return
+    keys = [item.get("key") or "" for item in reference.get("items") or ()] or [reference.get("key") or ""]
+    yield from ((kind, reference[field], key) for key in keys)
 
 
 def _pod_blockers(template: Object, node: Object, gang_scheduler: str) -> Iterator[tuple[str, str]]:
@@ -111,33 +145,40 @@ def _pod_blockers(template: Object, node: Object, gang_scheduler: str) -> Iterat
         )
     requested, capacity = requests(template), _capacity(node)
     for resource in insufficient(requested, capacity):
-        yield "", f"a pod {_shortage(resource, requested, capacity)}; request less, or {_ELSEWHERE}"
+        yield "", f"a pod {_shortage(resource, requested, capacity)}; request less, or {_RUN_IN_CLUSTER}"
 
 
 def _sum_blockers(job: Object, node: Object, gang_scheduler: str) -> Iterator[str]:
-    """Yield what the pods of the job lack if all of them run at the same time.
+    """Yield what the pods of the job lack that must run at the same time.
 
-    Without a gang scheduler only devices count, such as GPUs: pods that share cores or memory may run one after the other, but those that
-    train together on GPUs wait for each other.
+    With a gang scheduler these are the members of its group, without the launcher, which may start later. Without one only devices such as
+    GPUs count, and only of kinds whose pods wait for each other: other pods may run one after the other.
     """
-    spec = spec_of(job)
-    minimum = (spec.get("elasticPolicy") or {}).get("minReplicas")
-    policy = run_policy(job, "schedulingPolicy") or {}
+    kind, spec = job.get("kind"), spec_of(job)
+    replicas = {role: _replicas(given) for role, given in replica_specs(job).items()}
+    if gang_scheduler:
+        members = (run_policy(job, "schedulingPolicy") or {}).get("minAvailable")
+        if kind == "MPIJob":
+            replicas = {role: count for role, count in replicas.items() if role.lower() != "launcher"}
+        replicas = members_of(replicas, sum(replicas.values()) if members is None else members)
+    elif kind not in _RENDEZVOUS_KINDS:
+        return
+    elif (minimum := (spec.get("elasticPolicy") or {}).get("minReplicas")) is not None:
+        replicas = {
+            role: min(count, minimum) if role.lower() == "worker" else count
+            for role, count in replicas.items()
+        }
     total: Amounts = {}
-    for role, replicas in replica_specs(job).items():
-        template = replicas.get("template") or {}
+    for role, count in replicas.items():
+        template = replica_specs(job)[role].get("template") or {}
         if not (template.get("spec") or {}).get("containers"):
             continue
-        count = _replicas(replicas)
-        if minimum is not None and role.lower() == "worker":
-            count = min(count, minimum)
         for name, amount in requests(template).items():
             total[name] = total.get(name, Fraction(0)) + amount * count
-    is_gang = bool(gang_scheduler) and policy.get("minAvailable") is None
     capacity = _capacity(node)
     for resource in insufficient(total, capacity):
-        if is_gang or "/" in resource:
-            yield f"all pods together {_shortage(resource, total, capacity, 'request')}; use fewer replicas, or {_ELSEWHERE}"
+        if gang_scheduler or "/" in resource:
+            yield f"all pods together {_shortage(resource, total, capacity, 'request')}; use fewer replicas, or {_RUN_IN_CLUSTER}"
 
 
 def _replicas(spec: Object) -> int:
@@ -151,7 +192,7 @@ def _capacity(node: Object) -> Amounts:
 
 def _amount(resource: str, amounts: Amounts) -> str:
     amount = amounts.get(resource, Fraction(0))
-    return f"{float(amount) / 2**30:.1f} GiB" if resource in _BINARY else quantity.spell(amount)
+    return f"{float(amount) / 2**30:.1f} GiB" if resource in _BYTE_RESOURCES else quantity.spell(amount)
 
 
 def _shortage(resource: str, requested: Amounts, capacity: Amounts, verb: str = "requests") -> str:

@@ -19,19 +19,17 @@ from controller import app
 from controller.runtime import clock
 from controller.telemetry import logs
 from rallypoint.cli import local_flags, summary
-from rallypoint.cli.blockers import NEEDED_KINDS, blockers, missing_objects
+from rallypoint.cli.blockers import BINDINGS, NEEDED_KINDS, blockers, has_rights, missing_objects
 from rallypoint.local import documents, private
 from rallypoint.local.cluster import LocalCluster, ServerConfig
 from rallypoint.local.documents import Document, Problem, Refused
 from rallypoint.local.follow import Follow
+from rallypoint.local.manifest import Manifest
 from rallypoint.local.progress import Job, Progress, Replica
 from rallypoint.local.screen import Screen, TerminalScreen, TextScreen
 
 EXIT = {"Succeeded": 0, "Failed": 1, "Refused": 2, "Timeout": 124, "Interrupted": 130, "BrokenPipe": 141}
 """BrokenPipe: the reader of the output closed it before the jobs ended."""
-
-BINDINGS = ("RoleBinding", "ClusterRoleBinding")
-"""Kinds of objects that give rights to pods."""
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?\Z")
 
@@ -178,16 +176,19 @@ class Run:
         """Return why jobs can never run here. Pods with rights may create the objects that others need."""
         node = orjson.loads(await local.client.get(NODES, "", local.node.name))
         listed = [document for document, _ in matched]
-        pods_have_rights = any(document.kind in BINDINGS for document in listed)
+        bindings = [document for document in listed if document.kind in BINDINGS]
         found: list[Problem] = []
         for job, resource in matched:
             if not _is_job(resource):
                 continue
             problems = [*blockers(job.manifest, node, self._args.gang_scheduler_name)]
-            if not pods_have_rights:
-                namespace = job.namespace(self._namespace)
+            namespace = job.namespace(self._namespace)
+            if not any(
+                has_rights(job.manifest, namespace, binding.manifest, binding.namespace(self._namespace))
+                for binding in bindings
+            ):
                 existing = {
-                    (document.kind, document.name)
+                    (document.kind, document.name): _keys(document.manifest)
                     for document in listed
                     if document.kind in NEEDED_KINDS and document.namespace(self._namespace) == namespace
                 }
@@ -268,6 +269,11 @@ def _display_path(path: Path) -> str:
     """Return the path relative to the working directory if it is below it."""
     folder = Path.cwd()
     return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
+
+
+def _keys(manifest: Manifest) -> set[str]:
+    """Return the keys of a ConfigMap or Secret."""
+    return {key for part in ("data", "binaryData", "stringData") for key in manifest.get(part) or ()}
 
 
 def _is_job(resource: Resource) -> bool:

@@ -125,7 +125,9 @@ def container_names(pod: ArchivedPod) -> list[str]:
 def _job_uid(pod: Manifest, kind: str, name: str) -> str | None:
     """Return the UID of the owning job; empty if only a label names it; None if the pod is not of a job with this kind and name."""
     metadata = pod["metadata"]
-    owner = next((owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")), {})
+    owner: Manifest = next(
+        (owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")), {}
+    )
     if (owner.get("kind"), owner.get("name")) == (kind, name):
         return str(owner["uid"])
     is_ours = owner.get("kind") == "Job" and (metadata.get("labels") or {}).get(JOB_NAME) == name

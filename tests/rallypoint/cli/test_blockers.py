@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rallypoint.cli.blockers import blockers, missing_objects
+from rallypoint.cli.blockers import KeysOf, blockers, has_rights, missing_objects
 
 
 def node(**allocatable: str) -> dict[str, Any]:
@@ -107,6 +107,10 @@ def test_a_job_that_can_never_run(manifest: dict[str, Any], field: str, reason: 
     [
         pytest.param(job(Master=role(gpus=1), Worker=role(3, gpus=1)), id="that fills the node"),
         pytest.param(job(Worker=role(8, cpu="1")), id="whose pods can run one after the other"),
+        pytest.param(
+            {"kind": "TFJob", "spec": {"tfReplicaSpecs": {"Worker": role(8, gpus=1)}}},
+            id="of a kind whose pods do not wait for each other",
+        ),
         pytest.param(job({"elasticPolicy": {"minReplicas": 2}}, Worker=role(8, gpus=1)), id="elastic"),
         pytest.param(job(Master=role(), Worker=role(0, gpus=8)), id="without the replicas that do not fit"),
         pytest.param(
@@ -125,10 +129,12 @@ def test_a_job_that_can_run(manifest: dict[str, Any]) -> None:
 def test_all_members_of_a_gang_fit_together_or_none_starts() -> None:
     workers = job(Worker=role(8, cpu="1"))
     few = job({"runPolicy": {"schedulingPolicy": {"minAvailable": 2}}}, Worker=role(8, cpu="1"))
+    elastic = job({"elasticPolicy": {"minReplicas": 2}}, Worker=role(8, cpu="1"))
     (found,) = blockers(workers, FOUR, "volcano")
 
     assert found[1].startswith("all pods together request 8 cpu, and this machine has 2")
     assert list(blockers(few, FOUR, "volcano")) == []
+    assert list(blockers(elastic, FOUR, "volcano")) == [found]
     assert list(blockers(job(Worker=role(schedulerName="volcano")), FOUR, "volcano")) == []
 
 
@@ -173,7 +179,7 @@ NEEDY: dict[str, Any] = {
 
 def test_objects_that_nobody_creates() -> None:
     manifest = job(Master={"template": {"spec": NEEDY}}, Worker={"replicas": 0, "template": {"spec": NEEDY}})
-    existing = {("ConfigMap", "all"), ("Secret", "keys")}
+    existing: KeysOf = {("ConfigMap", "all"): [], ("Secret", "keys"): []}
     found = list(missing_objects(manifest, existing))
 
     assert {field for field, _ in found} == {"spec.pytorchReplicaSpecs.Master.template.spec"}
@@ -193,4 +199,66 @@ def test_what_the_operator_creates_for_an_mpi_job_is_not_missing() -> None:
         "spec": {"mpiReplicaSpecs": {"Launcher": {"template": {"spec": hosts}}}},
     }
 
-    assert list(missing_objects(manifest, ())) == []
+    assert list(missing_objects(manifest, {})) == []
+
+
+def test_keys_that_nobody_adds() -> None:
+    env = [
+        {"name": name, "valueFrom": {"configMapKeyRef": {"name": "settings", "key": key, **more}}}
+        for name, key, more in (("A", "there", {}), ("B", "env", {}), ("C", "maybe", {"optional": True}))
+    ]
+    projected = {"sources": [{"secret": {"name": "keys", "items": [{"key": "projected", "path": "p"}]}}]}
+    volumes = [
+        {"name": "a", "configMap": {"name": "settings", "items": [{"key": "item", "path": "p"}]}},
+        {"name": "b", "projected": projected},
+        {"name": "c", "secret": {"secretName": "keys"}},
+    ]
+    spec = {"containers": [{"name": "c", "env": env}], "volumes": volumes}
+    existing: KeysOf = {("ConfigMap", "settings"): ["there"], ("Secret", "keys"): ["there"]}
+    found = missing_objects(job(Worker={"template": {"spec": spec}}), existing)
+
+    assert [reason.split(", and nobody")[0] for _, reason in found] == [
+        'configmap "settings" has no key "env"',
+        'configmap "settings" has no key "item"',
+        'secret "keys" has no key "projected"',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "bound", "subject", "expected"),
+    [
+        pytest.param(
+            "RoleBinding", "team", {"kind": "ServiceAccount", "name": "default"}, True, id="its account"
+        ),
+        pytest.param(
+            "RoleBinding", "team", {"kind": "ServiceAccount", "name": "other"}, False, id="another account"
+        ),
+        pytest.param(
+            "RoleBinding",
+            "else",
+            {"kind": "ServiceAccount", "name": "default"},
+            False,
+            id="another namespace",
+        ),
+        pytest.param(
+            "ClusterRoleBinding",
+            "team",
+            {"kind": "ServiceAccount", "name": "default", "namespace": "else"},
+            False,
+            id="an account of another namespace",
+        ),
+        pytest.param(
+            "ClusterRoleBinding",
+            "team",
+            {"kind": "Group", "name": "system:serviceaccounts:team"},
+            True,
+            id="its group",
+        ),
+    ],
+)
+def test_a_binding_that_gives_rights_to_a_job(
+    kind: str, bound: str, subject: dict[str, Any], expected: bool
+) -> None:
+    binding = {"kind": kind, "subjects": [subject]}
+
+    assert has_rights(job(Worker=role()), "team", binding, bound) is expected
