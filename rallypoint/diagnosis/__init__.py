@@ -89,7 +89,7 @@ def _causes(snapshot: JobSnapshot, state: str) -> Iterator[Cause]:
     """Yield the causes, root causes first.
 
     A PodGroup that cannot start is the root cause, unless no node fits one of its pods. Missing pods follow from what blocks the others,
-    so they count only if nothing else blocks.
+    so they count only if nothing else blocks. Silent pods count only if all others run.
     """
     if state == ConditionType.FAILED:
         yield from jobs.failure_causes(snapshot)
@@ -101,10 +101,10 @@ def _causes(snapshot: JobSnapshot, state: str) -> Iterator[Cause]:
             *jobs.waiting_causes(snapshot),
             *ordered,
             *resources.causes(snapshot),
-            *rendezvous.causes(snapshot),
-            *jobs.restarting_causes(snapshot),
-            *kueue.unmanaged_causes(snapshot),
         ]
+        if not any(cause.blocks for cause in found):
+            found += rendezvous.causes(snapshot)
+        found += [*jobs.restarting_causes(snapshot), *kueue.unmanaged_causes(snapshot)]
         yield from found
         if not any(cause.blocks for cause in found):
             yield from jobs.missing_pod_causes(snapshot)

@@ -25,13 +25,14 @@ _WAITS = re.compile(
     "|".join(
         (
             r"Waiting in store based barrier",  # torch, distributed_c10d.py
-            r"client socket (?:has failed|has timed out|is failing) .*connect",  # torch, c10d/socket.cpp
+            # torch, c10d/socket.cpp; it also warns so about each address family that the machine lacks
+            r"client socket (?:has failed|has timed out|is failing) .*connect(?!.*errno: 97\b)",
             r"waiting for clients\. \d+/\d+ clients joined",  # torch, c10d/TCPStore.cpp
-            r"Barrier timed out|tasks? names?:|/job:jax_worker/replica:\d+/task:\d+",  # jax, coordination_service.cc
+            r"Barrier timed out|/job:jax_worker/replica:\d+/task:\d+",  # jax, coordination_service.cc
             r"threads to join the rendezvous",  # xla, service/rendezvous.cc
             r"CreateSession still waiting for response from worker",  # tensorflow, distributed_runtime/master.cc
             r"not ready endpoints",  # paddle, distributed/utils
-            r"(?i:\bwait(?:s|ing)? (?:for|until)\b.*\b(?:workers?|ranks?|peers?|clients?|nodes?|others|rendezvous|barrier|join))",
+            r"(?i:\bwait(?:s|ing)? (?:for|until) (?:\w+ )?\d+(?:/\d+)? (?:of \d+ )?(?:more |other )?(?:workers?|ranks?|peers?)\b)",
         )
     )
 )
@@ -41,31 +42,36 @@ _WAITS = re.compile(
 def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     """Yield the pods whose running containers have logged nothing since before the others began to wait.
 
-    Workers of an MPIJob only run sshd, which logs nothing.
+    These are notes: a program may also compute in silence. There is none if a pod that does not wait still logs. Workers of an MPIJob only
+    run sshd, which logs nothing.
     """
     if snapshot.job["kind"] == "MPIJob":
         return
     waiting: dict[str, LastLines] = {}
-    for (pod, _), last in snapshot.last_lines.items():
+    logging: set[str] = set()
+    for (name, _), last in snapshot.last_lines.items():
         if last.lines and _WAITS.search(last.lines[-1]):
-            waiting.setdefault(pod, last)
-    if not waiting:
+            waiting.setdefault(name, last)
+        elif last.at and snapshot.now - last.at < _SILENT_FOR:
+            logging.add(name)
+    if not waiting or not logging <= waiting.keys():
         return
     first = min((last.at for last in waiting.values() if last.at), default=snapshot.now)
     names = sorted(waiting)
     line = waiting[names[0]].lines[-1]
     line = line if len(line) <= _LONGEST_QUOTE else f"{line[:_LONGEST_QUOTE]}…"
     others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    who = f"{names[0]}{others} wait{'' if others else 's'} for other ranks ({line})"
+    waits = f"{names[0]}{others} wait{'' if others else 's'} for other ranks ({line})"
     found: list[Cause] = []
     for pod in snapshot.pods:
         if name_of(pod) not in waiting and (silent := _silence(snapshot, pod, first)):
             since, has_logged = silent
-            what = "has logged nothing more" if has_logged else "has logged nothing since it started"
+            silence = "has logged nothing more" if has_logged else "has logged nothing since it started"
             step = (
                 f"see what its program does: rallypoint exec {name_of(pod)} -n {snapshot.namespace} -- ps -ef"
             )
-            found.append(Cause((name_of(pod),), f"{what}, while {who}", since, next_step=step))
+            text = f"{silence}, while {waits}"
+            found.append(Cause((name_of(pod),), text, since, blocks=False, next_step=step))
     yield from group_by_text(found)
 
 
@@ -77,12 +83,12 @@ def _silence(snapshot: JobSnapshot, pod: Object, first: datetime) -> tuple[datet
     logs = [snapshot.last_lines.get((name_of(pod), status["name"])) for status in running]
     if not running or any(log is None for log in logs):
         return None
-    said = max((log.at for log in logs if log and log.lines and log.at), default=None)
+    logged = max((log.at for log in logs if log and log.lines and log.at), default=None)
     started = max(
         (at for status in running if (at := parse_timestamp(state_of(status, "running").get("startedAt")))),
         default=None,
     )
-    since = said or started
-    if since is None or snapshot.now - since < _SILENT_FOR or (said is not None and said >= first):
+    since = logged or started
+    if since is None or snapshot.now - since < _SILENT_FOR or (logged is not None and logged >= first):
         return None
-    return since, said is not None
+    return since, logged is not None

@@ -44,6 +44,7 @@ def test_pods_that_have_logged_nothing_are_named() -> None:
             ("j-worker-1", "j-worker-2"),
             f"has logged nothing since it started, while j-master-0 and 1 more wait for other ranks ({WAITS})",
             NOW - timedelta(seconds=200),
+            blocks=False,
             next_step="see what its program does: rallypoint exec j-worker-1 -n n -- ps -ef",
         )
     ]
@@ -74,6 +75,19 @@ def test_other_pods_are_not_named(found: Object, lines: LastLines | None) -> Non
     known = {} if lines is None else {"j_worker_0": lines}
 
     assert silent(running("j-master-0"), found, j_master_0=said(WAITS, ago=5), **known) == []
+
+
+def test_a_pod_that_still_logs_something_else_contradicts_a_rendezvous() -> None:
+    names = ("j-master-0", "j-worker-0", "j-worker-1")
+    lines = {"j_master_0": said(WAITS, ago=5), "j_worker_0": said("step 3", ago=1), "j_worker_1": NOTHING}
+
+    assert silent(*map(running, names), **lines) == []
+
+
+def test_a_pod_that_does_not_run_explains_the_wait() -> None:
+    pods = (running("j-master-0"), running("j-worker-0"), pod("j-worker-1", containerStatuses=[]))
+
+    assert silent(*pods, j_master_0=said(WAITS, ago=5), j_worker_0=NOTHING) == []
 
 
 def test_silence_alone_proves_nothing() -> None:
@@ -110,6 +124,8 @@ def test_workers_of_an_mpi_job_always_say_nothing() -> None:
         "server not ready, wait 3 sec to retry... not ready endpoints:['10.0.0.1:6171']",
         "Expected 8 threads to join the rendezvous, but not all of them arrived on time.",
         "waiting for 2 more workers",
+        "Waiting for 3/4 ranks",
+        "rank 0 waits until all 4 peers have joined",
     ],
 )
 def test_lines_of_waiting_programs(line: str) -> None:
@@ -118,7 +134,21 @@ def test_lines_of_waiting_programs(line: str) -> None:
     )
 
 
-@pytest.mark.parametrize("line", ["epoch 1", "await something", "waiting for data", "worker 3 done"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "epoch 1",
+        "await something",
+        "waiting for data",
+        "worker 3 done",
+        "[c10d] The client socket has failed to connect to [::1]:29500 (errno: 97 - Address family not supported by protocol).",
+        "[c10d] The client socket cannot be initialized to connect to [localhost]:29500 (errno: 97 - Address family not supported).",
+        "task name: resize",
+        "waiting for all data loader workers",
+        "waiting for 4 data loader workers",
+        "waiting for the checkpoint upload to finish on 1 node",
+    ],
+)
 def test_lines_of_other_programs(line: str) -> None:
     assert not silent(
         running("j-master-0"), running("j-worker-0"), j_master_0=said(line, ago=5), j_worker_0=NOTHING
