@@ -163,7 +163,7 @@ def _not_reconciled(snapshot: JobSnapshot) -> list[Cause]:
     if status_of(snapshot.job).get("conditions") or snapshot.now - snapshot.created <= _START_GRACE:
         return []
     text = "no operator has reconciled it: does one that serves this kind run here?"
-    step = "check that the operator runs, and its flags --namespace and --enable-scheme; see docs/how-to/install.md"
+    step = 'check that the operator runs, and its flags --namespace and --enable-scheme; see "Install" in the documentation'
     return [Cause((), text, snapshot.created, next_step=step)]
 
 
@@ -179,11 +179,9 @@ def _suspended(snapshot: JobSnapshot) -> Iterator[Cause]:
         )
         at = transition_time(snapshot.job, ConditionType.SUSPENDED)
         patch = """--type merge -p '{"spec":{"runPolicy":{"suspend":false}}}'"""
-        step = (
-            kueue.PAGE_STEP
-            if kueue.queue_of(snapshot.job)
-            else f"to resume it: {_kubectl(snapshot, 'patch')} {patch}"
-        )
+        step = f"to resume it: {_kubectl(snapshot, 'patch')} {patch}"
+        if kueue.local_queue_of(snapshot.job) and snapshot.is_kueue_served:
+            step = kueue.PAGE_STEP if snapshot.workloads_known else ""
         yield Cause((), who, at, next_step=step)
 
 

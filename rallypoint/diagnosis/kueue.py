@@ -30,7 +30,7 @@ _MANAGED_LABEL = f"{KUEUE_PREFIX}managed"
 _EVICTED = "Evicted"
 _GRACE = timedelta(seconds=10)
 """The time that Kueue may need to see a new job."""
-PAGE_STEP = "switch the kind on in Kueue's configuration: see docs/how-to/kueue.md"
+PAGE_STEP = 'switch the kind on in Kueue\'s configuration: see "Queue jobs with Kueue" in the documentation'
 
 
 def workload_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
@@ -40,7 +40,7 @@ def workload_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
 
 def missing_workload(snapshot: JobSnapshot) -> str:
     """Describe that a suspended job with a queue label has no Workload; empty if it has no such label or this is unknown."""
-    queue = queue_of(snapshot.job)
+    queue = local_queue_of(snapshot.job)
     if not queue or not snapshot.workloads_known:
         return ""
     if not snapshot.is_kueue_served:
@@ -51,7 +51,7 @@ def missing_workload(snapshot: JobSnapshot) -> str:
 
 def unmanaged_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     """Yield a note about a job that names a queue and runs without Kueue, outside any quota."""
-    job, queue = snapshot.job, queue_of(snapshot.job)
+    job, queue = snapshot.job, local_queue_of(snapshot.job)
     if (
         not queue
         or is_suspended(job)
@@ -71,12 +71,13 @@ def unmanaged_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
             if _are_pods_managed(snapshot)
             else "the job runs outside any quota"
         )
-        text = f"names the queue {queue}, but Kueue does not manage {kind}s here: {instead}"
+        manages = "does not manage" if snapshot.workloads_known else "seems not to manage"
+        text = f"names the queue {queue}, but Kueue {manages} {kind}s here: {instead}"
         step = f"{PAGE_STEP} (integrations.frameworks: kubeflow.org/{kind.lower()})"
     yield Cause((), text, snapshot.created, blocks=False, next_step=step)
 
 
-def queue_of(job: Object) -> str:
+def local_queue_of(job: Object) -> str:
     """Return the queue that the job's label names; empty if it has none."""
     return str((job["metadata"].get("labels") or {}).get(QUEUE_LABEL) or "")
 

@@ -32,7 +32,8 @@ def test_a_job_that_runs_outside_its_queue() -> None:
         "names the queue research, but Kueue does not manage PyTorchJobs here: the job runs outside any quota"
     )
     assert note.next_step == (
-        "switch the kind on in Kueue's configuration: see docs/how-to/kueue.md (integrations.frameworks: kubeflow.org/pytorchjob)"
+        "switch the kind on in Kueue's configuration: "
+        'see "Queue jobs with Kueue" in the documentation (integrations.frameworks: kubeflow.org/pytorchjob)'
     )
     assert not note.blocks
 
@@ -72,7 +73,9 @@ def test_a_job_without_a_warning(found: Object, known: dict[str, Any]) -> None:
 
 def test_forbidden_workloads_are_no_evidence_for_a_job_that_kueue_has_not_labeled() -> None:
     """The pod templates of an admitted job have a label, which the job itself shows."""
-    assert len(notes(queued(), workloads_known=False)) == 1
+    (note,) = notes(queued(), workloads_known=False)
+
+    assert "Kueue seems not to manage PyTorchJobs here" in note
 
 
 def test_a_suspended_job_in_a_cluster_without_kueue() -> None:
@@ -83,3 +86,13 @@ def test_a_suspended_job_in_a_cluster_without_kueue() -> None:
     assert cause.text == (
         "suspended by its run policy (suspend: true); this cluster has no Kueue for its queue research"
     )
+    assert cause.next_step.startswith("to resume it: kubectl patch")
+
+
+@pytest.mark.parametrize(("is_known", "step"), [(True, "switch the kind on"), (False, "")])
+def test_a_suspended_job_without_a_workload(is_known: bool, step: str) -> None:
+    found = queued(true("Suspended"), suspend=True)
+
+    (cause,) = diagnose(JobSnapshot(found, NOW, workloads_known=is_known)).causes
+
+    assert cause.next_step[: len("switch the kind on")] == step
