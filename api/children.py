@@ -26,6 +26,12 @@ NO_INDEX: Final = -1
 """The index of a pod whose replica-index label is missing or not a number."""
 
 
+UNADMITTED_PHASES: Final = frozenset({"", "Pending"})
+"""Phases of a PodGroup that Volcano has not admitted to its queue."""
+STARTED_PHASES: Final = frozenset({"Running", "Scheduled", "Finished", "Completed", "Failed"})
+"""Phases of a PodGroup that no longer waits, in Volcano and in scheduler-plugins."""
+
+
 class Exit(msgspec.Struct, frozen=True, gc=False):
     """A terminated container, or an ``init`` container that runs again since. Those count as troubles, but not for the exit code.
 

@@ -20,8 +20,14 @@ STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """Reasons of containers that only wait to be started."""
 _SCHEDULED: Final = "PodScheduled"
 """The type of the condition in which a scheduler reports why a pod has no node."""
-_GANG_REFUSAL: Final = re.compile(r"rejected.*(?i:permit|postfilter)|pod group is not ready", re.DOTALL)
-"""In messages of scheduler-plugins' coscheduling and of Volcano."""
+_GANG_REFUSAL: Final = re.compile(
+    r"optimistic rejection|rejection in Unreserve|rejected (?:due to timeout|while waiting on permit)"
+    r"|podGroup \S+ failed recently|cannot find enough sibling pods|pod group is not ready"
+)
+"""In messages for the rest of a gang. Coscheduling's "gets rejected due to Pod … even after PostFilter" is for the pod that fits no node, too.
+
+Source: scheduler-plugins 0.32, pkg/coscheduling; volcano 1.14, pkg/scheduler/plugins/gang.
+"""
 _MESSAGE_LINES: Final = 3
 """Lines of a termination message that a description contains."""
 _STATUS_UNKNOWN: Final = "ContainerStatusUnknown"

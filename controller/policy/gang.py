@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from api import labels, quantity
-from api.children import PodGroup
+from api.children import STARTED_PHASES, UNADMITTED_PHASES, PodGroup
 from api.job import Job, JobStatus, SchedulingPolicy, owner_reference
 from api.meta import COSCHEDULING_POD_GROUPS, VOLCANO_POD_GROUPS, Resource
 from api.pod_problems import is_gang_refusal
@@ -32,7 +32,6 @@ REPORT_AFTER_SECONDS: Final = 30.0
 """A gang that waits for less needs no explanation: schedulers work in cycles of a second or more."""
 REPORT_AGAIN_SECONDS: Final = 300.0
 """How often the explanation is renewed, because changes of a queue trigger no reconcile."""
-_STARTED_PHASES: Final = frozenset({"Running", "Finished", "Completed", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ def is_waiting(scheduler: str, snapshot: Snapshot) -> bool:
 
 def is_unadmitted(group: PodGroup) -> bool:
     """Return whether Volcano has not admitted the group to its queue."""
-    return not group.deleting and group.phase in {"", "Pending"}
+    return not group.deleting and group.phase in UNADMITTED_PHASES
 
 
 class GangWait(NamedTuple):
@@ -106,7 +105,7 @@ def gang_wait(scheduler: str, job: Job, status: JobStatus, snapshot: Snapshot, n
     Differs: the original says nothing about a waiting group. See docs/decisions/0015-gang-scheduling.md.
     """
     group = snapshot.group
-    if not scheduler or (group is not None and (group.deleting or group.phase in _STARTED_PHASES)):
+    if not scheduler or (group is not None and (group.deleting or group.phase in STARTED_PHASES)):
         return GangWait()
     if group is None:  # it is about to be created, which triggers no reconcile
         return GangWait(due_seconds=REPORT_AFTER_SECONDS)

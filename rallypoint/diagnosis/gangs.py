@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from api.children import STARTED_PHASES, UNADMITTED_PHASES
 from api.job import ConditionType
 from api.queues import queue_of, queue_problem
 from controller.kind.idle import IdleReason
@@ -20,8 +21,6 @@ from rallypoint.diagnosis.snapshot import Cause, JobSnapshot
 _MAX_NAMED_MEMBERS = 3
 """The largest number of missing gang members to name."""
 _QUEUE_STEP = "an administrator creates, opens or enlarges the queue; or create the job again with another schedulingPolicy.queue"
-_STARTED_PHASES = {"Running", "Scheduled", "Finished", "Completed", "Failed"}
-"""Phases of a PodGroup that no longer waits, in Volcano and in scheduler-plugins."""
 
 
 def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
@@ -29,7 +28,7 @@ def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
 
     What the operator has found out about the queue follows if the user may not read the queue.
     """
-    waiting = [gang for gang in snapshot.gangs if _phase(gang) not in _STARTED_PHASES]
+    waiting = [gang for gang in snapshot.gangs if _phase(gang) not in STARTED_PHASES]
     for gang in waiting:
         problem = _queue_problem(snapshot, gang)
         parts = [problem, "" if problem else _last_message(snapshot, gang)]
@@ -43,7 +42,7 @@ def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
 
 def is_unadmitted(gang: Object) -> bool:
     """Return whether Volcano has not admitted the PodGroup to its queue."""
-    return _phase(gang) in {"", "Pending"}
+    return _phase(gang) in UNADMITTED_PHASES
 
 
 def _is_queue_unread(snapshot: JobSnapshot, gang: Object) -> bool:
@@ -68,15 +67,16 @@ def _queue_problem(snapshot: JobSnapshot, gang: Object) -> str:
 
 
 def _last_message(snapshot: JobSnapshot, gang: Object) -> str:
-    """Return the last message in the conditions; Volcano reports a group that it does not admit to its queue only by events."""
-    messages = [
-        condition
-        for condition in status_of(gang).get("conditions") or ()
-        if condition.get("message") and condition.get("status") != "False"
-    ]
-    if messages:
-        last = max(messages, key=lambda condition: str(condition.get("lastTransitionTime")))
-        return str(last["message"])
+    """Return the message of the newest condition if that is Unschedulable: Volcano keeps it when it has scheduled the group since.
+
+    Volcano reports a group that it does not admit to its queue only by events.
+    """
+    conditions = status_of(gang).get("conditions") or ()
+    newest: Object = max(
+        conditions, key=lambda condition: str(condition.get("lastTransitionTime")), default={}
+    )
+    if newest.get("type") == "Unschedulable" and newest.get("status") != "False" and newest.get("message"):
+        return str(newest["message"])
     events = snapshot.events_of(gang) if gang["metadata"].get("uid") else ()
     return next((str(event["message"]) for event in events if event.get("message")), "")
 

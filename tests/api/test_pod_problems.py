@@ -124,7 +124,12 @@ def test_the_description_of_an_end(code: int, reason: str, message: str, text: s
     [
         ("rejected by an optimistic rejection in PostFilter", True),
         ("pod group is not ready, 3 minAvailable", True),
+        ("0/2 nodes are available: podGroup default/large failed recently. preemption: …", True),
         ("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.", False),
+        (
+            "2 Insufficient cpu. preemption: …, PodGroup default/large gets rejected due to Pod p is unschedulable even after PostFilter",
+            False,
+        ),
     ],
 )
 def test_a_scheduler_refuses_a_pod_for_its_gang_or_for_itself(message: str, is_refusal: bool) -> None:

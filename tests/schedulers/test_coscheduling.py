@@ -51,7 +51,9 @@ def test_with_the_flag_the_launchers_of_all_gangs_wait_and_start(plane: ControlP
 
 def test_a_gang_that_waits_says_why_its_pods_have_no_node(plane: ControlPlane, jobs: GangJobs) -> None:
     with in_cluster_service(plane, FLAGS):
-        jobs.submit("v1", "large", {}, worker_cpus="100000")
+        # With less in minResources than its pods need: the scheduler admits the group, and finds out at a worker.
+        policy = {"minResources": {"cpu": "1"}}
+        jobs.submit("v1", "large", {}, worker_cpus="100000", runPolicy={"schedulingPolicy": policy})
 
         message = jobs.wait_for_report("large")
 

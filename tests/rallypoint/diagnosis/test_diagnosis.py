@@ -644,7 +644,7 @@ def test_a_terminated_sidecar_is_not_the_failure() -> None:
 
 
 def launcher(name: str, phase: str, code: int = 0) -> Object:
-    state = {"terminated": ended(code)} if code else {"running": {"startedAt": at(5)}}
+    state: dict[str, Any] = {"terminated": ended(code)} if code else {"running": {"startedAt": at(5)}}
     found = pod(name, phase, containerStatuses=[container(**state)])
     found["metadata"]["ownerReferences"] = [{"kind": "Job", "uid": "batch"}]
     return found
@@ -948,14 +948,18 @@ def test_a_pod_that_waits_for_its_gang_comes_after_an_unschedulable_pod(waits: s
     assert waiting == ["j", "j-master-0"]
 
 
-def test_the_last_message_of_the_scheduler_about_a_gang() -> None:
-    said = [
+@pytest.mark.parametrize(
+    ("since", "text"), [(20, "PodGroup Inqueue: 3/4 tasks"), (55, "PodGroup Inqueue")], ids=["newer", "older"]
+)
+def test_the_last_message_of_the_scheduler_about_a_gang(since: float, text: str) -> None:
+    """Volcano keeps the condition Unschedulable of a group that it has scheduled since."""
+    found = [
+        true("Unschedulable", since=since, message="3/4 tasks"),
         true("Scheduled", since=50, message="ready to be scheduled"),
-        true("Unschedulable", since=20, message="3/4 tasks"),
     ]
-    gang = {"metadata": {"name": "j"}, "status": {"phase": "Inqueue", "conditions": said[::-1]}}
+    gang = {"metadata": {"name": "j", "uid": "g"}, "status": {"phase": "Inqueue", "conditions": found}}
 
-    assert causes_of(job(CREATED), gangs=[gang])[0] == (("j",), "PodGroup Inqueue: 3/4 tasks")
+    assert causes_of(job(CREATED), gangs=[gang])[0] == (("j",), text)
 
 
 def test_an_event_explains_a_back_off_of_an_image_pull() -> None:
