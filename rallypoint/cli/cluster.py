@@ -7,7 +7,7 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -32,6 +32,7 @@ DISCOVERY = ",".join(
 )
 """Kubernetes 1.29 serves aggregated discovery only as v2beta1."""
 EXIT_BROKEN_PIPE = 141
+_PAGE = 500
 """The status of a process that SIGPIPE ended."""
 DEFAULT_KUBECONFIG = Path("~/.kube/config")
 
@@ -118,10 +119,18 @@ class Cluster:
 
     async def list_in(self, namespace: str, resource: Resource, **query: str) -> list[Object]:
         """Return the objects of a namespace, empty for all."""
-        found = await self._read(resource.path(namespace), query)
-        items: list[Object] = found["items"] or []
-        kind = {"apiVersion": resource.api_version, "kind": resource.kind}
-        return [{**kind, **item} for item in items]
+        return _items(resource, await self._read(resource.path(namespace), query))
+
+    async def pages(self, namespace: str, resource: Resource, **query: str) -> AsyncIterator[list[Object]]:
+        """Yield the objects of a namespace, empty for all, in pages."""
+        position = ""
+        while True:
+            paged = {**query, "limit": str(_PAGE), **({"continue": position} if position else {})}
+            found = await self._read(resource.path(namespace), paged)
+            yield _items(resource, found)
+            position = (found.get("metadata") or {}).get("continue") or ""
+            if not position:
+                return
 
     async def _read(self, path: str, query: Mapping[str, str] | None = None) -> Object:
         found: Object = orjson.loads(await self.client.request("GET", path, params=query))
@@ -154,6 +163,12 @@ class Cluster:
             jobs = await self.list_objects(BATCH_JOBS)
             owners |= {job["metadata"]["uid"] for job in jobs if owners & owners_of(job)}
         return [pod for pod in await self.list_objects(PODS) if owners & owners_of(pod)]
+
+
+def _items(resource: Resource, answer: Object) -> list[Object]:
+    """Return the objects of a list, whose own items lack their type."""
+    kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+    return [{**kind, **item} for item in answer["items"] or ()]
 
 
 def add_flags(parser: argparse.ArgumentParser, *, all_namespaces: bool = False) -> None:

@@ -37,16 +37,18 @@ from rallypoint.diagnosis.objects import (
     owners_of,
     spec_of,
 )
-from rallypoint.diagnosis.resources import controller_of, holds, lacking
-from rallypoint.local.log_archive import ArchivedPod, container_names
+from rallypoint.diagnosis.resources import holds, lacking, largest_owners
+from rallypoint.local.log_archive import ArchivedPod, container_names, pods_of_job
 
 MAX_CONCURRENT_READS = 32
 """Logs and nodes that are read at the same time."""
 KINDS = {kind.resource.plural: kind.resource.kind for kind in ALL}
 _GROUP = "kubeflow.org"
 _KUEUE = "kueue.x-k8s.io"
-_ON_NODES = "status.phase!=Succeeded,status.phase!=Failed"
-"""Selects the pods that may hold resources of a node."""
+_NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
+"""Selects the pods that have not ended, with a node or without."""
+_HOLDERS_TIMEOUT_SECONDS = 20.0
+"""For reading the pods of all namespaces."""
 _MIN_LOG_LINES = 5
 """The smallest number of lines to request: the last ones may be empty."""
 
@@ -89,14 +91,16 @@ class JobReader:
     """Whether ``_holders`` covers all namespaces."""
     _owners: dict[str, Object] = field(default_factory=dict)
     """Jobs that own holders, by UID."""
+    _archived: list[ArchivedPod] = field(default_factory=list)
+    """Pods in the log folder of a local cluster."""
 
     async def unfinished(self) -> list[Object]:
         """Return the unfinished jobs of all served kinds."""
         found = await asyncio.gather(*(self._all(served.resource) for served in served_jobs(self.cluster)))
         return [job for jobs in found for job in jobs if not is_finished(job)]
 
-    async def read_related(self) -> None:
-        """List each related resource once, for all jobs."""
+    async def read_related(self, jobs: Sequence[Object]) -> None:
+        """List each related resource once, for all these jobs."""
         pods, batch_jobs, events, gangs, workloads = await asyncio.gather(
             self._all(PODS),
             self._all(BATCH_JOBS),
@@ -109,48 +113,59 @@ class JobReader:
         )
         self._pods, self._batch_jobs = _by_owner(pods), _by_owner(batch_jobs)
         self._gangs, self._workloads = _by_owner(gangs), _by_owner(workloads)
-        there = {pod["metadata"]["uid"] for pod in pods}
+        existing = {pod["metadata"]["uid"] for pod in pods}
         for event in events:
-            about = event["involvedObject"]
-            self._events.setdefault(about.get("uid", ""), []).append(event)
-            if about.get("kind") == PODS.kind and about.get("uid") not in there:
+            involved = event["involvedObject"]
+            self._events.setdefault(involved.get("uid", ""), []).append(event)
+            if involved.get("kind") == PODS.kind and involved.get("uid") not in existing:
                 self._events_of_deleted_pods.append(event)
-        await asyncio.gather(self._read_holders(pods), self._read_queues(gangs))
+        await asyncio.gather(self._read_holders(pods, jobs), self._read_queues(gangs), self._read_archive())
 
-    async def _read_holders(self, pods: Sequence[Object]) -> None:
-        """Read which pods hold the resources that unscheduled ones lack, in all namespaces if the user may, and their jobs."""
-        resources = lacking(pods)
+    async def _read_archive(self) -> None:
+        if self.cluster.archive is not None:
+            self._archived = await asyncio.to_thread(self.cluster.archive.pods, self.cluster.namespace)
+
+    async def _read_holders(self, pods: Sequence[Object], jobs: Sequence[Object]) -> None:
+        """Read which pods hold the resources that unscheduled ones of the jobs lack, in all namespaces if the user may, and their jobs."""
+        owners = {job["metadata"]["uid"] for job in jobs}
+        owners |= {
+            batch_job["metadata"]["uid"] for owner in owners for batch_job in self._batch_jobs.get(owner, ())
+        }
+        resources = lacking(pod for pod in pods if owners & owners_of(pod))
         if not resources:
             return
-        if self.cluster.namespace:
-            try:
-                pods = await self.cluster.list_in("", PODS, fieldSelector=_ON_NODES)
-            except Forbidden:
-                self._holders_known = False
         self._holders = [pod for pod in pods if holds(pod, resources)]
-        with contextlib.suppress(Forbidden):
-            self._all_nodes = await self.cluster.list_in("", NODES)
-        owners = {
-            reference["uid"]: (reference, pod["metadata"]["namespace"])
-            for pod in self._holders
-            if (reference := controller_of(pod))
-        }
-        jobs = await asyncio.gather(*(self._owner(*owner) for owner in list(owners.values())[:MAX_READS]))
-        self._owners = {job["metadata"]["uid"]: job for job in jobs if job}
+        self._holders_known = not self.cluster.namespace
+        # Neither is worth a failure of the command, nor a long wait.
+        with contextlib.suppress(ApiError, TimeoutError):
+            async with asyncio.timeout(_HOLDERS_TIMEOUT_SECONDS):
+                self._all_nodes = await self.cluster.list_in("", NODES)
+        if self.cluster.namespace:
+            with contextlib.suppress(ApiError, TimeoutError):
+                async with asyncio.timeout(_HOLDERS_TIMEOUT_SECONDS):
+                    pages = self.cluster.pages("", PODS, fieldSelector=_NOT_ENDED)
+                    self._holders = [pod async for page in pages for pod in page if holds(pod, resources)]
+                    self._holders_known = True
+        references = [
+            owner
+            for owner in largest_owners(self._holders, resources)
+            if self._served_job(owner[0]) is not None
+        ]
+        found = await asyncio.gather(*(self._owner(*owner) for owner in references[:MAX_READS]))
+        self._owners = {job["metadata"]["uid"]: job for job in found if job}
+
+    def _served_job(self, reference: Mapping[str, str]) -> ServedResource | None:
+        """Return the kind of job that an owner reference names; None if it is none."""
+        group, _, _ = str(reference.get("apiVersion")).partition("/")
+        kind = (group, reference.get("kind"))
+        served = served_jobs(self.cluster)
+        return next((job for job in served if (job.resource.group, job.resource.kind) == kind), None)
 
     async def _owner(self, reference: Mapping[str, str], namespace: str) -> Object | None:
-        """Return the job that the owner reference names; None if it is no job or cannot be read."""
-        group, _, _ = str(reference.get("apiVersion")).partition("/")
-        served = next(
-            (
-                served.resource
-                for served in served_jobs(self.cluster)
-                if (served.resource.group, served.resource.kind) == (group, reference.get("kind"))
-            ),
-            None,
-        )
+        """Return the job that the owner reference names; None if it cannot be read."""
+        served = self._served_job(reference)
         try:
-            answer = await self._get(served.path(namespace, reference["name"])) if served else None
+            answer = await self._get(served.resource.path(namespace, reference["name"])) if served else None
         except Forbidden:
             return None
         return orjson.loads(answer) if answer else None
@@ -161,19 +176,20 @@ class JobReader:
             for gang in gangs
             if gang["apiVersion"] == VOLCANO_POD_GROUPS.api_version and is_unadmitted(gang)
         }
-        if not any(
-            served.resource.group == VOLCANO_QUEUES.group and served.resource.plural == VOLCANO_QUEUES.plural
-            for served in self.cluster.resources
-        ):
-            return
-        for name in sorted(names)[:MAX_READS]:
+        chosen = sorted(names)[:MAX_READS]
+        queues = await asyncio.gather(*map(self._queue, chosen))
+        self._queues = {name: queue for name, queue in zip(chosen, queues, strict=True) if queue is not None}
+
+    async def _queue(self, name: str) -> Object | None:
+        """Return the queue of that name: empty if it does not exist, None if this is unknown."""
+        async with self._semaphore:
             try:
-                answer = await self.cluster.client.get(VOLCANO_QUEUES, "", name)
-                self._queues[name] = orjson.loads(answer)
-            except NotFound:
-                self._queues[name] = {}
+                queue: Object = orjson.loads(await self.cluster.client.get(VOLCANO_QUEUES, "", name))
+            except NotFound as error:
+                return {} if error.name == name else None  # a server without queues names no object
             except ApiError:
-                continue
+                return None
+        return queue
 
     async def snapshot(self, job: Object) -> JobSnapshot:
         uid = job["metadata"]["uid"]
@@ -231,12 +247,13 @@ class JobReader:
 
         Of several pods of a name, the last one counts.
         """
-        archive, metadata = self.cluster.archive, job["metadata"]
-        if archive is None or is_condition_true(job, ConditionType.SUCCEEDED):
+        metadata = job["metadata"]
+        if is_condition_true(job, ConditionType.SUCCEEDED):
             return {}
-        there = {pod["metadata"]["uid"] for pod in pods}
-        archived = archive.pods_of_job(metadata["namespace"], job["kind"], metadata["name"], job)
-        newest = {pod.name: pod for pod in archived if pod.uid not in there}
+        existing = {pod["metadata"]["uid"] for pod in pods}
+        near = [pod for pod in self._archived if pod.namespace == metadata["namespace"]]
+        archived = pods_of_job(near, job["kind"], metadata["name"], job)
+        newest = {pod.name: pod for pod in archived if pod.uid not in existing}
         found: dict[tuple[str, str], LastLines] = {}
         for pod in sorted(newest.values(), key=lambda pod: pod.created, reverse=True)[:MAX_READS]:
             for container in container_names(pod):

@@ -61,7 +61,7 @@ async def _why(args: argparse.Namespace, cluster: Cluster) -> int:
     reader = JobReader(cluster)
     jobs = await (_selected_jobs(cluster, args.what) if args.what else reader.unfinished())
     if jobs:
-        await reader.read_related()
+        await reader.read_related(jobs)
     snapshots = await asyncio.gather(*map(reader.snapshot, jobs))
     reports = [Report(snapshot, diagnose(snapshot), reader.forbidden) for snapshot in snapshots]
     if args.output == "json":

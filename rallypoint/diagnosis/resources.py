@@ -4,10 +4,12 @@ Pods of finished jobs come first: with ``cleanPodPolicy: None`` they hold it unt
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import reduce
 
+from api.labels import JOB_NAME, OPERATOR_NAME
 from api.pod_problems import read_status, unscheduled
 from api.quantity import Quantity
 from api.requests import NONE, amounts, requests
@@ -27,8 +29,10 @@ from rallypoint.diagnosis.snapshot import Cause, JobSnapshot
 
 MAX_HOLDERS = 5
 """The largest number of owners to name for a resource; the others are summed up."""
-_INSUFFICIENT = re.compile(r"Insufficient ([a-z0-9A-Z][\w./-]*\w)")
-"""Source: Kubernetes, pkg/scheduler/framework/plugins/noderesources/fit.go; Volcano writes the same."""
+_INSUFFICIENT = re.compile(r"Insufficient (\w[\w./-]*\w)|(\w[\w./-]*\w):\{\{")
+"""Source: Kubernetes, pkg/scheduler/framework/plugins/noderesources/fit.go; Volcano writes the same. Coscheduling writes a map if the whole
+cluster has too little: scheduler-plugins 0.32, pkg/coscheduling/core/core.go.
+"""
 
 
 def lacking(pods: Iterable[Object]) -> dict[str, list[str]]:
@@ -38,7 +42,8 @@ def lacking(pods: Iterable[Object]) -> dict[str, list[str]]:
         refused = (
             None if spec_of(pod).get("nodeName") or is_pod_terminal(pod) else unscheduled(read_status(pod))
         )
-        for resource in dict.fromkeys(_INSUFFICIENT.findall(refused.message)) if refused else ():
+        matches = _INSUFFICIENT.findall(refused.message) if refused else ()
+        for resource in dict.fromkeys(missing or gap for missing, gap in matches):
             found.setdefault(resource, []).append(name_of(pod))
     return found
 
@@ -52,6 +57,31 @@ def controller_of(pod: Object) -> Mapping[str, str]:
     """Return the controller's owner reference; empty if there is none."""
     references = pod["metadata"].get("ownerReferences") or ()
     return next((reference for reference in references if reference.get("controller")), {})
+
+
+def largest_owners(
+    holders: Sequence[Object], resources: Collection[str]
+) -> list[tuple[Mapping[str, str], str]]:
+    """Return the owners of the pods and their namespaces, those with the largest share of one of the resources first."""
+    owners = {
+        reference["uid"]: (reference, pod["metadata"]["namespace"])
+        for pod in holders
+        if (reference := controller_of(pod))
+    }
+    shares: dict[str, Fraction] = dict.fromkeys(owners, Fraction(0))
+    for resource in resources:
+        held: dict[str, Fraction] = {}
+        for pod in holders:
+            uid, amount = controller_of(pod).get("uid", ""), _amount(pod, resource)
+            held[uid] = held.get(uid, Fraction(0)) + (amount.amount if amount else 0)
+        total = sum(held.values())
+        shares |= {uid: max(shares[uid], held[uid] / total) for uid in owners if total}
+    return [owners[uid] for uid in sorted(owners, key=lambda uid: shares[uid], reverse=True)]
+
+
+def is_job(reference: Mapping[str, str]) -> bool:
+    """Return whether an owner reference names a training job."""
+    return str(reference.get("apiVersion")).startswith("kubeflow.org/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +102,15 @@ class _Holder:
 def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     """Yield the holders of each resource that pods of the job lack, those of finished jobs first, then those that hold most.
 
-    For pods that request more than any node has, it does not matter who holds the resource.
+    For pods that request more than any node has, it does not matter who holds the resource. Pods of other owners than jobs are notes: they
+    may run for good.
     """
-    for resource, waiting in lacking(snapshot.pods).items():
-        too_large = _too_large(snapshot, resource, waiting)
+    for resource, lacking_pods in lacking(snapshot.pods).items():
+        too_large = _too_large(snapshot, resource, lacking_pods)
         if too_large:
             yield too_large
+        waiting = [name for name in lacking_pods if not too_large or name not in too_large.about]
+        if not waiting:
             continue
         holders = sorted(
             _holders(snapshot, resource), key=lambda holder: (not holder.is_finished, -holder.amount.amount)
@@ -110,7 +143,7 @@ def _too_large(snapshot: JobSnapshot, resource: str, waiting: Iterable[str]) -> 
     if not names:
         return None
     most = max((wanted[name] for name in names), key=lambda amount: amount.amount)
-    text = f"no node can hold it: it requests {most} {resource}, and the largest node has {largest}"
+    text = f"no present node can hold it: it requests {most} {resource}, and the largest node has {largest}"
     return Cause(names, text, next_step="request less, or add larger nodes")
 
 
@@ -149,9 +182,17 @@ def _cause(snapshot: JobSnapshot, holder: _Holder, resource: str, waiting: list[
         text = f"{text}; {'it is' if len(names) == 1 else 'they are'} being deleted"
     job = holder.job
     if job is None or not holder.is_finished:
-        return Cause(names, f"{text}; of {kind} {name}" if kind else text)
+        return Cause(names, f"{text}; of {kind} {name}" if kind else text, blocks=is_job(holder.owner))
     ended = next(type_ for type_ in FINISHED if is_condition_true(job, type_))
     policy = run_policy(job, "cleanPodPolicy") or "the default of its kind"
     text = f"{text}; {kind} {name} has {ended} and keeps its pods (cleanPodPolicy: {policy})"
-    step = f"kubectl delete {str(kind).lower()} {name} -n {of or 'default'}"
+    step = f"kubectl delete pod {_selector(holder)} -n {of or 'default'}"
     return Cause(names, text, transition_time(job, ended), next_step=step)
+
+
+def _selector(holder: _Holder) -> str:
+    """Return the arguments that select the pods of a job, which may share its name with jobs of other kinds."""
+    marks = holder.pods[0]["metadata"].get("labels") or {}
+    if JOB_NAME not in marks:
+        return " ".join(map(name_of, holder.pods))
+    return f"-l {','.join(f'{key}={marks[key]}' for key in (JOB_NAME, OPERATOR_NAME) if key in marks)}"

@@ -4,7 +4,7 @@ The node writes ``NAMESPACE_NAME_UID/CONTAINER/RUN.log`` and, beside the contain
 kubeconfig of a local cluster names the folder, so commands of the same user can read it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,10 @@ class ArchivedPod:
     @property
     def uid(self) -> str:
         return str(self.manifest["metadata"]["uid"])
+
+    @property
+    def namespace(self) -> str:
+        return str(self.manifest["metadata"]["namespace"])
 
     @property
     def created(self) -> str:
@@ -70,16 +74,26 @@ class LogArchive:
     def pods_of_job(
         self, namespace: str, kind: str, name: str, job: Manifest | None = None
     ) -> list[ArchivedPod]:
-        """Return the pods that a job owned, directly or through a batch Job. Without ``job`` those of the newest one of that name."""
-        owned = [(pod, _job_uid(pod.manifest, kind, name)) for pod in self.pods(namespace)]
-        ours = [(pod, uid) for pod, uid in owned if uid is not None]
-        if job is not None:
-            chosen, since = job["metadata"]["uid"], job["metadata"]["creationTimestamp"]
-        else:
-            chosen = next((uid for _, uid in reversed(ours) if uid), "")
-            since = min((pod.created for pod, uid in ours if uid == chosen), default="")
-        # A pod of a batch Job names the training job only by its label; its age tells of which job with the name.
-        return [pod for pod, uid in ours if uid == chosen or (not uid and pod.created >= since)]
+        """Return the pods that a job owned, as ``pods_of_job`` does."""
+        return pods_of_job(self.pods(namespace), kind, name, job)
+
+
+def pods_of_job(
+    pods: Iterable[ArchivedPod], kind: str, name: str, job: Manifest | None = None
+) -> list[ArchivedPod]:
+    """Return those of the pods of a namespace that a job owned, directly or through a batch Job.
+
+    Without ``job`` those of the newest one of that name.
+    """
+    owned = [(pod, _job_uid(pod.manifest, kind, name)) for pod in pods]
+    ours = [(pod, uid) for pod, uid in owned if uid is not None]
+    if job is not None:
+        chosen, since = job["metadata"]["uid"], job["metadata"]["creationTimestamp"]
+    else:
+        chosen = next((uid for _, uid in reversed(ours) if uid), "")
+        since = min((pod.created for pod, uid in ours if uid == chosen), default="")
+    # A pod of a batch Job names the training job only by its label; its age tells of which job with the name.
+    return [pod for pod, uid in ours if uid == chosen or (not uid and pod.created >= since)]
 
 
 def folder_of_kubeconfig(config: Any, context: str) -> Path | None:

@@ -18,8 +18,9 @@ from rallypoint.cli.cluster import Cluster
 from rallypoint.cli.job_reader import JobReader, parse_log
 from rallypoint.diagnosis import JobSnapshot, LastLines
 from rallypoint.local import log_archive
+from rallypoint.local.apiserver.serving.interceptor import Call
 from rallypoint.local.log_archive import LogArchive
-from tests.support.faults import Call, Refuse, Rule
+from tests.support.faults import Fault, Refuse, Rule
 from tests.support.harness import NAMESPACE, Harness, start_harness
 
 GPU = "nvidia.com/gpu"
@@ -46,9 +47,9 @@ async def user(harness: Harness, archive: LogArchive | None = None) -> AsyncGene
 async def snapshot(cluster: Cluster) -> JobSnapshot:
     """Return what is read for the job ``train``."""
     reader = JobReader(cluster)
-    jobs = {job["metadata"]["name"]: job for job in await reader.unfinished()}
-    await reader.read_related()
-    return await reader.snapshot(jobs["train"])
+    (train,) = (job for job in await reader.unfinished() if job["metadata"]["name"] == "train")
+    await reader.read_related([train])
+    return await reader.snapshot(train)
 
 
 async def create_pod(
@@ -108,8 +109,15 @@ async def test_holders_of_a_missing_resource_are_read_in_all_namespaces() -> Non
         assert found.holders_known
 
 
-async def test_a_tenant_sees_the_holders_of_the_namespace() -> None:
-    refuses = InAllNamespaces(Refuse(403, "Forbidden"), verb="list", plural="pods")
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Refuse(403, "Forbidden"), id="no permission"),
+        pytest.param(Refuse(500, "InternalError"), id="another error"),
+    ],
+)
+async def test_a_tenant_sees_the_holders_of_the_namespace(fault: Fault) -> None:
+    refuses = InAllNamespaces(fault, verb="list", plural="pods")
     async with start_harness(refuses, auto_namespaces=True) as harness, user(harness) as cluster:
         await create_holders(harness)
 
@@ -117,6 +125,17 @@ async def test_a_tenant_sees_the_holders_of_the_namespace() -> None:
 
         assert [pod["metadata"]["name"] for pod in found.holders] == ["old-worker-0"]
         assert not found.holders_known
+
+
+async def test_holders_are_read_for_pods_of_the_selected_jobs_only() -> None:
+    async with start_harness(auto_namespaces=True) as harness, user(harness) as cluster:
+        await harness.submit()
+        lacks = f"0/1 nodes are available: 1 Insufficient {GPU}."
+        await create_pod(harness, await harness.submit("other"), "other-worker-0", message=lacks)
+
+        await snapshot(cluster)
+
+        assert not [call for call in harness.calls if call.plural == "pods" and not call.namespace]
 
 
 async def test_without_a_missing_resource_no_other_namespace_is_read() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rallypoint.diagnosis import Cause, JobSnapshot, diagnose
-from rallypoint.diagnosis.resources import MAX_HOLDERS, holds, lacking
+from rallypoint.diagnosis.resources import MAX_HOLDERS, holds, lacking, largest_owners
 from tests.support.snapshots import CREATED, NOW, Object, false, job, pod, true
 
 GPU = "nvidia.com/gpu"
@@ -72,7 +72,7 @@ def test_pods_of_a_finished_job_come_first_with_the_command_that_frees_the_resou
                 "hold 16 nvidia.com/gpu, which j-worker-0 needs; PyTorchJob old has Succeeded and keeps its pods "
                 "(cleanPodPolicy: None)"
             ),
-            "kubectl delete pytorchjob old -n n",
+            "kubectl delete pod old-0 old-1 -n n",
         ),
         (("busy-0",), "holds 16 nvidia.com/gpu, which j-worker-0 needs; of PyTorchJob busy", ""),
     ]
@@ -83,7 +83,43 @@ def test_holders_of_another_namespace_are_named_with_it() -> None:
 
     assert found[0].about == ("m/old-0",)
     assert found[0].text.endswith("(cleanPodPolicy: the default of its kind)")
-    assert found[0].next_step == "kubectl delete pytorchjob old -n m"
+    assert found[0].next_step == "kubectl delete pod old-0 -n m"
+
+
+def test_pods_of_a_finished_job_are_deleted_by_their_labels() -> None:
+    """Deleting the job would also delete its status. Jobs of other kinds may have its name."""
+    labels = {
+        "training.kubeflow.org/job-name": "old",
+        "training.kubeflow.org/operator-name": "pytorchjob-controller",
+        "app": "x",
+    }
+    found = holder("old-0")
+    found["metadata"]["labels"] = labels
+
+    (cause,) = causes(found, owners=owner("old", true("Failed")))
+
+    assert cause.next_step == (
+        "kubectl delete pod -l training.kubeflow.org/job-name=old,training.kubeflow.org/operator-name=pytorchjob-controller -n n"
+    )
+
+
+def test_the_owners_with_the_largest_share_come_first() -> None:
+    pods = [holder(f"p{number}", f"owner-{number}", number) for number in (1, 3, 2)]
+
+    assert [owner["name"] for owner, _ in largest_owners(pods, [GPU, "cpu"])] == [
+        "owner-3",
+        "owner-2",
+        "owner-1",
+    ]
+
+
+def test_pods_of_other_owners_than_jobs_are_notes() -> None:
+    server = holder("server-0")
+    server["metadata"]["ownerReferences"][0] |= {"apiVersion": "apps/v1", "kind": "StatefulSet"}
+
+    assert [(cause.text, cause.blocks) for cause in causes(server)] == [
+        ("holds 8 nvidia.com/gpu, which j-worker-0 needs; of StatefulSet old", False)
+    ]
 
 
 def node(gpus: str | None) -> Object:
@@ -106,9 +142,27 @@ def test_a_request_that_no_node_can_meet(nodes: list[Object], is_too_large: bool
     texts = [cause.text for cause in diagnose(snapshot).causes if GPU in cause.text][1:]
 
     if is_too_large:
-        assert texts == ["no node can hold it: it requests 8 nvidia.com/gpu, and the largest node has 4"]
+        assert texts == [
+            "no present node can hold it: it requests 8 nvidia.com/gpu, and the largest node has 4"
+        ]
     else:
         assert texts == ["holds 8 nvidia.com/gpu, which j-worker-0 needs; of PyTorchJob old"]
+
+
+def test_a_request_that_no_node_can_meet_hides_no_holders_for_the_other_pods() -> None:
+    large, small = waiting(), waiting("j-worker-1")
+    large["spec"]["containers"] = [{"resources": {"limits": {GPU: "8"}}}]
+    small["spec"]["containers"] = [{"resources": {"limits": {GPU: "1"}}}]
+    found = JobSnapshot(
+        job(CREATED), NOW, pods=[large, small], holders=[holder("old-0", gpus=4)], all_nodes=[node("4")]
+    )
+
+    texts = [cause.text for cause in diagnose(found).causes if GPU in cause.text][1:]
+
+    assert texts == [
+        "no present node can hold it: it requests 8 nvidia.com/gpu, and the largest node has 4",
+        "holds 4 nvidia.com/gpu, which j-worker-1 needs; of PyTorchJob old",
+    ]
 
 
 def test_invisible_namespaces_are_mentioned() -> None:
@@ -163,6 +217,10 @@ def test_what_holds_a_resource(found: Object, is_holder: bool) -> None:
     [
         (NO_GPUS, [GPU, "cpu"]),
         ("0/1 nodes are available: 1 Insufficient memory.", ["memory"]),
+        (
+            f"0/2 nodes are available: resource gap: map[cpu:{{{{198 -3}} {{<nil>}}  DecimalSI}} {GPU}:{{{{8 0}} {{<nil>}}  DecimalSI}}].",
+            ["cpu", GPU],
+        ),
         ("0/1 nodes are available: 1 node(s) had untolerated taint {a: b}.", []),
     ],
 )
