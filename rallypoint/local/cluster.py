@@ -1,6 +1,7 @@
 """A local cluster: the embedded API server and the local node, started and stopped together."""
 
 import asyncio
+import errno
 import os
 import socket
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -36,6 +37,10 @@ NOTICES = {
     "autoscaling/horizontalpodautoscalers": "local mode stores a HorizontalPodAutoscaler and does not scale its target: nothing measures pods",
 }
 """Warnings for clients that create such objects."""
+
+
+_NO_LOOPBACK = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL)
+"""Why a connection fails if the loopback interface is down."""
 
 
 class NoLoopback(Exception):
@@ -183,14 +188,17 @@ async def require_loopback(server: str) -> None:
     A socket can be bound to an address of an interface that is down, so only a connection shows it.
 
     Raises:
-        NoLoopback: the connection failed.
+        NoLoopback: the interface is down.
+        OSError: the connection failed for another reason.
     """
     address = urlsplit(server)
     try:
         _, writer = await asyncio.open_connection(address.hostname, address.port)
     except OSError as error:
+        if error.errno not in _NO_LOOPBACK:
+            raise
         raise NoLoopback(
-            f"cannot connect to {address.hostname}: {os.strerror(error.errno or 0)}. Local mode needs the loopback interface; "
+            f"cannot connect to {address.hostname}: {os.strerror(error.errno)}. Local mode needs the loopback interface; "
             "'ip link set lo up' starts it"
         ) from error
     writer.close()
