@@ -103,18 +103,21 @@ def read(files: Iterable[str], namespace: str = "default") -> list[Document]:
     """
     documents: list[Document] = []
     problems: list[Problem] = []
+    files = list(files)
+    if files.count(STDIN) > 1:
+        raise Refused([Problem("standard input", "", "", "it can be read only once")])
     for file in files:
+        name = "standard input" if file == STDIN else file
         try:
             text = sys.stdin.read() if file == STDIN else Path(file).read_text()
             parsed = [document for document in yaml.safe_load_all(text) if document is not None]
         except (OSError, UnicodeDecodeError) as error:
-            problems.append(Problem(file, "", "", getattr(error, "strerror", None) or str(error)))
+            problems.append(Problem(name, "", "", getattr(error, "strerror", None) or str(error)))
         except (yaml.YAMLError, ValueError) as error:  # ValueError: month 13, or a number with 5,000 digits.
-            problems.append(Problem(file, "", "", f"not YAML: {' '.join(str(error).split())}"))
+            problems.append(Problem(name, "", "", f"not YAML: {' '.join(str(error).split())}"))
         except RecursionError:
-            problems.append(Problem(file, "", "", "nested too deep"))
+            problems.append(Problem(name, "", "", "nested too deep"))
         else:
-            name = "standard input" if file == STDIN else file
             for index, document in enumerate(parsed):
                 documents += _items(Document(_source(name, index, len(parsed)), document))
     problems += [problem for document in documents for problem in _find_problems(document)]

@@ -39,6 +39,21 @@ def test_a_hyphen_is_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ]
 
 
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        pytest.param(["-"], "standard input: not YAML: ", id="no YAML"),
+        pytest.param(["-", "-"], "standard input: it can be read only once", id="twice"),
+    ],
+)
+def test_problems_of_standard_input(monkeypatch: pytest.MonkeyPatch, files: list[str], message: str) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("{"))
+    with pytest.raises(Refused) as raised:
+        documents.read(files)
+
+    assert str(raised.value).startswith(message)
+
+
 def test_a_list_is_its_items(tmp_path: Path) -> None:
     file = write(
         tmp_path, "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: A}, {apiVersion: v1, kind: B}]"
