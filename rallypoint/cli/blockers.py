@@ -44,16 +44,13 @@ def blockers(job: Object, node: Object, gang_scheduler: str = "") -> Iterator[tu
     manager = run_policy(job, "managedBy")
     if manager and manager not in (MANAGED_BY_US, MANAGED_BY_MPI_OPERATOR):
         yield f"{policy}.managedBy", f"{manager} does not run here; remove the field, or {_RUN_IN_CLUSTER}"
-    field = next((f"spec.{key}" for key in spec_of(job) if key.lower().endswith("replicaspecs")), "")
     fits_alone = True
-    for role, spec in replica_specs(job).items():
-        template = spec.get("template") or {}
-        if _replicas(spec) and (template.get("spec") or {}).get("containers"):
-            for path, reason in _pod_blockers(template, node, gang_scheduler):
-                fits_alone = False
-                yield f"{field}.{role}.template.spec{path}", reason
+    for path, spec in _pod_specs(job):
+        for subpath, reason in _pod_blockers({"spec": spec}, node, gang_scheduler):
+            fits_alone = False
+            yield f"{path}{subpath}", reason
     if fits_alone:
-        yield from ((field, reason) for reason in _sum_blockers(job, node, gang_scheduler))
+        yield from ((_roles_field(job), reason) for reason in _sum_blockers(job, node, gang_scheduler))
 
 
 def missing_objects(job: Object, existing: KeysOf) -> Iterator[tuple[str, str]]:
@@ -94,11 +91,14 @@ def has_rights(job: Object, namespace: str, binding: Object, bound: str) -> bool
 
 def _pod_specs(job: Object) -> Iterator[tuple[str, Object]]:
     """Yield the field and the pod spec of each role that has pods with containers."""
-    field = next((f"spec.{key}" for key in spec_of(job) if key.lower().endswith("replicaspecs")), "")
     for role, replicas in replica_specs(job).items():
         spec = (replicas.get("template") or {}).get("spec") or {}
         if _replicas(replicas) and spec.get("containers"):
-            yield f"{field}.{role}.template.spec", spec
+            yield f"{_roles_field(job)}.{role}.template.spec", spec
+
+
+def _roles_field(job: Object) -> str:
+    return next((f"spec.{key}" for key in spec_of(job) if key.lower().endswith("replicaspecs")), "")
 
 
 def _needed_objects(spec: Object) -> Iterator[tuple[str, str, str]]:

@@ -193,7 +193,10 @@ class Run:
                     if document.kind in NEEDED_KINDS and document.namespace(self._namespace) == namespace
                 }
                 problems += missing_objects(job.manifest, existing)
-            found += [job.problem(reason, field) for field, reason in problems]
+            fields: dict[str, list[str]] = {}
+            for field, reason in problems:
+                fields.setdefault(reason, []).append(field)
+            found += [job.problem(reason, ", ".join(same)) for reason, same in fields.items()]
         return found
 
     async def _submit(
@@ -240,7 +243,7 @@ class Run:
                         "field": problem.field,
                         "message": problem.message,
                     }
-                    for problem in self._problems
+                    for problem in self._problems or self._blockers
                 ],
             }
             self._write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")

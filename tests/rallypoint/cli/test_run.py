@@ -256,17 +256,18 @@ async def test_a_job_that_this_machine_cannot_run(tmp_path: Path) -> None:
 async def test_a_job_that_can_never_run_here_is_refused_before_anything_runs(tmp_path: Path) -> None:
     manifest = job(worker="true")
     manifest["spec"]["runPolicy"] = {"suspend": True}
-    container = manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
-    container["resources"] = {"limits": {"nvidia.com/gpu": 1000}}
+    for replica in manifest["spec"]["pytorchReplicaSpecs"].values():
+        replica["template"]["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 1000}}
     file = write(tmp_path, manifest)
     status, out, err = await run(tmp_path, file)
 
     assert (status, out) == (2, "")
-    assert err.splitlines() == [
-        f"{file}: PyTorchJob job: spec.runPolicy.suspend: the job is suspended, and nobody resumes it in this run; remove the field",
-        err.splitlines()[1],
-    ]
-    assert "spec.pytorchReplicaSpecs.Worker.template.spec: a pod requests 1000 nvidia.com/gpu" in err
+    suspended, gpus = err.splitlines()
+    assert suspended == (
+        f"{file}: PyTorchJob job: spec.runPolicy.suspend: the job is suspended, and nobody resumes it in this run; remove the field"
+    )
+    fields = ", ".join(f"spec.pytorchReplicaSpecs.{role}.template.spec" for role in ("Master", "Worker"))
+    assert gpus.startswith(f"{file}: PyTorchJob job: {fields}: a pod requests 1000 nvidia.com/gpu")
 
 
 async def test_a_job_that_can_never_run_here_waits_if_asked(tmp_path: Path) -> None:
@@ -277,6 +278,14 @@ async def test_a_job_that_can_never_run_here_waits_if_asked(tmp_path: Path) -> N
     assert status == 124
     assert "spec.runPolicy.suspend: the job is suspended" in out
     assert "PyTorchJob default/job: Suspended" in out
+
+
+async def test_what_keeps_a_job_from_running_is_in_the_document(tmp_path: Path) -> None:
+    manifest = job()
+    manifest["spec"]["runPolicy"] = {"suspend": True}
+    _, out, _ = await run(tmp_path, write(tmp_path, manifest), "--wait", "--timeout", "2s", "-o", "json")
+
+    assert [problem["field"] for problem in json.loads(out)["problems"]] == ["spec.runPolicy.suspend"]
 
 
 async def test_a_missing_program_ends_the_run_under_the_default_restart_policy(
