@@ -24,7 +24,7 @@ from controller.kube.connect import SERVICE_ACCOUNT, Connection, NotConfigured, 
 from controller.kube.errors import ApiError, NotFound, unreachable
 from controller.kube.static_kubeconfig import static_kubeconfig
 from rallypoint.diagnosis.objects import owners_of
-from rallypoint.local.log_archive import EXTENSION, LogArchive, folder_of_kubeconfig
+from rallypoint.local.log_archive import DEFAULT_CONTAINER, EXTENSION, LogArchive, folder_of_kubeconfig
 
 DISCOVERY = ",".join(
     f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
@@ -35,9 +35,6 @@ EXIT_BROKEN_PIPE = 141
 _PAGE = 500
 """The status of a process that SIGPIPE ended."""
 DEFAULT_KUBECONFIG = Path("~/.kube/config")
-
-DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
-"""The annotation that names the container for ``logs`` and ``exec``."""
 
 Object: TypeAlias = dict[str, Any]
 

@@ -5,6 +5,7 @@ The output of several pods is written in whole lines, that of a job's pods with 
 
 import argparse
 import asyncio
+import os
 import re
 import sys
 import time
@@ -20,7 +21,6 @@ from api.meta import PODS
 from controller.kube.errors import ApiError, NotFound
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import (
-    DEFAULT_CONTAINER,
     Cluster,
     CommandError,
     Object,
@@ -29,7 +29,7 @@ from rallypoint.cli.cluster import (
 )
 from rallypoint.cli.log_follower import BAD_REQUEST, MAX_LINE_BYTES, JobLogFollower, owns_pods
 from rallypoint.diagnosis.objects import name_of
-from rallypoint.local.log_archive import ArchivedPod
+from rallypoint.local.log_archive import DEFAULT_CONTAINER, ArchivedPod
 
 DEFAULT_TAIL_OF_SELECTOR = 10
 """The default number of lines per pod with a selector."""
@@ -201,11 +201,17 @@ def _show_archived(args: argparse.Namespace, pod: ArchivedPod, *, of_job: bool) 
         if len(runs) < 2:
             return f'previous terminated container "{container}" in pod "{pod.name}" not found'
         runs = runs[:-1]
-    if not runs or (args.since and time.time() - runs[-1].stat().st_mtime > args.since):
+    if not runs:
         return ""
     prefix = _prefix(args, pod.manifest, container, of_job=of_job)
     write = LineWriter(prefix).add if prefix or of_job else _write
-    with runs[-1].open("rb") as file:
+    try:
+        file = runs[-1].open("rb")
+    except OSError as error:
+        return f"{runs[-1]}: {error.strerror}"
+    with file:
+        if args.since and time.time() - os.fstat(file.fileno()).st_mtime > args.since:
+            return ""
         for line in file if args.tail is None or args.tail < 0 else deque(file, args.tail):
             write(line)
     write(b"")

@@ -18,7 +18,9 @@ POD_FILE = "pod.json"
 """The name has a dot, which no container's name has."""
 EXTENSION = "rallypoint"
 """The name of the extension in a context of a kubeconfig."""
-_METADATA = ("name", "namespace", "uid", "creationTimestamp", "labels", "annotations", "ownerReferences")
+DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+"""The annotation that names the container for ``logs`` and ``exec``."""
+_METADATA = ("name", "namespace", "uid", "creationTimestamp", "labels", "ownerReferences")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +128,10 @@ def record(pod: Manifest) -> bytes:
         part: [{"name": container["name"]} for container in pod["spec"].get(part) or ()]
         for part in ("initContainers", "containers")
     }
-    return orjson.dumps(
-        {"metadata": {key: metadata[key] for key in _METADATA if metadata.get(key)}, "spec": spec}
-    )
+    kept = {key: metadata[key] for key in _METADATA if metadata.get(key)}
+    if default := (metadata.get("annotations") or {}).get(DEFAULT_CONTAINER):
+        kept["annotations"] = {DEFAULT_CONTAINER: default}
+    return orjson.dumps({"metadata": kept, "spec": spec})
 
 
 def container_names(pod: ArchivedPod) -> list[str]:

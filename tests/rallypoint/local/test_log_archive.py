@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from rallypoint.local.log_archive import LogArchive, container_names, folder_of_kubeconfig, with_extension
+from rallypoint.local.log_archive import (
+    DEFAULT_CONTAINER,
+    POD_FILE,
+    LogArchive,
+    container_names,
+    folder_of_kubeconfig,
+    with_extension,
+)
 from rallypoint.local.node.streams.logs import Logs
 
 JOB_LABEL = {"training.kubeflow.org/job-name": "j"}
@@ -95,3 +102,12 @@ def test_a_kubeconfig_names_the_folder(tmp_path: Path) -> None:
 def test_other_kubeconfigs_name_none(config: Any) -> None:
     assert folder_of_kubeconfig(config, "") is None
     assert folder_of_kubeconfig(config, "c") is None
+
+
+def test_of_the_annotations_only_the_default_container_is_kept(tmp_path: Path) -> None:
+    annotations = {DEFAULT_CONTAINER: "main", "kubectl.kubernetes.io/last-applied-configuration": "{}"}
+    Logs(tmp_path).open(pod("j-worker-0", 1, annotations=annotations), "main", 0).close()
+    (archived,) = LogArchive(tmp_path).pods("default")
+
+    assert archived.manifest["metadata"]["annotations"] == {DEFAULT_CONTAINER: "main"}
+    assert sorted(file.name for file in archived.folder.iterdir()) == ["main", POD_FILE]

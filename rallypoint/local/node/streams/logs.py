@@ -185,7 +185,10 @@ class Logs:
         path = self.path(pod, container, attempt)
         folder = private.folder(path.parent.parent)
         if not (folder / POD_FILE).exists():
-            private.file(folder / POD_FILE).write_bytes(record(pod))
+            # Renamed, so that no reader finds a part of it. The suffix hides it from the readers of runs and pods.
+            written = private.file(folder / f"{POD_FILE}.new")
+            written.write_bytes(record(pod))
+            written.replace(folder / POD_FILE)
         log = Log(path)
         self._runs[_key(pod, container)].append(log)
         return log
