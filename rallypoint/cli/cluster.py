@@ -223,9 +223,7 @@ async def _with_cluster(args: argparse.Namespace, operation: Operation) -> int:
     namespace = "" if all_namespaces else args.namespace or connection.namespace or "default"
     async with Client(connection, user_agent="rallypoint-cli") as client:
         archive = _archive(args.kubeconfig, args.context)
-        return await operation(
-            Cluster(client, connection.server, namespace, await _discover(client), archive)
-        )
+        return await operation(Cluster(client, connection.server, namespace, await discover(client), archive))
 
 
 def _archive(kubeconfig: str, context: str) -> LogArchive | None:
@@ -253,7 +251,7 @@ async def _connect(kubeconfig: str, context: str) -> Connection:
     return static_kubeconfig(file, context) or await from_kubeconfig(file, context)
 
 
-async def _discover(client: Client) -> list[ServedResource]:
+async def discover(client: Client) -> list[ServedResource]:
     """Return all resources that can be listed, the core group first, each in the server's preferred version."""
     groups: list[Object] = []
     for path in ("/api", "/apis"):

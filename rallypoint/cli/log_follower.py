@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -159,7 +159,7 @@ class JobLogFollower:
         is_old = uid in self._old_pods
         next_run = (newest_run(pod, container) or 0) if is_old else 0
         query = self.query if is_old else _FOLLOW
-        lines, pause = _NewLines(self.writer_of(pod, container), stamped=self.timestamps), REOPEN_SECONDS
+        lines, pause = NewLines(self.writer_of(pod, container), stamped=self.timestamps), REOPEN_SECONDS
         while pod := self._pods.get(uid, {}):
             run = newest_run(pod, container)
             if run is None or run < next_run:
@@ -192,7 +192,7 @@ class JobLogFollower:
             await self._changed.wait()
 
     async def _stream(
-        self, pod: Manifest, container: str, query: Mapping[str, str], lines: "_NewLines"
+        self, pod: Manifest, container: str, query: Mapping[str, str], lines: "NewLines"
     ) -> bool | None:
         """Write the new lines of one run; return whether the node sent its log to the end, None if it has no log of it."""
         path = PODS.path(pod["metadata"]["namespace"], pod["metadata"]["name"], "log")
@@ -239,7 +239,7 @@ class JobLogFollower:
         self._changed = asyncio.Event()
 
 
-class _NewLines:
+class NewLines:
     """Splits the log of a container with timestamps into lines, and passes on those that no earlier stream had.
 
     Times of one node have one format and sort as text. Several lines can have the same time.
@@ -304,7 +304,7 @@ def _time_of(line: bytes) -> bytes:
 
 
 @contextmanager
-def _quiet_informers() -> Iterator[None]:
+def _quiet_informers() -> Generator[None]:
     """Log nothing: the retries of an informer are no output of a command."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

@@ -181,7 +181,7 @@ async def create(client: Client, document: Document, resource: Resource, namespa
             await _post(client, document, resource, namespace, "Strict", dry_run=False)
         )
     except ApiError as error:
-        raise Refused(_problems(document, error)) from error
+        raise Refused(problems_of(document, error)) from error
     return created
 
 
@@ -197,7 +197,7 @@ async def _rejections(
         try:
             await _post(client, document, resource, namespace, validation, dry_run=True)
         except ApiError as error:
-            problems += _problems(document, error)
+            problems += problems_of(document, error)
             if not _UNKNOWN.search(error.message):
                 break
         else:
@@ -205,7 +205,7 @@ async def _rejections(
     return problems
 
 
-def _problems(document: Document, error: ApiError) -> list[Problem]:
+def problems_of(document: Document, error: ApiError) -> list[Problem]:
     unknown = _UNKNOWN.findall(error.message)
     if unknown:
         return [document.problem(f"{what} field", path) for what, path in unknown]

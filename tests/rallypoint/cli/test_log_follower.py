@@ -18,7 +18,7 @@ from controller.crds import all_crds
 from controller.kube.client import Client
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, CommandError
-from rallypoint.cli.log_follower import MAX_LINE_BYTES, JobLogFollower, _NewLines, newest_run
+from rallypoint.cli.log_follower import MAX_LINE_BYTES, JobLogFollower, NewLines, newest_run
 from rallypoint.local.cluster import LocalCluster, local_cluster
 from rallypoint.local.node.streams.logs import Log, Selection
 
@@ -84,7 +84,7 @@ class Job:
     async def follower(
         self, local: LocalCluster, client: Client | None = None, **query: str
     ) -> JobLogFollower:
-        resources = await clusters._discover(self.client)
+        resources = await clusters.discover(self.client)
         cluster = Cluster(client or self.client, local.server, "default", resources)
         job = orjson.loads(await self.client.get(JOBS, "default", "j"))
         return JobLogFollower(
@@ -197,7 +197,7 @@ def test_the_newest_run_of_a_container(status: dict[str, Any], run: int | None) 
 def test_lines_of_an_earlier_stream_are_not_repeated() -> None:
     """A stream that broke is read again from the time of the last line, which several lines can have."""
     written: list[bytes] = []
-    lines = _NewLines(written.append, stamped=False)
+    lines = NewLines(written.append, stamped=False)
     lines.add(b"2026-01-01T00:00:01.5Z one\n2026-01-01T00:00:02.0Z t")
     lines.add(b"wo\nunable to retrieve\n2026-01-01T00:00:02.0Z thr")
     lines.restart()
@@ -211,7 +211,7 @@ def test_lines_of_an_earlier_stream_are_not_repeated() -> None:
 
 def test_lines_with_their_times() -> None:
     written: list[bytes] = []
-    lines = _NewLines(written.append, stamped=True)
+    lines = NewLines(written.append, stamped=True)
     lines.add(b"2026-01-01T00:00:03.0Z 3\n")
 
     assert b"".join(written) == b"2026-01-01T00:00:03.0Z 3\n"
@@ -219,7 +219,7 @@ def test_lines_with_their_times() -> None:
 
 def test_a_line_without_an_end_is_shown_from_its_last_carriage_return() -> None:
     written: list[bytes] = []
-    lines = _NewLines(written.append, stamped=False)
+    lines = NewLines(written.append, stamped=False)
     lines.add(b"2026-01-01T00:00:03.0Z 0%")
     for _ in range(MAX_LINE_BYTES // 1000 + 1):
         lines.add(b"." * 996 + b"\r50%")
@@ -242,7 +242,7 @@ async def test_the_lines_of_a_log_arrive_unchanged(tmp_path: Path, output: bytes
     if is_closed:
         log.close()
     written: list[bytes] = []
-    lines = _NewLines(written.append, stamped=False)
+    lines = NewLines(written.append, stamped=False)
     async for chunk in log.read(Selection(timestamps=True)):
         lines.add(chunk)
     log.close()

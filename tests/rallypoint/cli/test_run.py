@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -56,7 +56,7 @@ async def run(folder: Path, *arguments: str) -> tuple[int, str, str]:
 
 
 @asynccontextmanager
-async def started(folder: Path, *arguments: str) -> AsyncIterator[Process]:
+async def started(folder: Path, *arguments: str) -> AsyncGenerator[Process]:
     process = await asyncio.create_subprocess_exec(
         *COMMAND, "--run-dir", str(folder / "run"), *arguments, cwd=ROOT, stdout=PIPE, stderr=PIPE
     )

@@ -197,7 +197,7 @@ def test_an_error_that_a_server_reports_twice_is_one_problem(tmp_path: Path) -> 
         ),
         ("<nil>", "Invalid value: null: some validation rules were not checked"),
     )
-    problems = documents._problems(document, ApiError(422, "Invalid", "it is invalid", causes=causes))
+    problems = documents.problems_of(document, ApiError(422, "Invalid", "it is invalid", causes=causes))
 
     assert [(problem.field, problem.message) for problem in problems] == [
         (field, "Invalid value: must be of type integer, not string")
