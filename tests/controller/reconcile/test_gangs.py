@@ -13,7 +13,7 @@ from api.meta import COSCHEDULING_POD_GROUPS, EVENTS, PODS, SERVICES, VOLCANO_PO
 from api.queues import VOLCANO_QUEUES
 from api.v1.pytorchjob import RESOURCE
 from controller.settings import Settings
-from tests.support.faults import Fault, Refuse, Reset, Rule
+from tests.support.faults import Delay, Fault, Refuse, Reset, Rule
 from tests.support.harness import (
     NAMESPACE,
     TEST_SETTINGS,
@@ -260,6 +260,46 @@ async def test_an_unreadable_queue_is_not_reported_as_missing(rules: list[Rule])
         text = await wait_in_queue(harness)
 
         assert text.endswith("the scheduler volcano does not say why; see the events of the PodGroup")
+
+
+async def test_a_queue_that_does_not_answer_delays_no_report() -> None:
+    async with gangs(Rule(Delay(3600), verb="get", plural="queues")) as harness:
+        await harness.define([QUEUES])
+
+        text = await wait_in_queue(harness, "second")
+
+        assert text.endswith("the scheduler volcano does not say why; see the events of the PodGroup")
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param({"suspend": True}, id="suspended"),
+        pytest.param({"managedBy": "kueue.x-k8s.io/multikueue"}, id="managed elsewhere"),
+    ],
+)
+async def test_the_queue_of_a_job_that_does_not_run_here_is_not_read(policy: dict[str, Any]) -> None:
+    async with gangs() as harness:
+        await harness.define([QUEUES])
+        job = await harness.submit(runPolicy=policy)
+        started = {"status": {"startTime": "2020-01-01T00:00:00Z"}}
+        await harness.change(RESOURCE, "train", started, "status")
+        await harness.create(VOLCANO_POD_GROUPS, group_of(job))
+        await harness.settle(120)
+
+        assert "queues" not in {call.plural for call in harness.calls if call.verb == "get"}
+
+
+def group_of(job: dict[str, Any]) -> dict[str, Any]:
+    """The group of another operator of that job."""
+    owner = {"apiVersion": RESOURCE.api_version, "kind": RESOURCE.kind, "controller": True}
+    owner |= {key: job["metadata"][key] for key in ("name", "uid")}
+    return {
+        "apiVersion": VOLCANO_POD_GROUPS.api_version,
+        "kind": "PodGroup",
+        "metadata": {"name": "train", "ownerReferences": [owner]},
+        "spec": {"queue": "research"},
+    }
 
 
 async def test_a_missing_pod_group_definition_is_reported() -> None:
