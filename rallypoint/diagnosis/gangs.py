@@ -84,13 +84,13 @@ def _last_message(snapshot: JobSnapshot, gang: Object) -> str:
 def _missing_members(snapshot: JobSnapshot, gang: Object) -> str:
     """Name the missing pods of an incomplete gang. The scheduler starts no pod of it before it is complete."""
     min_member = spec_of(gang).get("minMember") or 0
-    there = [pod for pod in snapshot.pods if pod["metadata"]["uid"] not in snapshot.replaced_pod_uids]
-    if not snapshot.pods_known or not 0 < len(there) < min_member:
+    existing = [pod for pod in snapshot.pods if pod["metadata"]["uid"] not in snapshot.replaced_pod_uids]
+    if not snapshot.pods_known or not 0 < len(existing) < min_member:
         return ""
-    names = missing_pod_names(snapshot.job, there)
+    names = missing_pod_names(snapshot.job, existing)
     more = f" and {len(names) - _MAX_NAMED_MEMBERS} more" if len(names) > _MAX_NAMED_MEMBERS else ""
-    who = f", missing: {', '.join(names[:_MAX_NAMED_MEMBERS])}{more}" if names else ""
-    return f"{len(there)} of its {min_member} pods exist{who}"
+    missing = f", missing: {', '.join(names[:_MAX_NAMED_MEMBERS])}{more}" if names else ""
+    return f"{len(existing)} of its {min_member} pods exist{missing}"
 
 
 def _reported_wait(snapshot: JobSnapshot) -> Iterator[Cause]:

@@ -174,7 +174,7 @@ def _suspended(snapshot: JobSnapshot) -> Iterator[Cause]:
     if snapshot.workloads:
         yield from kueue.workload_causes(snapshot)
     else:
-        who = "; ".join(
+        text = "; ".join(
             filter(None, ("suspended by its run policy (suspend: true)", kueue.missing_workload(snapshot)))
         )
         at = transition_time(snapshot.job, ConditionType.SUSPENDED)
@@ -182,7 +182,7 @@ def _suspended(snapshot: JobSnapshot) -> Iterator[Cause]:
         step = f"to resume it: {_kubectl(snapshot, 'patch')} {patch}"
         if kueue.local_queue_of(snapshot.job) and snapshot.is_kueue_served:
             step = kueue.PAGE_STEP if snapshot.workloads_known else ""
-        yield Cause((), who, at, next_step=step)
+        yield Cause((), text, at, next_step=step)
 
 
 def _creation_failures(snapshot: JobSnapshot) -> Iterator[Cause]:

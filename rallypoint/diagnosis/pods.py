@@ -190,11 +190,11 @@ def _crashing(snapshot: JobSnapshot, pod: Object) -> Cause | None:
             ended = describe_repeated_termination(problem.container, problem.restarts + 1, end)
             loop = f"{CRASH_LOOP}: " if problem.type is ProblemType.CRASH_LOOP else ""
             text = f"{loop}{ended}{_probe_failure(snapshot, pod, problem.container, at)}"
-            look = _log_command(
+            log_command = _log_command(
                 snapshot, pod, problem.container, previous=problem.type is ProblemType.CRASH_LOOP
             )
             return _cause(
-                pod, text, at, _quote(snapshot, pod, problem.container, text), next_step(text, look)
+                pod, text, at, _quote(snapshot, pod, problem.container, text), next_step(text, log_command)
             )
     return None
 

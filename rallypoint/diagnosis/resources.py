@@ -173,10 +173,12 @@ def _amount(pod: Object, resource: str) -> Quantity | None:
 
 def _cause(snapshot: JobSnapshot, holder: _Holder, resource: str, waiting: list[str]) -> Cause:
     namespace = snapshot.job["metadata"].get("namespace")
-    of = holder.pods[0]["metadata"].get("namespace")
-    names = tuple(name_of(pod) if of == namespace else f"{of}/{name_of(pod)}" for pod in holder.pods)
-    who = waiting[0] if len(waiting) == 1 else f"{waiting[0]} and {len(waiting) - 1} more pods"
-    text = f"hold{'s' if len(names) == 1 else ''} {holder.amount} {resource}, which {who} need{'s' if len(waiting) == 1 else ''}"
+    of_holder = holder.pods[0]["metadata"].get("namespace")
+    names = tuple(
+        name_of(pod) if of_holder == namespace else f"{of_holder}/{name_of(pod)}" for pod in holder.pods
+    )
+    needing = waiting[0] if len(waiting) == 1 else f"{waiting[0]} and {len(waiting) - 1} more pods"
+    text = f"hold{'s' if len(names) == 1 else ''} {holder.amount} {resource}, which {needing} need{'s' if len(waiting) == 1 else ''}"
     kind, name = holder.owner.get("kind"), holder.owner.get("name")
     if all(map(is_being_deleted, holder.pods)):
         text = f"{text}; {'it is' if len(names) == 1 else 'they are'} being deleted"
@@ -186,7 +188,7 @@ def _cause(snapshot: JobSnapshot, holder: _Holder, resource: str, waiting: list[
     ended = next(type_ for type_ in FINISHED if is_condition_true(job, type_))
     policy = run_policy(job, "cleanPodPolicy") or "the default of its kind"
     text = f"{text}; {kind} {name} has {ended} and keeps its pods (cleanPodPolicy: {policy})"
-    step = f"kubectl delete pod {_selector(holder)} -n {of or 'default'}"
+    step = f"kubectl delete pod {_selector(holder)} -n {of_holder or 'default'}"
     return Cause(names, text, transition_time(job, ended), next_step=step)
 
 

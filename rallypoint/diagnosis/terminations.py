@@ -97,13 +97,13 @@ def describe_termination(end: Termination) -> str:
     return describe_exit(end.exit_code, end.reason, end.message)
 
 
-def next_step(text: str, look: str = "") -> str:
-    """Return what to do about a termination that was described as ``text``: by default the command ``look``, which shows its log."""
+def next_step(text: str, log_command: str = "") -> str:
+    """Return what to do about a termination that was described as ``text``: by default the command ``log_command``, which shows its log."""
     if "(OOMKilled)" in text:
         return "raise the memory limit of the container, or let the program use less"
     if "Evicted" in text:
         return "request what the pod really uses, so that it comes to a node that has it"
-    return look
+    return log_command
 
 
 def describe_repeated_termination(container: str, count: int, end: Termination) -> str:
