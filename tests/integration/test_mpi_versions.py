@@ -663,10 +663,20 @@ TEMPLATE = st.builds(
         },
     ),
 )
-ROLE = st.fixed_dictionaries(
-    {"template": TEMPLATE},
-    optional={"replicas": COUNT, "restartPolicy": texts("Never", "OnFailure", "Always", "ExitCode")},
+RESTART_POLICY = texts("Never", "OnFailure", "Always", "ExitCode")
+ROLES = st.fixed_dictionaries(
+    {
+        "Launcher": st.fixed_dictionaries(
+            {"template": TEMPLATE}, optional={"replicas": st.just(1), "restartPolicy": RESTART_POLICY}
+        )
+    },
+    optional={
+        "Worker": st.fixed_dictionaries(
+            {"template": TEMPLATE}, optional={"replicas": COUNT, "restartPolicy": RESTART_POLICY}
+        )
+    },
 )
+"""Roles that no rule of the definition refuses."""
 SCHEDULING = st.fixed_dictionaries(
     {},
     optional={
@@ -677,15 +687,15 @@ SCHEDULING = st.fixed_dictionaries(
 RUN_POLICY = st.fixed_dictionaries(
     {},
     optional={
-        "cleanPodPolicy": texts("All", "None", "Running", "odd"), "ttlSecondsAfterFinished": COUNT,
+        "cleanPodPolicy": texts("All", "None", "Running"), "ttlSecondsAfterFinished": COUNT,
         "activeDeadlineSeconds": st.integers(0, 2**63 - 1), "backoffLimit": COUNT, "suspend": st.booleans(), "managedBy": WORD,
         "schedulingPolicy": SCHEDULING,
     },
 )  # fmt: skip
 SPEC = st.fixed_dictionaries(
-    {"mpiReplicaSpecs": st.dictionaries(texts("Launcher", "Worker", "Odd"), ROLE)},
+    {"mpiReplicaSpecs": ROLES},
     optional={
-        "slotsPerWorker": COUNT, "cleanPodPolicy": WORD, "mainContainer": WORD, "backoffLimit": COUNT,
+        "slotsPerWorker": COUNT, "cleanPodPolicy": texts("All", "None", "Running"), "mainContainer": WORD, "backoffLimit": COUNT,
         "activeDeadlineSeconds": COUNT, "mpiDistribution": texts("OpenMPI", "IntelMPI", "MPICH", "odd"),
         "runPolicy": RUN_POLICY, "runLauncherAsWorker": st.booleans(), "sshAuthMountPath": WORD,
         "launcherCreationPolicy": WORD, "mpiImplementation": texts("OpenMPI", "Intel", "MPICH"),

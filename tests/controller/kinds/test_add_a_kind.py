@@ -185,7 +185,7 @@ def relay(product: Path) -> Any:
     ("worker", "field"),
     [
         pytest.param({"replicas": "two"}, f"{WORKERS}.replicas", id="text where a number belongs"),
-        pytest.param({"replicas": -1}, f"{WORKERS}.replicas", id="fewer than none"),
+        pytest.param({"replicas": -1}, "spec.relayReplicaSpecs", id="fewer than none"),
         pytest.param({"template": {"spec": {}}}, f"{WORKERS}.template.spec.containers", id="no containers"),
     ],
 )
