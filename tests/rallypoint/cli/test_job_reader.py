@@ -40,7 +40,7 @@ class InAllNamespaces(Rule):
 async def user(harness: Harness, archive: LogArchive | None = None) -> AsyncGenerator[Cluster]:
     """Yield the cluster as a user of the namespace sees it."""
     async with Client(harness.connection, user_agent="rallypoint-cli") as client:
-        resources = await clusters.discover(client)  # pyright: ignore[reportPrivateUsage]
+        resources = await clusters.discover(client)
         yield Cluster(client, "", NAMESPACE, resources, archive)
 
 
