@@ -48,8 +48,9 @@ def _siblings(schemas: Schema, root: Schema, parents: list[str]) -> list[str]:
     schema = root
     for step in parents:
         schema = _child(schemas, schema, step)
-    names = list(schema.get("properties") or ())
-    return names or (list(OBJECT_META) if parents == ["metadata"] else [])
+    if parents == ["metadata"]:
+        return list(schema.get("properties") or OBJECT_META)
+    return list(schema.get("properties") or ())
 
 
 def _child(schemas: Schema, schema: Schema, step: str) -> Schema:
