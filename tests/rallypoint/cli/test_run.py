@@ -234,11 +234,12 @@ async def test_a_rejected_manifest_as_json(tmp_path: Path) -> None:
 
 async def test_a_problem_that_only_the_controller_detects_fails_the_job(tmp_path: Path) -> None:
     manifest = job()
-    manifest["spec"]["pytorchReplicaSpecs"]["Boss"] = manifest["spec"]["pytorchReplicaSpecs"]["Master"]
+    spec = manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+    spec["containers"][0]["name"] = "main"
     status, out, _ = await run(tmp_path, write(tmp_path, manifest))
 
     assert status == 1
-    assert 'spec.pytorchReplicaSpecs[Boss]: Unsupported value: "Boss"' in out
+    assert "must have at least one container with name pytorch" in out
 
 
 async def test_a_job_that_this_machine_cannot_run(tmp_path: Path) -> None:
@@ -321,7 +322,7 @@ async def test_a_missing_file(tmp_path: Path) -> None:
 
 
 async def test_a_timeout(tmp_path: Path, left: Left, isolation: IsolationMode) -> None:
-    file = write(tmp_path, job(master="setsid sleep 1000 & echo up; sleep 1000"))
+    file = write(tmp_path, job(master="setsid sleep 1000 & echo running now; sleep 1000"))
     status, out, _ = await run(tmp_path, "--timeout", "1s", "--isolation", isolation, file)
 
     assert status == 124
@@ -333,9 +334,9 @@ async def test_a_timeout(tmp_path: Path, left: Left, isolation: IsolationMode) -
 async def test_an_interruption_leaves_nothing(
     tmp_path: Path, left: Left, isolation: IsolationMode, number: signal.Signals
 ) -> None:
-    file = write(tmp_path, job(master="setsid sleep 1000 & echo up; sleep 1000"))
+    file = write(tmp_path, job(master="setsid sleep 1000 & echo running now; sleep 1000"))
     async with started(tmp_path, file, "--isolation", isolation) as process:
-        await read_until(process, "up")
+        await read_until(process, "running now")
         assert any("sleep 1000" in line for line in left())
         process.send_signal(number)
         out, _ = await process.communicate()
@@ -348,10 +349,10 @@ async def test_an_interruption_leaves_nothing(
 async def test_a_second_interruption_does_not_wait(
     tmp_path: Path, left: Left, isolation: IsolationMode
 ) -> None:
-    script = "trap 'echo asked' TERM; echo up; while :; do sleep 0.05; done"
+    script = "trap 'echo asked' TERM; echo running now; while :; do sleep 0.05; done"
     file = write(tmp_path, job(master=script))
     async with started(tmp_path, file, "--isolation", isolation) as process:
-        await read_until(process, "up")
+        await read_until(process, "running now")
         process.send_signal(signal.SIGINT)
         await until(lambda: "asked" in written(tmp_path))
         process.send_signal(signal.SIGINT)
