@@ -186,9 +186,15 @@ def _suspended(snapshot: JobSnapshot) -> Iterator[Cause]:
 
 
 def _creation_failures(snapshot: JobSnapshot) -> Iterator[Cause]:
-    """Yield the operator's message about pods that the API server refuses."""
+    """Yield the operator's message about pods, or else Services, that the API server refuses."""
     missing, running = _missing(snapshot), condition(snapshot.job, ConditionType.RUNNING)
-    messages = [reason_and_message(event) for event in _creation_warnings(snapshot)]
+    warnings = _creation_warnings(snapshot)
+    messages = [reason_and_message(event) for event in warnings]
+    services = [
+        event
+        for event in _creation_warnings(snapshot, _START_GRACE)
+        if event["reason"] == "FailedCreateService"
+    ]
     if (
         str(running.get("reason", "")).endswith(IdleReason.BLOCKED.suffixes)
         and running.get("status") != "True"
@@ -197,6 +203,10 @@ def _creation_failures(snapshot: JobSnapshot) -> Iterator[Cause]:
     if messages and missing:
         step = "change what the message names; the operator tries again by itself, after two minutes at the latest"
         yield Cause((), f"{missing}: {messages[0]}", next_step=step)
+    elif services:
+        step = "delete the Service that has the name, or create the job again with another name"
+        at, blocks = parse_timestamp(event_time(services[0])), running.get("status") != "True"
+        yield Cause((), reason_and_message(services[0]), at, blocks, next_step=step)
     elif messages and not snapshot.pods_known:
         yield Cause((), messages[0], blocks=False)
 
@@ -224,8 +234,8 @@ def _missing(snapshot: JobSnapshot) -> str:
     return f"{wanted - made} of {wanted} pods do not exist"
 
 
-def _creation_warnings(snapshot: JobSnapshot) -> list[Object]:
-    """Return the warnings about failed creations since the last pod was created, the newest first.
+def _creation_warnings(snapshot: JobSnapshot, before: timedelta = timedelta()) -> list[Object]:
+    """Return the warnings about failed creations since ``before`` the last pod was created, the newest first.
 
     Warnings of batch Jobs that create pods of the job count too.
     """
@@ -237,5 +247,5 @@ def _creation_warnings(snapshot: JobSnapshot) -> list[Object]:
         if event.get("type") == "Warning"
         and event["involvedObject"].get("kind") != "Pod"
         and str(event.get("reason", "")).startswith(_CREATION_REASONS)
-        and (last is None or (parse_timestamp(event_time(event)) or snapshot.now) >= last)
+        and (last is None or (parse_timestamp(event_time(event)) or snapshot.now) >= last - before)
     ]

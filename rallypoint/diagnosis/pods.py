@@ -41,8 +41,16 @@ from rallypoint.diagnosis.terminations import describe_repeated_termination, nex
 
 _EVENT_CLOCK_SKEW = timedelta(seconds=2)
 """The largest difference between the time of an event and the time of what it reports."""
-_PLACEMENT = re.compile(r"taint|affinity|selector|unschedulable")
-"""Parts of scheduling messages that the template's placement, not a lack of resources, causes."""
+_SCHEDULING_STEPS = {
+    re.compile(r"Insufficient"): "request less, free what other pods hold, or add nodes",
+    re.compile(r"(?i:persistentvolumeclaim)"): (
+        "create the PersistentVolumeClaim that the message names; one that is not bound needs a StorageClass or a PersistentVolume"
+    ),
+    re.compile(r"taint|affinity|selector|unschedulable"): (
+        "let the template select and tolerate nodes that exist"
+    ),
+}
+"""By parts of scheduling messages, the most likely cause first: some nodes have taints in every cluster."""
 _IMAGE_STEP = "correct the image or its imagePullSecrets, delete the job and create it again"
 _OTHER_START_STEP = "create what the message names, or correct the pod template and create the job again"
 _START_STEPS = {
@@ -152,7 +160,7 @@ def _has_no_node(pod: Object) -> bool:
 def _scheduling_cause(pod: Object) -> Cause:
     text = reason_and_message(condition(pod, "PodScheduled")) or "not scheduled"
     at = transition_time(pod, "PodScheduled") or parse_timestamp(pod["metadata"]["creationTimestamp"])
-    step = "let the template select and tolerate nodes that exist" if _PLACEMENT.search(text) else ""
+    step = next((step for pattern, step in _SCHEDULING_STEPS.items() if pattern.search(text)), "")
     return _cause(pod, text, at, next_step=step)
 
 

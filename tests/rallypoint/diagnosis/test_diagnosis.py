@@ -469,6 +469,21 @@ def test_an_outdated_rejection_blocks_nothing() -> None:
     assert blocking_causes(running, events=[refused]) == []
 
 
+def test_a_rejected_service_blocks_a_job_that_does_not_run() -> None:
+    running = pod("j-worker-0", "Running", containerStatuses=[container(running={"startedAt": at(40)})])
+    running["metadata"]["creationTimestamp"] = at(60)
+    other = pod("j-master-0", "Running", containerStatuses=[container(running={"startedAt": at(40)})])
+    other["metadata"]["creationTimestamp"] = at(60)
+    refused = event(job(), "FailedCreateService", 'services "j-master-0" already exists', kind="PyTorchJob")
+    pods = [running, other]
+
+    assert causes_of(job(CREATED), pods=pods, events=[refused]) == [
+        ((), 'FailedCreateService: services "j-master-0" already exists')
+    ]
+    (note,) = diagnose(JobSnapshot(job(CREATED, true("Running")), NOW, pods=pods, events=[refused])).causes
+    assert not note.blocks
+
+
 def test_the_status_explains_missing_pods() -> None:
     waits = job(CREATED, false("Running", reason="MPIJobWaitingForPods", message="worker 1 does not answer"))
 

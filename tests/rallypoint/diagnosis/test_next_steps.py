@@ -30,6 +30,21 @@ def unscheduled(message: str) -> Object:
         pytest.param(waiting("RunContainerError"), "correct the pod template", id="no program"),
         pytest.param(unscheduled("1 node(s) had untolerated taint {a: b}"), "tolerate nodes", id="a taint"),
         pytest.param(
+            unscheduled("1 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint {a: b}"),
+            "request less",
+            id="too few GPUs beside a taint",
+        ),
+        pytest.param(
+            unscheduled('persistentvolumeclaim "data" not found'),
+            "create the PersistentVolumeClaim",
+            id="no claim",
+        ),
+        pytest.param(
+            unscheduled("pod has unbound immediate PersistentVolumeClaims"),
+            "needs a StorageClass",
+            id="an unbound claim",
+        ),
+        pytest.param(
             pod(node="", conditions=[]), "check that a scheduler of that name runs", id="no scheduler"
         ),
         pytest.param(
@@ -47,6 +62,21 @@ def unscheduled(message: str) -> Object:
             ),
             "rallypoint logs j-worker-0 -c pytorch -n n --previous",
             id="a crash loop",
+        ),
+        pytest.param(
+            pod(
+                "j-worker-0",
+                "Running",
+                containerStatuses=[
+                    container(
+                        waiting={"reason": "CrashLoopBackOff"},
+                        last=ended(128, reason="StartError"),
+                        restarts=1,
+                    )
+                ],
+            ),
+            "correct the command of the container",
+            id="a missing program",
         ),
         pytest.param(
             pod(
