@@ -20,11 +20,11 @@ ObjectKey: TypeAlias = tuple[str, str]
 KeysOf: TypeAlias = Mapping[ObjectKey, Collection[str]]
 """The keys of the data of each object."""
 
-NEEDED_KINDS = ("ConfigMap", "Secret", "PersistentVolumeClaim")
+NEEDED_KINDS = ("ConfigMap", "Secret", "PersistentVolumeClaim", "ServiceAccount")
 """The kinds that pods refer to and wait for."""
 BINDINGS = ("RoleBinding", "ClusterRoleBinding")
 """The kinds of objects that give rights to pods."""
-_PROVIDED: Collection[ObjectKey] = (("ConfigMap", "kube-root-ca.crt"),)
+_PROVIDED: Collection[ObjectKey] = (("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default"))
 """Objects that every namespace has."""
 _RENDEZVOUS_KINDS = ("PyTorchJob", "MPIJob", "PaddleJob", "JAXJob")
 """The kinds whose pods wait for each other before any of them trains."""
@@ -103,6 +103,7 @@ def _roles_field(job: Object) -> str:
 
 def _needed_objects(spec: Object) -> Iterator[tuple[str, str, str]]:
     """Yield the kind, the name and the key, or an empty one, without which a container or a volume of the pod waits."""
+    yield from _required("ServiceAccount", spec, "serviceAccountName")
     for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
         sources = [(source, "Ref") for source in container.get("envFrom") or ()]
         sources += [(entry.get("valueFrom") or {}, "KeyRef") for entry in container.get("env") or ()]

@@ -147,6 +147,7 @@ def test_memory_is_in_gibibytes() -> None:
 
 
 NEEDY: dict[str, Any] = {
+    "serviceAccountName": "reader",
     "containers": [
         {
             "name": "c",
@@ -184,6 +185,7 @@ def test_objects_that_nobody_creates() -> None:
 
     assert {field for field, _ in found} == {"spec.pytorchReplicaSpecs.Master.template.spec"}
     assert [reason.split(" does not exist")[0] for _, reason in found] == [
+        'serviceaccount "reader"',
         'configmap "init"',
         'secret "one"',
         'configmap "files"',
