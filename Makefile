@@ -20,6 +20,7 @@
 #   make e2e       tests jobs in real pods, on a cluster of its own: a selection
 #   make e2e-full  all of these tests
 #   make schedulers   compiles the real Kueue, Volcano and the coscheduling scheduler (slow the first time), and tests MPIJobs under them
+#   make explain   submits broken jobs to a cluster and to local mode, and checks what is said about each; WRITE=1 writes the page with it
 #   make lock      resolves all dependencies again and writes requirements/
 #
 # PYTHON is the interpreter that creates the environments (3.11 or newer).
@@ -49,7 +50,7 @@ LINT = "lint: $(BIN)/ruff check" \
 	"layers: $(BIN)/lint-imports --no-cache" \
 	"types, second opinion: $(BIN)/pyright"
 
-.PHONY: test coverage test-python test-oldest demo examples lint fmt crds deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover upgrade
+.PHONY: test coverage test-python test-oldest demo examples lint fmt crds deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover upgrade explain
 
 # The whole system under faults runs by itself: beside other tests it does other things in each run, because its requests take real time.
 WHOLE_SYSTEM = tests/controller/test_whole_system.py
@@ -78,6 +79,9 @@ takeover:
 
 upgrade:
 	$(STEPS) "make upgrade" $(ENVIRONMENT) $(CONTROLPLANE) "tests: $(BIN)/pytest tests/upgrade --upgrade-from=$(FROM)"
+
+explain:
+	$(STEPS) "make explain" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) "tests: $(BIN)/pytest tests/explain $(if $(WRITE),--write-page)"
 
 demo:
 	$(STEPS) "make demo" "environment! $(PYTHON) tools/venv.py .venv-demo requirements/demo.txt" \

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 from rallypoint.testing.controlplane import ControlPlane, User, binaries
 
 _TESTS = Path(__file__).parent
-_REAL_TIME = frozenset({"contract", "integration", "parity", "schedulers", "takeover", "upgrade"})
+_REAL_TIME = frozenset({"contract", "explain", "integration", "parity", "schedulers", "takeover", "upgrade"})
 _ORDER = ("controller", "contract", "integration", "parity")
 """Which folders come first. The control plane takes a quarter of a core also while it is idle, so those that have no use for it come
 before, and a few of short tests after, with which two processes end at about the same time."""

@@ -35,6 +35,7 @@ TARGETS = (
     "lock",
     "takeover",
     "upgrade",
+    "explain",
 )
 
 
