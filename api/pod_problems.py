@@ -181,6 +181,17 @@ def container_problems(status: PodStatus) -> list[ContainerProblem]:
     ]
 
 
+def failed_before_restart(status: PodStatus) -> list[tuple[str, Termination]]:
+    """Return the containers that run again after a failed run, init containers excluded, each with the end of that run."""
+    return [
+        (container.name, end)
+        for container in status.container_statuses or ()
+        if (container.state or NO_STATE).running
+        and (end := (container.last_state or NO_STATE).terminated)
+        and end.exit_code
+    ]
+
+
 def unscheduled(status: PodStatus) -> PodCondition | None:
     """Return the condition with the scheduler's reason why the pod has no node; None if there is none."""
     return next(

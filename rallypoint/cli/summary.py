@@ -14,7 +14,7 @@ from typing import Any
 from api.messages import without_control
 from rallypoint.cli.log_lines import last_lines
 from rallypoint.diagnosis.objects import all_container_statuses
-from rallypoint.diagnosis.terminations import Failure, failures
+from rallypoint.diagnosis.terminations import Failure, failures, previous_failure
 from rallypoint.local.progress import Job, Progress, Replica
 from rallypoint.local.screen import format_seconds
 
@@ -58,9 +58,14 @@ def first_failures(job: Job, folder_of: PodFolder) -> list[FirstFailure]:
     """
     replicas = {name: replica for replica in job.rows for name in replica.uids}
     lasting = [failure for failure in failures(replica.pod for replica in job.rows) if failure.is_own]
-    seen = failures(replica.first_failed_pod for replica in job.rows if replica.first_failed_pod)
+    failed_pods = [replica.first_failed_pod for replica in job.rows if replica.first_failed_pod]
+    restarted = [failure for pod in failed_pods if (failure := previous_failure(pod))]
     keys = {_key(failure) for failure in lasting}
-    passed = [failure for failure in seen if failure.is_own and _key(failure) not in keys]
+    passed = [
+        failure
+        for failure in (*failures(failed_pods), *restarted)
+        if failure.is_own and _key(failure) not in keys
+    ]
     first = _earliest([*lasting, *passed])
     if not any(_key(failure) in keys for failure in first):
         first += _earliest(lasting)
@@ -158,9 +163,9 @@ def _explained_failures(job: Job, outcome: str, folder_of: PodFolder) -> list[Fi
 
 
 def _failed_log(folder: Path, failure: Failure) -> Path | None:
-    """Return the log of the run that failed: runs are numbered by restarts."""
+    """Return the log of the run that failed: runs are numbered by restarts, and a container that runs again is one run ahead."""
     restarts = (
-        status.get("restartCount", 0)
+        status.get("restartCount", 0) - ("running" in (status.get("state") or {}))
         for status in all_container_statuses(failure.pod)
         if status["name"] == failure.container
     )

@@ -11,6 +11,7 @@ from api.pod_problems import (
     container_problems,
     describe_exit,
     describe_exit_code,
+    failed_before_restart,
     read_status,
 )
 from rallypoint.diagnosis.objects import (
@@ -90,6 +91,16 @@ def pod_failure(pod: Object) -> Failure | None:
     if phase != "Failed":
         return None
     return Failure(pod, "", transition_time(pod, "DisruptionTarget"), reason or "no reason reported")
+
+
+def previous_failure(pod: Object) -> Failure | None:
+    """Return how the last failed run of a container ended that runs again now, or None."""
+    failed = failed_before_restart(read_status(pod))
+    if not failed:
+        return None
+    name, end = min(failed, key=lambda pair: str(pair[1].finished_at))
+    text = f"container {name} ended with {describe_termination(end)}"
+    return Failure(pod, name, parse_timestamp(end.finished_at), text, starts_again=True)
 
 
 def describe_termination(end: Termination) -> str:

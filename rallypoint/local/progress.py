@@ -18,6 +18,7 @@ from api.pod_problems import (
     PodStatus,
     ProblemType,
     container_problems,
+    failed_before_restart,
     read_status,
     reason_and_message,
     unscheduled,
@@ -75,7 +76,11 @@ class Replica:
         """Replace the pod with a newer version or with its replacement, and read the status once."""
         self.pod, self._status = pod, read_status(pod)
         problems = container_problems(self._status)
-        has_failed = self._status.phase == "Failed" or any(problem.termination for problem in problems)
+        has_failed = (
+            self._status.phase == "Failed"
+            or any(problem.termination for problem in problems)
+            or bool(failed_before_restart(self._status))
+        )
         if has_failed and self.first_failed_pod is None:
             self.first_failed_pod = pod
         for problem in problems:

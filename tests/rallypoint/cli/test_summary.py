@@ -145,6 +145,18 @@ def test_a_container_that_was_restarted_until_the_job_failed_is_named(
     assert "  last lines of 1.log:\n    two\n" in shown
 
 
+def test_a_failed_run_is_named_if_only_its_restart_was_seen(progress: Progress, tmp_path: Path) -> None:
+    again = pod("worker-0", "Running", {"running": {}}, lastState=ended(3, 10, "bad data"), restartCount=1)
+    progress.update_pod(None, row(again))
+    progress.update_pod(row(again), None)
+    progress.update_job(None, row(job(FAILED)))
+    write_log(tmp_path, "worker-0", b"one\n", b"two\n")
+    shown = text(progress, tmp_path)
+
+    assert "worker-0 was the first to fail: container pytorch ended with exit code 3: bad data" in shown
+    assert "  last lines of 0.log:\n    one\n" in shown
+
+
 def test_a_failed_pod_that_was_replaced_is_named_before_the_one_that_failed_the_job(
     progress: Progress, tmp_path: Path
 ) -> None:
