@@ -63,5 +63,5 @@ def test_a_missing_profiler_is_reported_with_its_installation(
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     assert shutil.which("py-spy") is None
 
-    with pytest.raises(ProfilerUnavailable, match=r"rallypoint\[testing\]"):
+    with pytest.raises(ProfilerUnavailable, match=r"pip install \./deploy/operator '\.\[testing\]'"):
         profile.py_spy_path()
