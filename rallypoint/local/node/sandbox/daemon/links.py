@@ -14,13 +14,17 @@ LOOPBACK_INDEX = 1
 
 
 class PodLinks:
-    """The bridge, created in the current network namespace."""
+    """The bridge, created in the current network namespace.
+
+    Its hardware address is set: otherwise the kernel gives it the lowest address of its ports, and whenever a pod starts or ends, the ARP
+    entries of the other pods may become stale.
+    """
 
     def __init__(self, address: str) -> None:
         _disable_ipv6_by_default()
         self._route = IPRoute()
         self._route.link("set", index=LOOPBACK_INDEX, state="up")
-        self._route.link("add", ifname=BRIDGE, kind="bridge")
+        self._route.link("add", ifname=BRIDGE, kind="bridge", address=_hardware(address))
         (self._bridge,) = self._route.link_lookup(ifname=BRIDGE)
         self._route.addr("add", index=self._bridge, address=address, prefixlen=PREFIX_LENGTH)
         self._route.link("set", index=self._bridge, state="up")
@@ -32,8 +36,7 @@ class PodLinks:
         The hardware address is derived from the IP address, so ARP entries stay valid when a pod is replaced.
         """
         self._attached += 1
-        hardware = "02:00:" + ":".join(f"{int(part):02x}" for part in address.split("."))
-        peer = {"ifname": INTERFACE, "net_ns_fd": namespace, "address": hardware}
+        peer = {"ifname": INTERFACE, "net_ns_fd": namespace, "address": _hardware(address)}
         self._route.link(
             "add", ifname=f"pod{self._attached}", kind="veth", peer=peer, master=self._bridge, state="up"
         )
@@ -49,6 +52,11 @@ def open_inside() -> IPRoute:
     route = IPRoute()
     route.link("set", index=LOOPBACK_INDEX, state="up")
     return route
+
+
+def _hardware(address: str) -> str:
+    """Return the hardware address for an IPv4 address."""
+    return "02:00:" + ":".join(f"{int(part):02x}" for part in address.split("."))
 
 
 def _disable_ipv6_by_default() -> None:

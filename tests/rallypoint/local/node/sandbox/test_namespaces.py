@@ -1,9 +1,11 @@
 """Pods in Linux namespaces, through the sandbox daemon: paths, names, ports and termination."""
 
 import asyncio
+import fcntl
 import os
 import signal
 import socket
+import struct
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from rallypoint.local.node.containers.environment import Variable
 from rallypoint.local.node.containers.process import CapturedProcess, Launch, Streams
 from rallypoint.local.node.containers.program import CannotStart
 from rallypoint.local.node.sandbox.client import DAEMON_PROGRAM
+from rallypoint.local.node.sandbox.daemon.links import BRIDGE
 from rallypoint.local.node.sandbox.isolation import Isolation
 from rallypoint.local.node.sandbox.selection import IsolationMode, choose
 from rallypoint.local.node.volumes.setup import Mount
@@ -22,6 +25,8 @@ from rallypoint.local.node.volumes.setup import Mount
 pytestmark = pytest.mark.looptime(False)
 
 PATH = os.environ["PATH"]
+SIOCGIFHWADDR = 0x8927
+"""The ioctl that reads the hardware address of an interface."""
 
 
 @pytest.fixture
@@ -181,6 +186,21 @@ async def test_pods_reach_each_other_and_can_use_the_same_port(bench: Bench) -> 
     for process in running:
         process.send(signal.SIGTERM)
         assert await process.wait() == 143
+
+
+async def test_the_hardware_address_of_the_bridge_never_changes(bench: Bench) -> None:
+    expected = "02:00:" + ":".join(f"{int(part):02x}" for part in bench.node.node_address.split("."))
+    with await bench.node.socket() as inside:
+        assert hardware_address(inside) == expected
+        for name in "abc":
+            await bench.pod(name)
+            assert hardware_address(inside) == expected
+
+
+def hardware_address(inside: socket.socket) -> str:
+    """Return the hardware address of the bridge, in the network namespace of the socket."""
+    found = fcntl.ioctl(inside, SIOCGIFHWADDR, struct.pack("256s", BRIDGE.encode()))
+    return found[18:24].hex(":")
 
 
 async def test_the_machine_has_no_access_to_the_network_of_pods(bench: Bench) -> None:
