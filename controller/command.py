@@ -12,7 +12,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import structlog
 from typing_extensions import override
@@ -246,14 +246,7 @@ def execute(args: argparse.Namespace, prog: str) -> int:
         sys.stderr.write(f"{prog}: {error}\n")
         return 2
     logs.configure(settings.log_format, settings.log_level)
-    log.info(
-        "controller starting",
-        version=build.operator_version(),
-        commit=build.operator_commit(),
-        python=platform.python_version(),
-        kinds=[kind.resource.kind for kind in app.chosen(settings.enable_scheme)],
-        settings=_values_by_flag(settings),
-    )
+    log_start(settings)
     for name, reason in INERT.items():
         if getattr(args, name.replace("-", "_")) is not None:
             log.warning("flag has no effect", flag=f"--{name}", reason=reason)
@@ -268,6 +261,26 @@ def execute(args: argparse.Namespace, prog: str) -> int:
         # Restart as a standby that waits until a kind is served, and does not hold the Leases until then.
         log.error("no kind is served, exiting", error=str(error))
     return 1
+
+
+def log_start(settings: Settings) -> None:
+    """Log the first line: version, commit, served kinds and settings."""
+    log.info(
+        "controller starting",
+        version=build.operator_version(),
+        commit=build.operator_commit(),
+        python=platform.python_version(),
+        kinds=[kind.resource.kind for kind in app.chosen(settings.enable_scheme)],
+        settings=_values_by_flag(settings),
+    )
+
+
+def handle_debug_signals(stream: TextIO) -> None:
+    """Dump all stacks at SIGUSR1, and log at debug and back at SIGUSR2. Call it in the event loop; ``stream`` must be a file."""
+    stacks.dump_on(signal.SIGUSR1, stream)
+    # A signal needs no port, no file and no right of its own: whoever may run a command in the pod may send it. The paths of other
+    # components for this, such as /debug/flags/v, would be open to whoever reaches the port, because the ports have no authentication.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, logs.toggle_debug)
 
 
 def settings_from(args: argparse.Namespace) -> Settings:
@@ -290,10 +303,7 @@ async def _serve(settings: Settings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _end, work, stop)
-    stacks.dump_on(signal.SIGUSR1, sys.stderr)
-    # A signal needs no port, no file and no right of its own: whoever may run a command in the pod may send it. The paths of other
-    # components for this, such as /debug/flags/v, would be open to whoever reaches the port, because the ports have no authentication.
-    loop.add_signal_handler(signal.SIGUSR2, logs.toggle_debug)
+    handle_debug_signals(sys.stderr)
     try:
         await work
     except asyncio.CancelledError:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from api.meta import Resource
 from api.nodes import NODES
-from controller import app
+from controller import app, command
 from controller.runtime import clock
 from controller.telemetry import logs
 from rallypoint.cli import local_flags, summary
@@ -100,8 +100,9 @@ def execute(args: argparse.Namespace) -> int:
         with opened as log_file:
             found = documents.read(args.files, args.namespace)
             logs.configure("console", "info", log_file)
+            command.log_start(local_flags.settings_of(args))
             with asyncio.Runner(loop_factory=local_flags.loop_factory()) as runner:
-                outcome = runner.run(run.execute(found))
+                outcome = runner.run(run.execute(found, log_file))
     except Refused as refused:
         outcome = run.refused(refused.problems)
     except local_flags.START_ERRORS as error:
@@ -128,8 +129,9 @@ class Run:
         self._blockers: Sequence[Problem] = ()
         """Why jobs cannot run here as they are, with ``--wait``."""
 
-    async def execute(self, found: Sequence[Document]) -> str:
+    async def execute(self, found: Sequence[Document], log_file: TextIO) -> str:
         """Run the jobs and return the outcome. All processes have ended when this returns."""
+        command.handle_debug_signals(log_file)
         async with local_flags.open_cluster(self._args, self._folder, ServerConfig()) as local:
             local_flags.stop_on_signal(local, self._stop)
             try:

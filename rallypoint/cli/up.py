@@ -7,11 +7,11 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import yaml
 
-from controller import app
+from controller import app, command
 from controller.telemetry import logs
 from rallypoint.cli import local_flags
 from rallypoint.local import private
@@ -75,8 +75,9 @@ def execute(args: argparse.Namespace) -> int:
         _require_own_kubeconfig(kubeconfig)
         with private.file(folder / "controller.log").open("a") as log_file:
             logs.configure("console", "info", log_file)
+            command.log_start(local_flags.settings_of(args))
             with asyncio.Runner(loop_factory=local_flags.loop_factory()) as runner:
-                runner.run(_serve(args, folder, kubeconfig))
+                runner.run(_serve(args, folder, kubeconfig, log_file))
     except (*local_flags.START_ERRORS, ForeignKubeconfig, JournalError) as error:
         return _report(str(error))
     except OSError as error:
@@ -91,8 +92,9 @@ def _report(why: str) -> int:
     return 1
 
 
-async def _serve(args: argparse.Namespace, folder: Path, kubeconfig: Path) -> None:
+async def _serve(args: argparse.Namespace, folder: Path, kubeconfig: Path, log_file: TextIO) -> None:
     """Run the cluster until a signal. All processes have ended when this returns."""
+    command.handle_debug_signals(log_file)
     stop = asyncio.Event()
     data = folder / "objects.sqlite" if args.data else None
     async with local_flags.open_cluster(args, folder, ServerConfig(args.port, tls=True), data) as local:

@@ -12,9 +12,10 @@ import psutil
 import pytest
 import yaml
 
+from controller.telemetry import build
 from rallypoint.cli import main
 from rallypoint.testing.http_trace import RawClient, Step
-from rallypoint.testing.up import COMMAND, has, up
+from rallypoint.testing.up import COMMAND, TIMEOUT_SECONDS, has, up
 
 pytestmark = pytest.mark.looptime(False)
 
@@ -56,6 +57,27 @@ async def test_a_shell_understands_the_line_with_the_kubeconfig(tmp_path: Path) 
     folder.mkdir()
     async with up(folder=folder) as cluster:
         assert cluster.kubeconfig.is_relative_to(folder)
+
+
+async def test_the_log_starts_with_the_version_and_signals_dump_stacks_and_change_its_level(
+    tmp_path: Path,
+) -> None:
+    async with up(folder=tmp_path) as cluster:
+        log = cluster.kubeconfig.with_name("controller.log")
+        for number, expected in (
+            (signal.SIGUSR2, ("log level changed", "to=debug")),
+            (signal.SIGUSR1, ("Current thread", "task stack")),
+        ):
+            cluster.process.send_signal(number)
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                while not all(text in (found := log.read_text()) for text in expected):
+                    assert cluster.process.returncode is None, found
+                    await asyncio.sleep(0.05)
+        status = await cluster.stop()
+
+    assert "controller starting" in found.splitlines()[0]
+    assert f"version={build.operator_version()}" in found
+    assert status == 0
 
 
 async def test_a_wrong_token_is_rejected(tmp_path: Path) -> None:
