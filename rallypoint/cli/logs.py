@@ -28,7 +28,7 @@ from rallypoint.cli.cluster import (
     container_of,
 )
 from rallypoint.cli.log_follower import BAD_REQUEST, MAX_LINE_BYTES, JobLogFollower, owns_pods
-from rallypoint.diagnosis.objects import name_of
+from rallypoint.diagnosis.objects import condition, name_of, reason_and_message
 from rallypoint.local.log_archive import DEFAULT_CONTAINER, ArchivedPod
 
 DEFAULT_TAIL_OF_SELECTOR = 10
@@ -100,6 +100,8 @@ async def _logs(args: argparse.Namespace, cluster: Cluster) -> int:
             return 0
     if not args.follow:
         for pod in pods:
+            if not args.selector and (error := _scheduling_error(pod)):
+                raise CommandError(error)
             await _show(args, cluster, pod, query)
         return 0
     async with _first_error(), asyncio.TaskGroup() as tasks:
@@ -126,8 +128,9 @@ async def _show_job(
         pods = sorted(await cluster.owned_pods(served, owner), key=name_of)
         gone = _deleted_pods(cluster, served, name, owner, pods)
     has_pods_later = args.follow and owner is not None and owns_pods(served)
+    hint = f"'rallypoint why {served.resource.kind.lower()}/{name}' says why" if owns_pods(served) else ""
     if not (pods or gone or has_pods_later):
-        raise CommandError("no pods found")
+        raise CommandError("; ".join(filter(None, ("no pods found", hint))))
     manifests = [*(archived.manifest for archived in gone), *pods]
     if manifests and not any(_container_of_member(args, pod) for pod in manifests):
         raise CommandError(f"container {args.container} is not valid for any pod of {args.what}")
@@ -149,9 +152,10 @@ async def _show_job(
     for pod in pods:
         if not _container_of_member(args, pod):
             continue
-        error = ""
         try:
-            await _show(args, cluster, pod, query, of_job=True)
+            error = _scheduling_error(pod)
+            if not error:
+                await _show(args, cluster, pod, query, of_job=True)
         except NotFound:
             continue  # The pod has been deleted since.
         except ApiError as refusal:
@@ -160,7 +164,16 @@ async def _show_job(
             error = refusal.message
         errors[name_of(pod)] = error
     _report(errors)
+    if hint and owner is not None and not args.previous and any(errors.values()):
+        sys.stderr.write(f"{hint}\n")
     return 1 if errors and all(errors.values()) else 0
+
+
+def _scheduling_error(pod: Object) -> str:
+    """Return why the pod has no node, for which a cluster returns an empty log; empty if it has one or nothing says why."""
+    scheduled = condition(pod, "PodScheduled")
+    reason = reason_and_message(scheduled) if scheduled.get("status") == "False" else ""
+    return f'pod "{name_of(pod)}" is waiting to start: {reason}' if reason else ""
 
 
 def _report(errors: Mapping[str, str]) -> None:

@@ -18,6 +18,7 @@ from api.batch import BATCH_JOBS
 from api.meta import EVENTS, PODS, Resource
 from controller.crds import all_crds
 from controller.kube.client import Client
+from controller.kube.errors import ApiError
 from rallypoint.cli import main
 from rallypoint.local.cluster import LocalCluster, local_cluster
 from rallypoint.testing.up import RALLYPOINT
@@ -278,10 +279,56 @@ async def test_logs_of_a_job_omit_pods_that_have_not_started(cluster: LocalClust
     container = {"name": "main", "image": "none", "command": ["true"], "resources": too_much}
     metadata = {"name": "j-worker-1", "ownerReferences": [owner]}
     await create(cluster.client, PODS, {"metadata": metadata, "spec": {"containers": [container]}})
+    await until_condition(cluster.client, "j-worker-1", "PodScheduled")
+    shown = await run("logs", "pytorchjob/j")
+    alone = await run("logs", "j-worker-1")
+    where = PODS.path("default", "j-worker-1", "log")
+    with pytest.raises(ApiError) as refused:
+        await cluster.client.request("GET", where)
+
+    reason = "is waiting to start: Unschedulable: 0/1 nodes are available: 1 Insufficient cpu"
+    assert (shown.status, shown.out) == (0, "[j-worker-0] one\n")
+    assert shown.err.startswith(f'j-worker-1: pod "j-worker-1" {reason}')
+    assert shown.err.endswith("\n'rallypoint why pytorchjob/j' says why\n")
+    assert (alone.status, alone.out) == (1, "")
+    assert alone.err.startswith(f'error: pod "j-worker-1" {reason}')
+    assert refused.value.message.startswith(f'container "main" in pod "j-worker-1" {reason}')
+
+
+async def until_condition(client: Client, name: str, type_: str) -> None:
+    """Wait until the pod has this condition."""
+    async with asyncio.timeout(20):
+        found: list[str] = []
+        while type_ not in found:
+            status = orjson.loads(await client.get(PODS, "default", name)).get("status") or {}
+            found = [condition["type"] for condition in status.get("conditions") or ()]
+            await asyncio.sleep(0.02)
+
+
+async def test_logs_of_a_pod_without_its_configmap_are_refused(cluster: LocalCluster, run: Run) -> None:
+    owner = await job_of_workers(cluster.client)
+    missing = {"configMapRef": {"name": "missing"}}
+    container = {"name": "main", "image": "none", "command": ["true"], "envFrom": [missing]}
+    metadata = {"name": "j-worker-0", "ownerReferences": [owner]}
+    await create(cluster.client, PODS, {"metadata": metadata, "spec": {"containers": [container]}})
+    async with asyncio.timeout(20):
+        while "CreateContainerConfigError" not in (await run("get", "pods")).out:
+            pass
     shown = await run("logs", "pytorchjob/j")
 
-    assert (shown.status, shown.out) == (0, "[j-worker-0] one\n")
-    assert shown.err.startswith('j-worker-1: container "main" in pod "j-worker-1" is waiting to start')
+    assert (shown.status, shown.out) == (1, "")
+    assert shown.err.splitlines() == [
+        'j-worker-0: container "main" in pod "j-worker-0" is waiting to start: CreateContainerConfigError',
+        "'rallypoint why pytorchjob/j' says why",
+    ]
+
+
+async def test_logs_of_a_job_without_pods_point_to_why(cluster: LocalCluster, run: Run) -> None:
+    await job_of_workers(cluster.client)
+    shown = await run("logs", "pytorchjob/j")
+
+    assert (shown.status, shown.out) == (1, "")
+    assert shown.err == "error: no pods found; 'rallypoint why pytorchjob/j' says why\n"
 
 
 async def test_logs_of_deleted_pods_come_from_the_folder_of_the_local_cluster(

@@ -151,7 +151,7 @@ class PodWorker:
         try:
             process = await self._node.start(self._pod, container, output)
         except Unresolved as error:
-            self._node.logs.close(self._pod, name, log)
+            self._node.logs.discard_run(self._pod, name, log)
             self._postpone(name, error.reason, str(error))
             return
         except CannotStart as error:

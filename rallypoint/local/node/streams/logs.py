@@ -34,7 +34,7 @@ class Selection:
 
 
 class NoLog(Exception):
-    """There is no such log. The text is the kubelet's."""
+    """There is no such log. The text is the kubelet's, except for pods that no node has or that the node refused."""
 
 
 class Log:
@@ -51,7 +51,7 @@ class Log:
         self._offsets = array("Q", [0] if ended else [])
         self._times = array("d", [path.stat().st_mtime] if ended else [])
         self._grown = asyncio.Event()
-        self.closed = False
+        self.closed = self._discarded = False
         if ended:
             self.close()
 
@@ -70,6 +70,12 @@ class Log:
             self._file.close()
             self._wake()
 
+    def discard(self) -> None:
+        """Close the log and delete its file."""
+        self.close()
+        self._discarded = True
+        self.path.unlink(missing_ok=True)
+
     def tail(self, lines: int, size_bytes: int) -> bytes:
         """Return the last ``lines`` lines, at most ``size_bytes`` bytes."""
         with self.path.open("rb") as file:
@@ -87,6 +93,8 @@ class Log:
                 return
 
     async def _chunks(self, selection: Selection) -> AsyncIterator[bytes]:
+        if self._discarded:
+            return
         offset, at_line_start = self._start(selection), True
         with self.path.open("rb") as file:
             while True:
@@ -210,6 +218,11 @@ class Logs:
         for listener in self._listeners:
             listener(pod, container, b"")
 
+    def discard_run(self, pod: Mapping[str, Any], container: str, log: Log) -> None:
+        """Discard the log of a run that did not start, so that the log before it is the latest one."""
+        self._runs[_key(pod, container)].remove(log)
+        log.discard()
+
     def of(self, pod: Mapping[str, Any], container: str, *, previous: bool = False) -> Log:
         """Return the log of a container's latest or previous run.
 
@@ -223,7 +236,7 @@ class Logs:
         if previous and len(runs) < 2:
             raise NoLog(f'previous terminated container "{container}" in pod "{name}" not found')
         if not runs:
-            raise NoLog(f'container "{container}" in pod "{name}" is waiting to start: ContainerCreating')
+            raise NoLog(_why_no_run(pod, container))
         return runs[-2 if previous else -1]
 
     def _with_earlier_runs(self, pod: Mapping[str, Any], container: str, runs: list[Log]) -> list[Log]:
@@ -239,6 +252,28 @@ class Logs:
         for key in [key for key in self._runs if key[0] == uid]:
             for log in self._runs.pop(key):
                 log.close()
+
+
+def _why_no_run(pod: Mapping[str, Any], container: str) -> str:
+    """Return why no run of the container has started.
+
+    Source: Kubernetes, pkg/kubelet/kubelet_pods.go, validateContainerLogStatus. Differs: for a pod without a node, kube-apiserver returns
+    an empty log, and the kubelet does not say why it refused a pod.
+    """
+    status, about = pod.get("status") or {}, f'container "{container}" in pod "{pod["metadata"]["name"]}"'
+    conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
+    scheduled = conditions.get("PodScheduled") or {}
+    if scheduled.get("status") == "False":
+        return f"{about} is waiting to start: {_reason_and_message(scheduled)}"
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return ": ".join(filter(None, (f"{about} is not available", _reason_and_message(status))))
+    statuses = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
+    state = next((found.get("state") or {} for found in statuses if found["name"] == container), {})
+    return f"{about} is waiting to start: {(state.get('waiting') or {}).get('reason') or 'ContainerCreating'}"
+
+
+def _reason_and_message(status: Mapping[str, Any]) -> str:
+    return ": ".join(filter(None, (status.get("reason"), status.get("message"))))
 
 
 def _key(pod: Mapping[str, Any], container: str) -> tuple[str, str, str]:

@@ -81,6 +81,60 @@ async def test_runs_of_a_container(tmp_path: Path) -> None:
     assert logs.path(POD, "main", 1) == tmp_path / "default_p_u" / "main" / "1.log"
 
 
+UNSCHEDULABLE = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/1 nodes are available: 1 Insufficient cpu.",
+}
+MISSING = {"name": "main", "state": {"waiting": {"reason": "CreateContainerConfigError", "message": "no"}}}
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        pytest.param({}, "is waiting to start: ContainerCreating", id="not started"),
+        pytest.param(
+            {"containerStatuses": [MISSING]},
+            "is waiting to start: CreateContainerConfigError",
+            id="a ConfigMap is missing",
+        ),
+        pytest.param(
+            {"phase": "Pending", "conditions": [UNSCHEDULABLE]},
+            "is waiting to start: Unschedulable: 0/1 nodes are available: 1 Insufficient cpu.",
+            id="no node",
+        ),
+        pytest.param(
+            {"phase": "Failed", "reason": "Refused", "message": "no command", "containerStatuses": [MISSING]},
+            "is not available: Refused: no command",
+            id="refused",
+        ),
+    ],
+)
+def test_the_reason_why_there_is_no_log(tmp_path: Path, status: dict[str, Any], expected: str) -> None:
+    with pytest.raises(NoLog) as raised:
+        Logs(tmp_path).of({**POD, "status": status}, "main")
+
+    assert str(raised.value) == f'container "main" in pod "p" {expected}'
+
+
+async def test_a_run_that_did_not_start_has_no_log(tmp_path: Path) -> None:
+    logs = Logs(tmp_path)
+    first = logs.open(POD, "main", 0)
+    logs.write(POD, "main", first, b"run 0", NOW)
+    logs.close(POD, "main", first)
+    failed = logs.open(POD, "main", 1)
+    reading = asyncio.create_task(text(failed, follow=True))
+    await asyncio.sleep(1)
+    logs.discard_run(POD, "main", failed)
+
+    assert await reading == ""
+    assert await text(failed) == ""
+    assert await text(logs.of(POD, "main")) == "run 0"
+    with pytest.raises(NoLog, match="previous terminated container"):
+        logs.of(POD, "main", previous=True)
+
+
 def test_a_container_that_has_not_run_has_no_log(tmp_path: Path) -> None:
     with pytest.raises(NoLog, match='container "main" in pod "p" is waiting to start'):
         Logs(tmp_path).of(POD, "main")
