@@ -103,7 +103,8 @@ def text(
         if message := job.condition.get("message"):
             written.write(f"  {message}\n")
         found = _explained_failures(job, outcome, folder_of)
-        written.writelines(f"{line}\n" for line in _failure_lines(found, shown))
+        refusal = message or "" if job.state == "Refused" else ""
+        written.writelines(f"{line}\n" for line in _failure_lines(found, shown, refusal))
         written.writelines(f"  {line}\n" for line in _rows(job))
     if outcome not in ("Succeeded", "Failed"):
         written.write(f"\n{outcome}\n")
@@ -173,24 +174,42 @@ def _failed_log(folder: Path, failure: Failure) -> Path | None:
     return file if failure.container and file.exists() else None
 
 
-def _failure_lines(found: Sequence[FirstFailure], shown: Callable[[Path], str]) -> Iterator[str]:
-    """Yield those that failed first, and then those that failed the job if the first ones were started again."""
+def _failure_lines(
+    found: Sequence[FirstFailure], shown: Callable[[Path], str], refusal: str
+) -> Iterator[str]:
+    """Yield those that failed first, and then those that failed the job if the first ones were started again.
+
+    What ``refusal``, the message of a refused job, already says is left out.
+    """
     count = next((index for index, first in enumerate(found) if not first.was_started_again), len(found))
     groups = [(found, "was the first to fail")]
-    if 0 < count < len(found) and found[0].failure.at != found[-1].failure.at:
+    if 0 < count < len(found) and _is_same(found[:count], found[count:]):
+        groups = [(found[count:], "failed again in the same way")]
+    elif 0 < count < len(found) and found[0].failure.at != found[-1].failure.at:
         groups = [(found[:count], "failed first"), (found[count:], "failed the job")]
     for group, how in groups:
         if len(group) > 1:
             how = f"{how.replace('was the first to fail', 'failed first')}, in the same second"
         for first in group[:MAX_NAMES]:
+            if refusal.startswith(f"{first.replica.short}: "):
+                continue
             again = "; it was started again" if first.was_started_again else ""
             yield f"  {first.replica.short} {how}: {first.text}{again}"
         if len(group) > MAX_NAMES:
             yield f"  and {len(group) - MAX_NAMES} more"
         with_lines = next((first for first in group if first.lines), None)
+        if with_lines is not None and all(line in refusal for line in with_lines.lines):
+            continue
         if with_lines is not None and with_lines.log is not None:
             yield f"  last lines of {shown(with_lines.log)}:"
             yield from (f"    {line}" for line in with_lines.lines)
+
+
+def _is_same(first: Sequence[FirstFailure], last: Sequence[FirstFailure]) -> bool:
+    """Return whether the same containers failed with the same texts and last lines of their logs."""
+    return [(entry.replica.name, entry.text, entry.lines) for entry in first] == [
+        (entry.replica.name, entry.text, entry.lines) for entry in last
+    ]
 
 
 def _rows(job: Job) -> Iterator[str]:

@@ -17,6 +17,7 @@ from api.pod_problems import (
     ContainerStatus,
     PodStatus,
     ProblemType,
+    Termination,
     container_problems,
     failed_before_restart,
     read_status,
@@ -83,9 +84,13 @@ class Replica:
         )
         if has_failed and self.first_failed_pod is None:
             self.first_failed_pod = pod
-        for problem in problems:
-            if self._failed_start(problem):
-                self._failed_starts.add((problem.container, pod["metadata"]["uid"], problem.restarts))
+        # The first restart follows at once, so that often only the run after it is seen.
+        restarts = {container.name: container.restart_count for container in _containers(self._status)}
+        ends = [(problem.container, problem.restarts, problem.termination) for problem in problems]
+        ends += [(name, restarts[name] - 1, end) for name, end in failed_before_restart(self._status)]
+        for name, run, end in ends:
+            if self._failed_start(name, end):
+                self._failed_starts.add((name, pod["metadata"]["uid"], run))
 
     @property
     def phase(self) -> str:
@@ -147,7 +152,8 @@ class Replica:
         """Return why a container does not start although its restart policy starts it again and again; empty if nothing is missing."""
         for problem in container_problems(self._status):
             failures = sum(container == problem.container for container, _, _ in self._failed_starts)
-            if failures >= MAX_FAILED_STARTS and (text := self._failed_start(problem)):
+            text = self._failed_start(problem.container, problem.termination)
+            if failures >= MAX_FAILED_STARTS and text:
                 return f"container {problem.container} {text}"
         return ""
 
@@ -159,19 +165,16 @@ class Replica:
                 return f"container {problem.container} cannot start: {waiting.message}; create the folder, or change workingDir"
         return ""
 
-    def _failed_start(self, problem: ContainerProblem) -> str:
+    def _failed_start(self, name: str, end: Termination | None) -> str:
         """Return how the start of a container failed because of a missing program, with the next step; empty if it did not."""
-        end = problem.termination
         if end is None:
             return ""
         if end.reason == START_ERROR:
-            return f"cannot start: {end.message}{self._hint(problem.container, end.message)}"
+            return f"cannot start: {end.message}{self._hint(name, end.message)}"
         ended = f"ended again with exit code {end.exit_code}"
         if why := SHELL_EXIT_CODES.get(end.exit_code):
             return f"{ended}: a program {why}; correct the command, or install the program"
-        if end.exit_code == PYTHON_EXIT_CODE and (
-            script := _missing_script(self._container(problem.container))
-        ):
+        if end.exit_code == PYTHON_EXIT_CODE and (script := _missing_script(self._container(name))):
             return f"{ended}: its script {script} does not exist; relative paths start at the folder in which this command runs"
         return ""
 
@@ -272,6 +275,8 @@ class Progress:
         """``waits``: jobs go on while a program or a folder is missing."""
         self.jobs: dict[str, Job] = {}
         self._several = several
+        self._refusals: set[tuple[str, str]] = set()
+        """The UID of each job that was shown as Refused, and why. A container that is started again is not refused meanwhile."""
         self._waits = waits
 
     def add(self, kind: str, manifest: Manifest) -> None:
@@ -332,9 +337,18 @@ class Progress:
             self._replace(replica, row)
         new = _displayed_state(replica)
         if new == old:
-            return []
+            return self._refusal(job)
         text = f"{self.prefix(job, replica.short)}: {new[0]}{_times(replica.restarts)}"
-        return [Change(text, in_table=not (replica.phase == "Failed" or replica.start_error))]
+        change = Change(text, in_table=not (replica.phase == "Failed" or replica.start_error))
+        return [change, *self._refusal(job)]
+
+    def _refusal(self, job: Job) -> list[Change]:
+        """Return, once, that the job can never run here, if the run goes on because of other jobs."""
+        message = str(job.condition.get("message"))
+        if not self._several or job.state != "Refused" or (job.uid, message) in self._refusals:
+            return []
+        self._refusals.add((job.uid, message))
+        return [Change(f"{job.kind} {job.name}: Refused ({message})")]
 
     def _replace(self, replica: Replica, row: Row) -> None:
         if row.uid != replica.uids[-1]:

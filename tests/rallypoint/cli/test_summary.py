@@ -145,6 +145,72 @@ def test_a_container_that_was_restarted_until_the_job_failed_is_named(
     assert "  last lines of 1.log:\n    two\n" in shown
 
 
+@pytest.mark.parametrize(
+    ("log", "lines"),
+    [
+        pytest.param(
+            b"sh: train: not found\n", "  last lines of 0.log:\n    sh: train: not found\n", id="log"
+        ),
+        pytest.param(b"a program was not found\n", "", id="the log says the same"),
+    ],
+)
+def test_what_the_message_of_a_refused_job_says_is_not_repeated(
+    progress: Progress, tmp_path: Path, log: bytes, lines: str
+) -> None:
+    for uid in ("worker-0-uid", "b"):
+        failed = pod("worker-0", "Failed", ended(127))
+        failed["metadata"]["uid"] = uid
+        progress.update_pod(None, row(failed))
+    (tmp_path / "b" / "pytorch").mkdir(parents=True)
+    (tmp_path / "b" / "pytorch" / "0.log").write_bytes(log)
+    shown = text(progress, tmp_path)
+
+    assert shown.startswith(
+        "\nPyTorchJob default/job: Refused\n"
+        "  worker-0: container pytorch ended again with exit code 127: a program was not found; "
+        f"correct the command, or install the program\n{lines}"
+        "  worker-0  Failed "
+    )
+
+
+@pytest.mark.parametrize(
+    ("last_line", "lines"),
+    [
+        pytest.param(
+            b"no data\n",
+            "  worker-0 failed again in the same way: container pytorch ended with exit code 3\n"
+            "  last lines of 1.log:\n"
+            "    no data\n",
+            id="the same log",
+        ),
+        pytest.param(
+            b"other\n",
+            "  worker-0 failed first: container pytorch ended with exit code 3; it was started again\n"
+            "  last lines of 0.log:\n"
+            "    no data\n"
+            "  worker-0 failed the job: container pytorch ended with exit code 3\n"
+            "  last lines of 1.log:\n"
+            "    other\n",
+            id="another log",
+        ),
+    ],
+)
+def test_equal_failures_of_a_container_are_shown_once(
+    progress: Progress, tmp_path: Path, last_line: bytes, lines: str
+) -> None:
+    again = pod("worker-0", "Running", {"running": {}}, lastState=ended(3, 10), restartCount=1)
+    waits = {"waiting": {"reason": "CrashLoopBackOff", "message": ""}}
+    crashing = pod("worker-0", "Running", waits, lastState=ended(3, 12), restartCount=1)
+    progress.update_pod(None, row(again))
+    progress.update_pod(row(again), row(crashing))
+    progress.update_job(None, row(job(FAILED)))
+    write_log(tmp_path, "worker-0", b"no data\n", last_line)
+    shown = text(progress, tmp_path)
+
+    assert lines in shown
+    assert shown.count("exit code 3") == lines.count("exit code 3") + 1
+
+
 def test_a_failed_run_is_named_if_only_its_restart_was_seen(progress: Progress, tmp_path: Path) -> None:
     again = pod("worker-0", "Running", {"running": {}}, lastState=ended(3, 10, "bad data"), restartCount=1)
     progress.update_pod(None, row(again))

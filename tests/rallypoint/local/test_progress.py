@@ -141,6 +141,42 @@ def test_an_exit_code_that_says_that_a_program_is_missing(
     assert state_after(first, second).startswith("Refused: " if message else "New: ")
 
 
+def test_a_failed_start_counts_if_only_its_restart_was_seen() -> None:
+    waits = {"waiting": {"reason": "CrashLoopBackOff"}}
+    again = container_pod("pi-worker-0", {}, state={"running": {}}, lastState=ended(127), restartCount=1)
+    second = container_pod("pi-worker-0", {}, state=waits, lastState=ended(127), restartCount=1)
+
+    assert state_after(again) == "New: "
+    assert state_after(again, again) == "New: "
+    assert state_after(again, second).startswith(
+        "Refused: worker-0: container c ended again with exit code 127"
+    )
+
+
+def test_a_refusal_is_shown_once_and_at_once_if_other_jobs_go_on() -> None:
+    first = container_pod("pi-worker-0", {}, state=ended(127), restartCount=0)
+    second = container_pod("pi-worker-0", {}, state=ended(127), restartCount=1)
+    again = container_pod("pi-worker-0", {}, state={"running": {}}, lastState=ended(127), restartCount=2)
+    shown = {}
+    for several in (False, True):
+        progress = Progress(several=several)
+        progress.add("MPIJob", JOB)
+        changes = [progress.update_pod(None, row) for row in (first, second, again, second)]
+        shown[several] = [
+            change.text for version in changes for change in version if "Refused" in change.text
+        ]
+
+    assert shown == {
+        False: [],
+        True: [
+            (
+                "MPIJob pi: Refused (worker-0: container c ended again with exit code 127: "
+                "a program was not found; correct the command, or install the program)"
+            )
+        ],
+    }
+
+
 def test_failed_starts_of_a_replaced_pod_count() -> None:
     first, second = (
         container_pod("pi-worker-0", {}, uid, state=ended(127), restartCount=0) for uid in ("a", "b")
