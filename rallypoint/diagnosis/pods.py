@@ -57,6 +57,7 @@ _START_STEPS = {
     **dict.fromkeys(
         ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"), _IMAGE_STEP
     ),
+    "Refused": "correct the pod template, delete the job and create it again",  # Local mode's reason.
     "CreateContainerConfigError": "create the ConfigMap or Secret that the message names; the kubelet tries again",
 }
 """By the reason of a container that cannot start."""

@@ -27,6 +27,7 @@ def unscheduled(message: str) -> Object:
         pytest.param(
             waiting("CreateContainerConfigError"), "create the ConfigMap or Secret", id="no configuration"
         ),
+        pytest.param(waiting("Refused"), "correct the pod template, delete the job", id="local mode refuses"),
         pytest.param(waiting("RunContainerError"), "correct the pod template", id="no program"),
         pytest.param(unscheduled("1 node(s) had untolerated taint {a: b}"), "tolerate nodes", id="a taint"),
         pytest.param(
