@@ -19,7 +19,7 @@ from typing_extensions import override
 from api.meta import Resource
 from controller.kube.client import Client
 from controller.kube.errors import ApiError, NotFound
-from rallypoint.local.field_names import Schema, suggestion
+from rallypoint.local.field_names import Schema, similar, suggestion
 from rallypoint.local.manifest import Manifest
 
 _UNKNOWN = re.compile(r'(unknown|duplicate) field "([^"]*)"')
@@ -141,9 +141,9 @@ async def match(client: Client, documents: Iterable[Document]) -> list[tuple[Doc
             served[document.api_version] = await _discover(client, document.api_version)
         resource = served[document.api_version].get(document.kind)
         if resource is None:
-            problems.append(
-                document.problem(f"no kind {document.kind} in {document.api_version} is served here")
-            )
+            message = f"no kind {document.kind} in {document.api_version} is served here"
+            meant = similar(document.kind, served[document.api_version])
+            problems.append(document.problem(f'{message}; did you mean "{meant}"?' if meant else message))
         else:
             matched.append((document, resource))
     if problems:

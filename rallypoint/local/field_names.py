@@ -1,9 +1,9 @@
-"""Suggests the field that a manifest meant by an unknown one, from the OpenAPI document of its API version. Pure."""
+"""Suggests the name that a manifest meant by an unknown one; fields from the OpenAPI document of its API version. Pure."""
 
 import difflib
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 Schema: TypeAlias = Mapping[str, Any]
@@ -27,9 +27,14 @@ def suggestion(document: Schema, group: str, kind: str, path: str) -> str:
     *parents, name = _STEP.findall(path)
     if root is None or name.startswith("["):
         return ""
-    by_lower_case = {field.lower(): field for field in _siblings(schemas, root, parents)}
-    similar = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=CUTOFF)
-    return by_lower_case[similar[0]] if similar else _find(schemas, root, name)
+    return similar(name, _siblings(schemas, root, parents)) or _find(schemas, root, name)
+
+
+def similar(name: str, names: Iterable[str]) -> str:
+    """Return the most similar of the names, in any case; empty if none is similar."""
+    by_lower_case = {candidate.lower(): candidate for candidate in names}
+    found = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=CUTOFF)
+    return by_lower_case[found[0]] if found else ""
 
 
 def _root(schemas: Schema, group: str, kind: str) -> Schema | None:

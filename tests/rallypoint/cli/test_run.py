@@ -186,6 +186,13 @@ def bad(change: Any) -> dict[str, Any]:
             id="an unknown kind",
         ),
         pytest.param(
+            [{"apiVersion": "kubeflow.org/v1", "kind": "PytorchJob", "metadata": {"name": "x"}}],
+            [
+                'PytorchJob x: no kind PytorchJob in kubeflow.org/v1 is served here; did you mean "PyTorchJob"?'
+            ],
+            id="a misspelt kind",
+        ),
+        pytest.param(
             [{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "x"}}, job()],
             ["Thing x: no kind Thing in example.com/v1 is served here"],
             id="an unknown group",

@@ -339,6 +339,10 @@ class Handlers:
                 document = discovery.api_versions(request.host)
             case ["api", "v1"]:
                 document = discovery.resources(catalog, "", "v1")
+            case ["openapi", "v2"] if "protobuf" in request.headers.get("Accept", ""):
+                return web.Response(headers={"Content-Type": openapi.PROTOBUF_V2})
+            case ["openapi", "v2"]:
+                document = openapi.EMPTY_V2
             case ["openapi", "v3"]:
                 document = openapi.index(catalog)
             case ["openapi", "v3", "api", version]:

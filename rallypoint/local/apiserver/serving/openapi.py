@@ -1,4 +1,4 @@
-"""OpenAPI v3 documents: the paths and schemas that kubectl reads.
+"""OpenAPI documents: the paths and schemas that kubectl reads. That of version 2 is empty.
 
 They have no descriptions, so ``kubectl explain`` shows only types and names.
 """
@@ -19,6 +19,12 @@ FIELD_VALIDATION = {
 }
 
 ACTIONS = {"get": "get", "put": "put", "patch": "patch", "delete": "delete"}
+
+
+EMPTY_V2 = {"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.36.3"}, "paths": {}}
+"""The document of ``/openapi/v2``: kubectl reads it for kinds that no document of version 3 has, before it says that they do not exist."""
+PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+"""The media type of an empty message, which is an empty document."""
 
 
 def index(catalog: Catalog) -> Json:

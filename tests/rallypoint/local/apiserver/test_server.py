@@ -50,6 +50,14 @@ async def test_the_kubeconfig_reaches_the_server(server: ApiServer) -> None:
     assert reply.body["major"] == "1"
 
 
+async def test_the_openapi_document_of_version_2_is_empty(client: RawClient) -> None:
+    """kubectl reads it, as protobuf, before it says that a kind does not exist."""
+    accept = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+    binary, text = [await client.send(Step("GET", "/openapi/v2", accept=form)) for form in (accept, "")]
+
+    assert (binary.code, binary.text, text.body["paths"]) == (200, "", {})
+
+
 async def test_auto_namespaces_creates_missing_namespaces() -> None:
     server = ApiServer(auto_namespaces=True)
     await server.start()
