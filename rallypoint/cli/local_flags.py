@@ -96,8 +96,8 @@ def labels(text: str) -> dict[str, str]:
     """Parse labels in the format of the kubelet's ``--node-labels``."""
     found: dict[str, str] = {}
     for pair in filter(None, text.split(",")):
-        key, _, value = pair.partition("=")
-        if names.qualified(key) or names.label_value(value):
+        key, separator, value = pair.partition("=")
+        if not separator or names.qualified(key) or names.label_value(value):
             raise argparse.ArgumentTypeError(f"{pair!r} is not a label such as KEY=VALUE")
         found[key] = value
     return found

@@ -59,7 +59,7 @@ def test_labels() -> None:
     assert labels("pool=a,example.com/kind=,") == {"pool": "a", "example.com/kind": ""}
 
 
-@pytest.mark.parametrize("text", ["=a", "a=b c", "a/b/c=d", "-a=b"])
+@pytest.mark.parametrize("text", ["a", "=a", "a=b c", "a/b/c=d", "-a=b"])
 def test_an_invalid_label_is_rejected(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not a label such as KEY=VALUE"):
         labels(text)
