@@ -5,13 +5,11 @@ The output of several pods is written in whole lines, that of a job's pods with 
 
 import argparse
 import asyncio
-import os
 import re
 import sys
-import time
-from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -19,6 +17,7 @@ import aiohttp
 
 from api.meta import PODS
 from controller.kube.errors import ApiError, NotFound
+from controller.runtime import clock
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import (
     Cluster,
@@ -29,10 +28,15 @@ from rallypoint.cli.cluster import (
 )
 from rallypoint.cli.log_follower import BAD_REQUEST, MAX_LINE_BYTES, JobLogFollower, owns_pods
 from rallypoint.diagnosis.objects import condition, name_of, reason_and_message
+from rallypoint.local.apiserver.apimachinery.selectors import parse_label_selector
 from rallypoint.local.log_archive import DEFAULT_CONTAINER, ArchivedPod
+from rallypoint.local.node.streams.logs import Log, Selection
 
 DEFAULT_TAIL_OF_SELECTOR = 10
 """The default number of lines per pod with a selector."""
+
+NAMED_PODS = 3
+"""The largest number of deleted pods that a note names."""
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?\Z")
 
@@ -84,7 +88,7 @@ async def _logs(args: argparse.Namespace, cluster: Cluster) -> int:
         raise CommandError("expected 'logs POD', 'logs KIND/NAME' or 'logs -l SELECTOR'")
     query = _query(args, several=bool(args.selector))
     if args.selector:
-        pods = await cluster.pods([], args.selector)
+        pods = await _selected_pods(args, cluster)
     else:
         kind, _, name = args.what.rpartition("/")
         served = cluster.find(kind or PODS.plural)
@@ -95,7 +99,7 @@ async def _logs(args: argparse.Namespace, cluster: Cluster) -> int:
         except NotFound:
             if not (gone := _deleted_pods(cluster, served, name)):
                 raise
-            if error := _show_archived(args, gone[-1], of_job=False):
+            if error := await _show_archived(args, gone[-1], of_job=False):
                 raise CommandError(error) from None
             return 0
     if not args.follow:
@@ -108,6 +112,26 @@ async def _logs(args: argparse.Namespace, cluster: Cluster) -> int:
         for pod in pods:
             tasks.create_task(_show(args, cluster, pod, query, whole_lines=len(pods) > 1))
     return 0
+
+
+async def _selected_pods(args: argparse.Namespace, cluster: Cluster) -> list[Object]:
+    """Return the pods with the labels; note deleted ones, which are not shown: they may be those of any earlier job.
+
+    Raises:
+        CommandError: there is none.
+    """
+    pods = await cluster.list_objects(PODS, labelSelector=args.selector)
+    matches = parse_label_selector(args.selector)
+    uids = {pod["metadata"]["uid"] for pod in pods}
+    archived = cluster.archive.pods(cluster.namespace) if cluster.archive else ()
+    gone = [pod.name for pod in archived if matches and matches(dict(pod.manifest)) and pod.uid not in uids]
+    if gone:
+        more = f" and {len(gone) - NAMED_PODS} more" if len(gone) > NAMED_PODS else ""
+        names = f"{', '.join(gone[:NAMED_PODS])}{more}"
+        sys.stderr.write(f"deleted pods with these labels: {names}; 'rallypoint logs POD' shows their logs\n")
+    if not pods:
+        raise CommandError("no pods found")
+    return pods
 
 
 async def _show_job(
@@ -134,7 +158,7 @@ async def _show_job(
     manifests = [*(archived.manifest for archived in gone), *pods]
     if manifests and not any(_container_of_member(args, pod) for pod in manifests):
         raise CommandError(f"container {args.container} is not valid for any pod of {args.what}")
-    errors = {archived.name: _show_archived(args, archived, of_job=True) for archived in gone}
+    errors = {archived.name: await _show_archived(args, archived, of_job=True) for archived in gone}
     if args.follow and owner is not None:
         _report(errors)
         follower = JobLogFollower(
@@ -197,11 +221,10 @@ def _deleted_pods(
     return [archived for archived in found if archived.uid not in uids]
 
 
-def _show_archived(args: argparse.Namespace, pod: ArchivedPod, *, of_job: bool) -> str:
+async def _show_archived(args: argparse.Namespace, pod: ArchivedPod, *, of_job: bool) -> str:
     """Show the log of a deleted pod: its newest run, or the one before with ``--previous``. Return why there is none; else empty text.
 
-    The times of lines are lost: ``--since`` compares the time of the last line, and ``--timestamps`` has no effect. A job's pod without the
-    requested container is left out.
+    A job's pod without the requested container is left out. A note says if the times of the lines are lost.
 
     Raises:
         CommandError: the pod has no container of that name.
@@ -218,15 +241,16 @@ def _show_archived(args: argparse.Namespace, pod: ArchivedPod, *, of_job: bool) 
         return ""
     prefix = _prefix(args, pod.manifest, container, of_job=of_job)
     write = LineWriter(prefix).add if prefix or of_job else _write
+    since = None if not args.since else clock.now() - timedelta(seconds=args.since)
+    tail = None if args.tail is None or args.tail < 0 else args.tail
     try:
-        file = runs[-1].open("rb")
+        log = Log(runs[-1], ended=True)
+        if args.timestamps and not log.has_times:
+            sys.stderr.write(f"{pod.name}: the times of its lines are lost; all have that of the last one\n")
+        async for chunk in log.read(Selection(tail_lines=tail, since=since, timestamps=args.timestamps)):
+            write(chunk)
     except OSError as error:
         return f"{runs[-1]}: {error.strerror}"
-    with file:
-        if args.since and time.time() - os.fstat(file.fileno()).st_mtime > args.since:
-            return ""
-        for line in file if args.tail is None or args.tail < 0 else deque(file, args.tail):
-            write(line)
     write(b"")
     return ""
 

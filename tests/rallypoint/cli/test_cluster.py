@@ -337,8 +337,14 @@ async def test_logs_of_deleted_pods_come_from_the_folder_of_the_local_cluster(
     owner = await job_of_workers(cluster.client)
     for index in range(2):
         name = f"j-worker-{index}"
+        script = f"echo one; sleep 0.1; echo from {index}"
         await pod(
-            cluster.client, name, f"echo one; echo from {index}", until="Succeeded", ownerReferences=[owner]
+            cluster.client,
+            name,
+            script,
+            until="Succeeded",
+            ownerReferences=[owner],
+            labels={"part": str(index)},
         )
     await cluster.client.delete(PODS, "default", "j-worker-1")
     async with asyncio.timeout(20):
@@ -348,11 +354,25 @@ async def test_logs_of_deleted_pods_come_from_the_folder_of_the_local_cluster(
     of_pod = await run("logs", "j-worker-1")
     previous = await run("logs", "-p", "j-worker-1")
     none = await run("logs", "j-worker-2")
+    stamped = await run("logs", "j-worker-1", "--timestamps")
+    recent = await run("logs", "j-worker-1", "--since", "1h")
+    selected = await run("logs", "-l", "part=1")
+    selected_both = await run("logs", "-l", "part in (0,1)", "--tail", "1")
+    (times,) = cluster.node.logs.folder.glob("*_j-worker-1_*/main/0.times")
+    times.unlink()
+    without_times = await run("logs", "j-worker-1", "--timestamps")
     await run("delete", "pytorchjob", "j")
     of_deleted_job = await run("logs", "-f", "pytorchjob/j")
 
     assert of_job.out == "[j-worker-1] from 1\n[j-worker-0] from 0\n"
-    assert of_pod.out == "one\nfrom 1\n"
+    assert of_pod.out == recent.out == "one\nfrom 1\n"
+    first, second = (line.split(" ", 1) for line in stamped.out.splitlines())
+    assert (first[1], second[1], stamped.err) == ("one", "from 1", "")
+    assert first[0] < second[0]
+    note = "deleted pods with these labels: j-worker-1; 'rallypoint logs POD' shows their logs\n"
+    assert (selected.status, selected.err) == (1, f"{note}error: no pods found\n")
+    assert (selected_both.out, selected_both.err) == ("from 0\n", note)
+    assert without_times.err.startswith("j-worker-1: the times of its lines are lost")
     assert "previous terminated container" in previous.err
     assert none.err == 'Error from server (NotFound): pods "j-worker-2" not found\n'
     assert (of_deleted_job.status, len(of_deleted_job.out.splitlines())) == (0, 4)

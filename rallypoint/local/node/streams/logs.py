@@ -2,6 +2,7 @@
 
 import asyncio
 import bisect
+import contextlib
 import io
 from array import array
 from collections import defaultdict
@@ -38,22 +39,30 @@ class NoLog(Exception):
 
 
 class Log:
-    """The output of one run of a container. With ``ended``, an earlier process of this node wrote it.
+    """The output of one run of a container. With ``ended``, another process wrote it.
 
-    The times of such a run are lost: all of it gets the modification time of the file.
+    The times of the chunks are in ``RUN.times`` beside ``RUN.log``, from when the run has ended. If its process was killed before, they are
+    lost: all of the run gets the modification time of the file.
     """
 
     def __init__(self, path: Path, *, ended: bool = False) -> None:
-        private.folder(path.parent)
         self.path = path
-        self._file = private.file(path).open("ab" if ended else "wb", buffering=0)
-        self._size = path.stat().st_size
-        self._offsets = array("Q", [0] if ended else [])
-        self._times = array("d", [path.stat().st_mtime] if ended else [])
+        self.closed = ended
+        self.has_times = True
+        self._discarded = False
         self._grown = asyncio.Event()
-        self.closed = self._discarded = False
-        if ended:
-            self.close()
+        self._offsets, self._times = array("Q"), array("d")
+        if not ended:
+            private.folder(path.parent)
+            self._file = private.file(path).open("wb", buffering=0)
+            self._size = 0
+            self._times_path.unlink(missing_ok=True)
+            return
+        found = path.stat()
+        self._size = found.st_size
+        self.has_times = self._read_times()
+        if not self.has_times:
+            self._offsets, self._times = array("Q", [0]), array("d", [found.st_mtime])
 
     def write(self, data: bytes, now: datetime) -> None:
         timestamp = now.timestamp()
@@ -68,13 +77,29 @@ class Log:
         if not self.closed:
             self.closed = True
             self._file.close()
+            with contextlib.suppress(OSError):
+                private.file(self._times_path).write_bytes(self._offsets.tobytes() + self._times.tobytes())
             self._wake()
 
     def discard(self) -> None:
         """Close the log and delete its file."""
         self.close()
         self._discarded = True
-        self.path.unlink(missing_ok=True)
+        for path in (self.path, self._times_path):
+            path.unlink(missing_ok=True)
+
+    @property
+    def _times_path(self) -> Path:
+        return self.path.with_suffix(".times")
+
+    def _read_times(self) -> bool:
+        """Read the offsets and the times of the chunks; return whether the file has them."""
+        with contextlib.suppress(OSError, ValueError):
+            data = self._times_path.read_bytes()
+            self._offsets.frombytes(data[: len(data) // 2])
+            self._times.frombytes(data[len(data) // 2 :])
+            return len(self._offsets) == len(self._times) and (len(self._times) > 0 or self._size == 0)
+        return False
 
     def tail(self, lines: int, size_bytes: int) -> bytes:
         """Return the last ``lines`` lines, at most ``size_bytes`` bytes."""
@@ -244,7 +269,7 @@ class Logs:
         known = {log.path for log in runs}
         files = self.path(pod, container, 0).parent.glob("*.log")
         remaining = sorted((file for file in files if file not in known), key=lambda file: int(file.stem))
-        return [*(Log(file, ended=True) for file in remaining), *runs]
+        return [*(Log(private.file(file), ended=True) for file in remaining), *runs]
 
     def discard(self, pod: Mapping[str, Any]) -> None:
         """Close the logs of a pod. The files stay."""

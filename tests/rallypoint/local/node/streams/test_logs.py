@@ -81,6 +81,30 @@ async def test_runs_of_a_container(tmp_path: Path) -> None:
     assert logs.path(POD, "main", 1) == tmp_path / "default_p_u" / "main" / "1.log"
 
 
+async def test_the_times_of_lines_outlast_the_process(log: Log) -> None:
+    again = Log(log.path, ended=True)
+
+    assert await text(again, timestamps=True) == await text(log, timestamps=True)
+    assert await text(again, since=NOW + timedelta(seconds=2)) == "four"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"123", b"12345678"], ids=["none", "empty", "short", "odd"])
+async def test_a_log_without_times_has_that_of_its_file(log: Log, content: bytes | None) -> None:
+    times = log.path.with_suffix(".times")
+    times.unlink() if content is None else times.write_bytes(content)
+    again = Log(log.path, ended=True)
+    stamps = {line.partition(" ")[0] for line in (await text(again, timestamps=True)).splitlines()}
+
+    assert not again.has_times
+    assert len(stamps) == 1
+
+
+def test_a_run_without_output_has_lost_no_times(tmp_path: Path) -> None:
+    Log(tmp_path / "0.log").close()
+
+    assert Log(tmp_path / "0.log", ended=True).has_times
+
+
 UNSCHEDULABLE = {
     "type": "PodScheduled",
     "status": "False",
