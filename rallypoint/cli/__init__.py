@@ -48,7 +48,10 @@ def _main(given: Sequence[str]) -> int:
             subparsers.add_parser(command, help=module.HELP)
         else:
             module.add_parser(subparsers)
-    args = parser.parse_args(given)
+    args, unknown = parser.parse_known_args(given)
+    if unknown:
+        # argparse itself would show the usage of the whole program.
+        subparsers.choices.get(given[0], parser).error(f"unrecognized arguments: {' '.join(unknown)}")
     execute: Callable[[argparse.Namespace], int] = args.execute
     return execute(args)
 

@@ -21,6 +21,7 @@ from controller.telemetry import logs
 from rallypoint.cli import local_flags, summary
 from rallypoint.cli.blockers import BINDINGS, NEEDED_KINDS, blockers, has_rights, missing_objects
 from rallypoint.local import documents, private
+from rallypoint.local.apiserver.apimachinery import names
 from rallypoint.local.cluster import LocalCluster, ServerConfig
 from rallypoint.local.documents import Document, Problem, Refused
 from rallypoint.local.follow import Follow
@@ -49,7 +50,11 @@ def add_parser(
         "files", nargs="+", metavar="FILE", help="a manifest with one or more documents; - is standard input"
     )
     parser.add_argument(
-        "--namespace", "-n", default="default", help="namespace of documents without one (default: default)"
+        "--namespace",
+        "-n",
+        type=namespace,
+        default="default",
+        help="namespace of documents without one (default: default)",
     )
     parser.add_argument(
         "--timeout", type=seconds, metavar="TIME", help="stop after this time: 90, 15m, 1h30m"
@@ -83,6 +88,13 @@ def seconds(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90, 90s, 15m or 1h30m")
     hours, minutes, rest = (float(part or 0) for part in match.groups())
     return hours * 3600 + minutes * 60 + rest
+
+
+def namespace(text: str) -> str:
+    """Return the name of a namespace; raise argparse.ArgumentTypeError if it is not valid."""
+    if error := names.label(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a namespace: {error}")
+    return text
 
 
 def execute(args: argparse.Namespace) -> int:

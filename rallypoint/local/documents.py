@@ -19,6 +19,7 @@ from typing_extensions import override
 from api.meta import Resource
 from controller.kube.client import Client
 from controller.kube.errors import ApiError, NotFound
+from rallypoint.local.apiserver.apimachinery import names
 from rallypoint.local.field_names import Schema, similar, suggestion
 from rallypoint.local.manifest import Manifest
 
@@ -114,7 +115,7 @@ def read(files: Iterable[str], namespace: str = "default") -> list[Document]:
         except (OSError, UnicodeDecodeError) as error:
             problems.append(Problem(name, "", "", getattr(error, "strerror", None) or str(error)))
         except (yaml.YAMLError, ValueError) as error:  # ValueError: month 13, or a number with 5,000 digits.
-            problems.append(Problem(name, "", "", f"not YAML: {' '.join(str(error).split())}"))
+            problems.append(Problem(name, "", "", f"not YAML: {_syntax_error(error)}"))
         except RecursionError:
             problems.append(Problem(name, "", "", "nested too deep"))
         else:
@@ -260,6 +261,14 @@ async def _discover(client: Client, api_version: str) -> dict[str, Resource]:
     }
 
 
+def _syntax_error(error: Exception) -> str:
+    """Return the position and the reason of a YAML error in one line."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem and (mark := error.problem_mark):
+        position = f"line {mark.line + 1}, column {mark.column + 1}"
+        return ", ".join(filter(None, (f"{position}: {error.problem}", error.context)))
+    return " ".join(str(error).split()).replace(' in "<unicode string>"', "")
+
+
 def _source(file: str, index: int, count: int) -> str:
     return file if count == 1 else f"{file} (document {index + 1})"
 
@@ -270,7 +279,15 @@ def _find_problems(document: Document) -> list[Problem]:
     missing = [key for key in ("apiVersion", "kind") if not document.manifest.get(key)]
     if missing:
         return [document.problem("Required value", missing[0])]
-    return [document.problem(message, path) for path, message in _find_unencodable(document.manifest)]
+    problems = [document.problem(message, path) for path, message in _find_unencodable(document.manifest)]
+    # The server creates missing namespaces here, and would report the name of the Namespace.
+    if (
+        not problems
+        and (namespace := document.meta.get("namespace"))
+        and (error := names.label(str(namespace)))
+    ):
+        problems.append(document.problem(f'Invalid value: "{namespace}": {error}', "metadata.namespace"))
+    return problems
 
 
 def _find_unencodable(value: Any, path: str = "", parents: tuple[int, ...] = ()) -> Iterator[tuple[str, str]]:

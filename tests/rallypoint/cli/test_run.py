@@ -397,6 +397,31 @@ def test_an_invalid_duration_is_rejected(text: str, capsys: pytest.CaptureFixtur
     assert "is not a time such as" in capsys.readouterr().err
 
 
+def test_an_invalid_namespace_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", "-n", "BAD", "job.yaml"])
+
+    assert "argument --namespace/-n: 'BAD' is not the name of a namespace" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "usage"),
+    [
+        pytest.param(["run", "--wiat", "job.yaml"], "usage: rallypoint run ", id="of a command"),
+        pytest.param(["--wiat", "run", "job.yaml"], "usage: rallypoint [-h]", id="before the command"),
+    ],
+)
+def test_an_unknown_flag_shows_the_usage_of_its_command(
+    arguments: list[str], usage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    shown = capsys.readouterr().err
+
+    assert shown.startswith(usage)
+    assert shown.endswith("error: unrecognized arguments: --wiat\n")
+
+
 def test_each_run_has_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     first, second = run_folder(None), run_folder(None)

@@ -65,7 +65,24 @@ def test_a_list_is_its_items(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        pytest.param("a: [", "not YAML", id="not YAML"),
+        pytest.param(
+            "a: [",
+            "a.yaml: not YAML: line 1, column 5: expected the node content, but found '<stream end>', while parsing a flow node",
+            id="not YAML",
+        ),
+        pytest.param(
+            "a: b\n c: d", "not YAML: line 2, column 3: mapping values are not allowed here", id="indentation"
+        ),
+        pytest.param(
+            "a: \0",
+            "not YAML: unacceptable character #x0000: special characters are not allowed, position 3",
+            id="a character",
+        ),
+        pytest.param(
+            "apiVersion: v1\nkind: A\nmetadata: {name: n, namespace: BAD}",
+            'A n: metadata.namespace: Invalid value: "BAD": a lowercase RFC 1123 label must consist of',
+            id="a bad namespace",
+        ),
         pytest.param("- a", "not an object", id="not an object"),
         pytest.param("kind: A", "apiVersion: Required value", id="no apiVersion"),
         pytest.param("apiVersion: v1\nmetadata: {name: n}", "n: kind: Required value", id="no kind"),
