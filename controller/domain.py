@@ -4,7 +4,7 @@ Nothing here reads a clock or calls a server. ``reconcile.observe`` creates snap
 ``reconcile.apply`` and ``reconcile.status`` execute the plans.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -218,6 +218,17 @@ class Problem:
     @override
     def __str__(self) -> str:
         return f"{self.field}: {self.text}"
+
+
+CONTINUES = "the job continues with its present pods, and none is created, replaced or deleted"
+"""What an invalid change of the spec does to a job that has started."""
+
+
+def no_effect_text(problems: Iterable[Problem]) -> str:
+    """Return why a changed spec of a job that has started has no effect."""
+    return (
+        f"the changed spec has no effect because it is invalid: {'; '.join(map(str, problems))}; {CONTINUES}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

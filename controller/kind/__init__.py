@@ -39,13 +39,15 @@ __all__ = [
 
 
 class Flow(Protocol):
-    """The planning functions of a kind that does not use those of ``reconcile.plan``, which have the same names. Pure."""
+    """The planning functions of a kind that does not use those of ``reconcile.plan``, which have the same names, and its checks. Pure."""
 
     def decide(
         self, job: Any, snapshot: Snapshot, now: datetime, options: Options, malformed: Sequence[Problem]
     ) -> Plan: ...
 
     def refuse(self, job: Any, problem: Problem, now: datetime) -> Plan: ...
+
+    def problems(self, job: Any, options: Options) -> Iterable[Problem]: ...
 
 
 class JobKind(Protocol[J]):

@@ -142,7 +142,9 @@ class JobCommitter:
         for step in steps:
             pods = {"pods": step.pods} if step.pods else {}
             log.info(step.step, reason=step.reason, message=step.message, **pods)
-        self._events.record(loaded.parent(), plan.events)
+        for event in self._events.record(loaded.parent(), plan.events):
+            if event.severity is Severity.WARNING and event.once and not event.similar and not steps:
+                log.info("job warning", reason=event.reason, message=event.message)
         for count in plan.counts:
             if count is not Count.DELETED:
                 self._counter(loaded.kind, loaded.row.namespace, count)

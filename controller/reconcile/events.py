@@ -30,14 +30,14 @@ class EventRecorder:
         self._compact = compact
         self._most_child_events = 0 if compact else MOST_CHILD_EVENTS
 
-    def record(self, parent: Parent, events: Iterable[Event]) -> None:
-        """Record the events of one reconcile; those with ``once`` only the first time."""
+    def record(self, parent: Parent, events: Iterable[Event]) -> Sequence[Event]:
+        """Record the events of one reconcile, those with ``once`` only the first time, and return the recorded ones."""
         job, memory = parent.subject, parent.memory.events
         fresh = [event for event in events if not (event.once and _is_known(memory, event.once))]
         if not self._compact:
             for event in fresh:
                 self._report(job, event.severity, event.reason, event.message, event.similar)
-            return
+            return fresh
         by_reason: defaultdict[tuple[Severity, str, str], list[str]] = defaultdict(list)
         for event in fresh:
             # In this mode events are combined whatever their ``similar``: a reason has one event per reconcile.
@@ -46,6 +46,7 @@ class EventRecorder:
             )
         for (severity, reason, similar), messages in by_reason.items():
             self._report(job, severity, reason, _shorten(messages), similar)
+        return fresh
 
     def record_created(self, parent: Parent, resource: Resource, name: str) -> None:
         """Record that a child was created."""

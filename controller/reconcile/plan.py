@@ -28,6 +28,7 @@ from controller.domain import (
     Severity,
     Snapshot,
     Verdict,
+    no_effect_text,
 )
 from controller.kind import JobKind, Options, Replicas, Roles
 from controller.kind.status_builder import StatusBuilder
@@ -49,6 +50,13 @@ def decide(
     """
     flow = kind.flow or _Roles(cast(Replicas[Any], kind))
     return flow.decide(kind.normal(job), snapshot, now, options, malformed)
+
+
+def problems(kind: JobKind[Any], job: Job, options: Options) -> list[Problem]:
+    """Return why a job cannot run, or, after its start, why a change of its spec has no effect; empty if it is valid."""
+    normal = kind.normal(job)
+    found = (kind.flow or cast(Replicas[Any], kind)).problems(normal, options)
+    return [problem for problem in found if not (problem.at_start and _has_started(job.status))]
 
 
 def refuse(kind: JobKind[Any], job: Job, problem: Problem, now: datetime) -> Plan:
@@ -130,10 +138,10 @@ class _Planner:
         stopping = conditions.is_true(builder.status, ConditionType.SUSPENDED) and snapshot.pods
         if policy.suspend or stopping:
             return self._suspended()
-        problems = [*malformed] or _problems(kind, job, options)
-        if problems:
-            _record_problems(job, problems, builder)
-        if problems and (malformed or not _is_under_way(builder)):
+        invalid = [*malformed] or problems(kind, job, options)
+        if invalid:
+            _record_problems(job, invalid, builder)
+        if invalid and (malformed or not _is_under_way(builder)):
             return builder.plan()
         if builder.resumed():
             # Stored before there is a pod: a reconcile that still reads the suspension would delete the pod as one from before it.
@@ -155,7 +163,7 @@ class _Planner:
         self._record_missed_running()
         if _record_end(job, observed, verdict, builder):
             return builder.plan()
-        if problems:
+        if invalid:
             return builder.plan(requeue_after_seconds=_deadline_in(job, builder))
         return self._keep_running(observed, verdict)
 
@@ -449,28 +457,20 @@ def _surplus_children(roles: Roles, snapshot: Snapshot) -> tuple[Deletion, ...]:
     )
 
 
-def _problems(kind: Replicas[Any], job: Job, options: Options) -> list[Problem]:
-    return [
-        problem
-        for problem in kind.problems(job, options)
-        if not (problem.at_start and _has_started(job.status))
-    ]
-
-
-def _record_problems(job: Job, problems: Sequence[Problem], builder: StatusBuilder) -> None:
+def _record_problems(job: Job, found: Sequence[Problem], builder: StatusBuilder) -> None:
     """Record the problems of an invalid job: it fails, with every problem named.
 
     A job that has started continues, with an event: its pods still count, but none is created, replaced or deleted.
     """
-    text = _unrunnable_text(job.kind, problems)
     if _has_started(job.status):
+        text = no_effect_text(found)
         builder.record_event(Severity.WARNING, f"{job.kind}FailedValidation", text, once=text)
     else:
-        builder.failed(text, Severity.WARNING, "FailedValidation")
+        builder.failed(_unrunnable_text(job.kind, found), Severity.WARNING, "FailedValidation")
 
 
-def _unrunnable_text(kind: str, problems: Sequence[Problem]) -> str:
-    return f"{kind} failed validation because {'; '.join(map(str, problems))}"
+def _unrunnable_text(kind: str, found: Sequence[Problem]) -> str:
+    return f"{kind} failed validation because {'; '.join(map(str, found))}"
 
 
 def _record_pod_events(role: Role, pod: Pod, builder: StatusBuilder) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from api.job import ConditionType
-from rallypoint.diagnosis import gangs, jobs, kueue, pods, rendezvous, resources, terminations
+from rallypoint.diagnosis import gangs, jobs, kueue, pods, rendezvous, resources, terminations, validation
 from rallypoint.diagnosis.objects import (
     FINISHED,
     Object,
@@ -99,6 +99,7 @@ def _causes(snapshot: JobSnapshot, state: str) -> Iterator[Cause]:
         ordered = of_pods + of_gangs if unschedulable else of_gangs + of_pods
         found = [
             *jobs.waiting_causes(snapshot),
+            *validation.causes(snapshot),
             *ordered,
             *resources.causes(snapshot),
         ]

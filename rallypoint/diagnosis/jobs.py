@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from api.job import ConditionType
 from api.labels import MANAGED_BY_MPI_OPERATOR, MANAGED_BY_US
 from controller.kind.idle import IdleReason
-from rallypoint.diagnosis import kueue, terminations
+from rallypoint.diagnosis import kueue, terminations, validation
 from rallypoint.diagnosis.objects import (
     Object,
     condition,
@@ -224,7 +224,12 @@ def missing_pod_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
             transition_time(snapshot.job, ConditionType.RUNNING),
         )
     elif (missing := _missing(snapshot)) and snapshot.now - snapshot.created > _START_GRACE:
-        yield Cause((), f"{missing}, and no condition or event says why")
+        invalid = (
+            f": {reason_and_message(event)}"
+            for event in snapshot.events_of(snapshot.job)
+            if str(event.get("reason", "")).endswith(validation.REASONS)
+        )
+        yield Cause((), f"{missing}{next(invalid, ', and no condition or event says why')}")
 
 
 def _missing(snapshot: JobSnapshot) -> str:

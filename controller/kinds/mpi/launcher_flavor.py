@@ -15,7 +15,7 @@ from api import conditions
 from api.children import Owned
 from api.job import ConditionType
 from api.mpijob import MPIJob
-from controller.domain import Child, Plan, Problem, Severity, Snapshot
+from controller.domain import CONTINUES, Child, Plan, Problem, Severity, Snapshot
 from controller.kind import Options, PodSlot
 from controller.kinds.mpi.launcher_flavor_spec import LauncherFlavorSpec
 from controller.kinds.mpi.launcher_sync import LauncherSync
@@ -66,12 +66,8 @@ class LauncherFlavor(LauncherFlavorSpec):
         sync.update_counts()
         if problems:
             # The job was valid when it started: keep its pods running, create and delete nothing.
-            builder.record_event(
-                Severity.WARNING,
-                "ValidationError",
-                _validation_message(problems),
-                once=_validation_message(problems),
-            )
+            text = f"{_validation_message(problems)}; {CONTINUES}"
+            builder.record_event(Severity.WARNING, "ValidationError", text, once=text)
             return builder.plan()
         return sync.sync_children()
 

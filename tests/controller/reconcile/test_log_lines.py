@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 
 from api.v1.pytorchjob import RESOURCE
 from controller.kinds.pytorch import PYTORCH
+from tests.support.builders import template
 from tests.support.faults import Refuse, Reset, Rule
 from tests.support.harness import NAMESPACE, fake_clock, running_controller, start_harness
 
@@ -85,6 +86,28 @@ async def test_the_log_tells_the_whole_life_of_a_job() -> None:
     (restart,) = (line for line in logs if line["event"] == "job restarting")
     assert restart["pods"] == "Pod: default.train-worker-0 exited with code 137"
     assert all(fields(line) == fields_of(job) for line in logs if line["event"].startswith("job "))
+
+
+async def test_an_invalid_change_of_a_running_job_is_a_line_once() -> None:
+    with capture_logs([merge_contextvars]) as logs:
+        async with start_harness() as harness, running_controller(harness):
+            await harness.submit()
+            await harness.settle()
+            await harness.set_phase("Running")
+            await harness.settle()
+            worker = {"replicas": 1, "template": template("main")}
+            await harness.change(RESOURCE, "train", {"spec": {"pytorchReplicaSpecs": {"Worker": worker}}})
+            await harness.settle(10)
+            await harness.change(RESOURCE, "train", {"metadata": {"labels": {"a": "b"}}})
+            await harness.settle(10)
+
+    assert life(logs) == [
+        ("job created", "Created"),
+        ("job running", "Running"),
+        ("job warning", "FailedValidation"),
+    ]
+    (warning,) = (line for line in logs if line["event"] == "job warning")
+    assert warning["message"].startswith("the changed spec has no effect because it is invalid")
 
 
 async def test_a_lost_response_of_a_status_loses_no_line() -> None:

@@ -57,7 +57,15 @@ def test_a_running_job_that_becomes_invalid_is_reported_once() -> None:
     cluster.settle()
     cluster.settle()
 
-    assert cluster.reasons == ["PyTorchJobFailedValidation"]
+    assert [(event.reason, event.message) for event in cluster.events] == [
+        (
+            "PyTorchJobFailedValidation",
+            (
+                "the changed spec has no effect because it is invalid: spec.pytorchReplicaSpecs[Master].replicas: Forbidden: must be 1; "
+                "the job continues with its present pods, and none is created, replaced or deleted"
+            ),
+        )
+    ]
     assert cluster.conditions == "Created T, Running T"
 
 

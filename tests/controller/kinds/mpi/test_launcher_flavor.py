@@ -617,6 +617,9 @@ def test_a_running_job_that_becomes_invalid_records_an_event_and_continues() -> 
     cluster.settle()
     assert cluster.conditions == RUNNING
     assert cluster.events[-1].reason == "ValidationError"
+    assert cluster.events[-1].message.endswith(
+        "; the job continues with its present pods, and none is created, replaced or deleted"
+    )
     assert sorted(cluster.pods) == WORKERS
     cluster.end_batch("Complete")
     cluster.settle()
