@@ -91,17 +91,38 @@ class NotLeading(Exception):
 
 def unreachable(error: Exception) -> str:
     """Return why a server could not be reached, and the next step if the connection itself failed."""
+    hint = ""
+    if isinstance(error, (aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError)):
+        hint = f"; {_PROXY_HINT}"
+    elif isinstance(error, aiohttp.ClientConnectorCertificateError):
+        hint = "; is this the kubeconfig of that cluster, and of its last start?"
+    elif isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
+        hint = "; does the cluster run, and is this its kubeconfig?"
+    return f"{describe(error)}{hint}"
+
+
+def describe(error: BaseException) -> str:
+    """Return the text of an error without the Python objects that those of aiohttp contain, such as the TLS context."""
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        # Its other fields contain the headers of the request.
+        return f"the proxy refuses to connect to the server: {error.status} {error.message}"
     if not isinstance(error, aiohttp.ClientConnectorError):
         return str(error) or type(error).__name__
     where, cause = f"{error.host}:{error.port}", error.os_error
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         why = getattr(cause, "verify_message", "") or str(error.certificate_error)
-        return f"the certificate of {where} is not trusted ({why}); is this the kubeconfig of that cluster, and of its last start?"
+        return f"the certificate of {where} is not trusted ({why})"
     if isinstance(error, aiohttp.ClientSSLError):
         return f"no TLS connection to {where}: {cause.strerror or cause}"
     is_system_error = cause.errno is not None and cause.errno > 0
     why = os.strerror(cause.errno) if is_system_error and cause.errno else cause.strerror or str(cause)
-    return f"cannot connect to {where}: {why}; does the cluster run, and is this its kubeconfig?"
+    whom = "the proxy " if isinstance(error, aiohttp.ClientProxyConnectionError) else ""
+    return f"cannot connect to {whom}{where}: {why}"
+
+
+_PROXY_HINT = (
+    "the proxy is that of the kubeconfig (proxy-url) or of HTTPS_PROXY; NO_PROXY names servers without one"
+)
 
 
 class _Cause(msgspec.Struct):

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Generic
+from weakref import WeakKeyDictionary
 
 import aiohttp
 import msgspec
@@ -24,6 +25,7 @@ from api.meta import Resource
 from controller.kube import errors
 from controller.kube.client import JSON, Client
 from controller.runtime.backoff import Reconnect
+from controller.runtime.failure_log import FailureLog
 from controller.runtime.listwatch import PER_SLICE, WHOLE, Event, Events, Source, read_bookmark
 from controller.runtime.store import Change, R, Store
 
@@ -40,6 +42,11 @@ _NO_ANSWER = frozenset({502, 503, 504})
 """Status codes of a proxy whose API server does not answer."""
 
 log = structlog.get_logger()
+
+_FAILURES: WeakKeyDictionary[Client, FailureLog[str]] = WeakKeyDictionary()
+"""By client: the failures that its informers have logged, by resource. A server that cannot be reached is one failure of all of them."""
+_SERVER = ""
+"""The key of a server that cannot be reached."""
 
 
 class Fill(StrEnum):
@@ -142,6 +149,7 @@ class Informer(Generic[R]):
         self._is_reporting = False
         """Whether the informer is reporting changes that the store already contains. Interrupted now, it would never report the rest."""
         self._log = log.bind(resource=resource.plural)
+        self._failures = _FAILURES.setdefault(client, FailureLog())
 
     @property
     def is_following(self) -> bool:
@@ -167,7 +175,7 @@ class Informer(Generic[R]):
             self._refused(error)
             return False
         except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError) as error:
-            self._log.info("API server not reachable", error=repr(error))
+            self._log.info("API server not reachable", error=errors.describe(error))
             return False
         self._served()
         self.settled.clear()
@@ -187,6 +195,7 @@ class Informer(Generic[R]):
         reconnect = Reconnect(time)
         while True:
             shortest_pause, began = 0.0, time()
+            failure: Exception | None = None
             self._is_answered = False
             if self._unanswered_since is not None and began - self._unanswered_since >= AWAY_SECONDS:
                 self._has_position = False
@@ -208,8 +217,7 @@ class Informer(Generic[R]):
                 shortest_pause = min(error.retry_after_seconds, Reconnect.LONGEST_SECONDS)
                 ending = Ending.REFUSED
             except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError, LineTooLong) as error:
-                if not attempt.expired():
-                    self._log.info("watch failed", error=repr(error))
+                failure = None if attempt.expired() else error
                 self._vain += isinstance(error, (msgspec.DecodeError, LineTooLong))
                 ending = Ending.LOST if attempt.expired() else Ending.BROKEN
             finally:
@@ -223,7 +231,18 @@ class Informer(Generic[R]):
             # Relist at once if a position is lost occasionally, but wait if the server loses it repeatedly.
             at_once = ending is Ending.LOST and reconnect.is_calm
             pause = max(reconnect.record_failure(), shortest_pause)
+            if failure is not None:
+                self._log_failure(failure, pause)
             await asyncio.sleep(0 if at_once else pause)
+
+    def _log_failure(self, error: Exception, pause_seconds: float) -> None:
+        """Log that a watch failed, once for each step of its back-off; that the server cannot be reached, once for all watches."""
+        text = errors.describe(error)
+        key = _SERVER if isinstance(error, aiohttp.ClientConnectorError) else self.resource.plural
+        repeats = self._failures.record(key, text, pause_seconds)
+        if repeats is not None:
+            fields = {"repeats": repeats} if repeats else {}
+            self._log.info("watch failed", error=text, pause_seconds=pause_seconds, **fields)
 
     async def _fill(self) -> None:
         """Get all objects; if they came as a streaming list, follow that watch."""
@@ -394,6 +413,8 @@ class Informer(Generic[R]):
 
     def _answered(self) -> None:
         self._is_answered, self._unanswered_since = True, None
+        self._failures.discard(_SERVER)
+        self._failures.discard(self.resource.plural)
 
     def _heard(self) -> None:
         self._last_heard = asyncio.get_running_loop().time()

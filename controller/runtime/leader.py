@@ -132,7 +132,7 @@ class Election:
                 async with asyncio.timeout(self._timing.call):
                     await lock.release()
             except (errors.ApiError, aiohttp.ClientError, OSError, ValueError, msgspec.DecodeError) as error:
-                self._log.warning("lease not released", lease=lock.name, error=str(error) or repr(error))
+                self._log.warning("lease not released", lease=lock.name, error=errors.describe(error))
 
     async def _round(self) -> None:
         """Renew the held Leases and acquire the free ones.
@@ -157,7 +157,7 @@ class Election:
             self._log.info("another replica updated the lease first", lease=lock.name)
         except (errors.ApiError, aiohttp.ClientError, OSError, ValueError, msgspec.DecodeError) as error:
             self._has_failed = True
-            text = str(error) or repr(error)
+            text = errors.describe(error)
             repeats = self._failures.record(lock.name, text, FAILED_SECONDS)
             if repeats is not None:
                 left_out = {"repeats": repeats} if repeats else {}

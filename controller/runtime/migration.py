@@ -14,7 +14,7 @@ import structlog
 from api.meta import Resource
 from controller.kube.client import METADATA_ONLY_LIST, Client
 from controller.kube.concurrency import PriorityLevel
-from controller.kube.errors import ApiError, Forbidden, Invalid, NotFound, NotLeading
+from controller.kube.errors import ApiError, Forbidden, Invalid, NotFound, NotLeading, describe
 
 DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
@@ -81,7 +81,7 @@ async def migrated(client: Client, resource: Resource) -> None:
         except NotLeading:
             pass  # this process may lead again
         except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
-            bound.warning("migration interrupted", error=str(error) or repr(error), pause_seconds=pause)
+            bound.warning("migration interrupted", error=describe(error), pause_seconds=pause)
         else:
             bound.debug("stored versions are the ones that are written", objects=written)
             return

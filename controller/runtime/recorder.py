@@ -29,6 +29,7 @@ from controller.kube.errors import (
     NotLeading,
     ServerError,
     TooManyRequests,
+    describe,
 )
 from controller.kube.fair_queue import FairQueue
 from controller.kube.token_bucket import TokenBucket
@@ -340,7 +341,7 @@ class Recorder:
                 series.is_due = True
                 return False
             self.dropped += 1
-            self._log_unsent(log.warning, "event dropped", series, error=repr(error))
+            self._log_unsent(log.warning, "event dropped", series, error=describe(error))
         except NamespaceTerminating:
             pass  # nobody can read it any more
         except Forbidden as error:

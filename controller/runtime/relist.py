@@ -110,7 +110,7 @@ class Relist(Generic[R]):
                 due, retry_seconds = began + self._between(PERIOD_SECONDS), RETRY_SECONDS
             except _FAILURES as error:
                 # The informer logs that the server is unreachable.
-                self._log.debug("relist failed", error=str(error) or repr(error))
+                self._log.debug("relist failed", error=errors.describe(error))
                 due = time() + retry_seconds
                 retry_seconds = min(2 * retry_seconds, PERIOD_SECONDS[0])
 

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar, TypeVarTuple
 import aiohttp
 import structlog
 
-from controller.kube.errors import ApiError, Conflict, NotLeading
+from controller.kube.errors import ApiError, Conflict, NotLeading, describe
 from controller.runtime.failure_log import FailureLog
 from controller.runtime.queue import Closed, Queue
 
@@ -164,7 +164,7 @@ class Workers(Generic[K]):
         elif isinstance(error, Conflict):
             self._log_failure(self._log.info, "reconcile outdated, requeued", key, error.message, pause)
         elif isinstance(error, ApiError | aiohttp.ClientError | TimeoutError | OSError):
-            text = str(error) or repr(error)
+            text = describe(error)
             self._log_failure(self._log.warning, "reconcile failed", key, text, pause)
         else:
             self._notify(self._observer.panicked)

@@ -8,7 +8,10 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
+from aiohttp import RequestInfo
 from aiohttp.client_reqrep import ConnectionKey
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
 
 from controller.kube import errors
 
@@ -212,6 +215,26 @@ def untrusted() -> ssl.SSLCertVerificationError:
             "no TLS connection to api.example:6443: wrong version number",
             id="no TLS",
         ),
+        pytest.param(
+            aiohttp.ClientProxyConnectionError(
+                ConnectionKey("127.0.0.1", 9, False, False, None, None, None),
+                OSError(errno.ECONNREFUSED, "Connect call failed ('127.0.0.1', 9)"),
+            ),
+            "cannot connect to the proxy 127.0.0.1:9: Connection refused; the proxy is that of the kubeconfig (proxy-url) or of HTTPS_PROXY",
+            id="no proxy",
+        ),
+        pytest.param(
+            aiohttp.ClientHttpProxyError(
+                RequestInfo(
+                    URL("https://api.example"), "CONNECT", CIMultiDictProxy(CIMultiDict({"a": "secret"}))
+                ),
+                (),
+                status=407,
+                message="Proxy Authentication Required",
+            ),
+            "the proxy refuses to connect to the server: 407 Proxy Authentication Required; the proxy is that",
+            id="a proxy that refuses",
+        ),
         pytest.param(aiohttp.ServerDisconnectedError(), "Server disconnected", id="hung up"),
         pytest.param(TimeoutError(), "TimeoutError", id="silence"),
     ],
@@ -219,3 +242,4 @@ def untrusted() -> ssl.SSLCertVerificationError:
 def test_a_server_that_cannot_be_reached(error: Exception, text: str) -> None:
     assert errors.unreachable(error).startswith(text)
     assert "SSLContext" not in errors.unreachable(error)
+    assert errors.unreachable(error).startswith(errors.describe(error))

@@ -11,8 +11,9 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
+from api.batch import BATCH_JOBS
 from api.children import Pod, pod_from_json
-from api.meta import PODS
+from api.meta import CONFIG_MAPS, PODS, SERVICES
 from controller.kube.client import METADATA_ONLY, METADATA_ONLY_LIST, Client
 from controller.kube.connect import Connection
 from controller.kube.transport import STREAM_SILENCE_SECONDS
@@ -549,6 +550,25 @@ async def test_after_an_outage_of_the_server_everything_is_listed_again(away: An
 
         assert running.names == {"new"}
         assert ("lost", None) in running.changes
+
+
+async def test_an_unreachable_server_is_a_line_for_each_step_of_the_back_off_of_all_watches() -> None:
+    with capture_logs() as logs:
+        async with Client(Connection("https://127.0.0.1:1")) as client:
+            informers = [
+                Informer(client, resource, pod_from_json, lambda before, after: None)
+                for resource in (PODS, SERVICES, CONFIG_MAPS, BATCH_JOBS)
+            ]
+            async with asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(informer.run()) for informer in informers]
+                await asyncio.sleep(60)
+                for task in running:
+                    task.cancel()
+
+    lines = [line for line in logs if line["event"] == "watch failed"]
+    tries = len(lines) + sum(line.get("repeats", 0) for line in lines)
+    assert {line["error"] for line in lines} == {"cannot connect to 127.0.0.1:1: Connection refused"}
+    assert tries > 3 * len(lines)
 
 
 async def test_a_short_connection_failure_causes_no_new_list() -> None:

@@ -143,7 +143,7 @@ async def test_a_permanent_failure_is_counted_and_not_retried(
         "a change starts the next reconcile, and its failure counts as the first"
     )
     assert [result for result, _ in observer.ended_with] == ["error", "error", "error", "success"]
-    assert [line["error"] for line in logs] == ["OSError()", "no such role", "OSError()"]
+    assert [line["error"] for line in logs] == ["OSError", "no such role", "OSError"]
 
 
 async def test_a_reconcile_without_a_permit_is_no_failure() -> None:
