@@ -37,7 +37,7 @@ from rallypoint.diagnosis.objects import (
     owners_of,
     spec_of,
 )
-from rallypoint.diagnosis.resources import holds, lacking, largest_owners
+from rallypoint.diagnosis.resources import holds, lacking, largest_owners, needed
 from rallypoint.local.log_archive import ArchivedPod, container_names, pods_of_job
 
 MAX_CONCURRENT_READS = 32
@@ -126,12 +126,15 @@ class JobReader:
             self._archived = await asyncio.to_thread(self.cluster.archive.pods, self.cluster.namespace)
 
     async def _read_holders(self, pods: Sequence[Object], jobs: Sequence[Object]) -> None:
-        """Read which pods hold the resources that unscheduled ones of the jobs lack, in all namespaces if the user may, and their jobs."""
+        """Read which pods hold the resources that pods and PodGroups of the jobs lack, in all namespaces if the user may, and their jobs."""
         owners = {job["metadata"]["uid"] for job in jobs}
         owners |= {
             batch_job["metadata"]["uid"] for owner in owners for batch_job in self._batch_jobs.get(owner, ())
         }
-        resources = lacking(pod for pod in pods if owners & owners_of(pod))
+        resources = {
+            *lacking(pod for pod in pods if owners & owners_of(pod)),
+            *needed(gang for owner in owners for gang in self._gangs.get(owner, ())),
+        }
         if not resources:
             return
         self._holders = [pod for pod in pods if holds(pod, resources)]

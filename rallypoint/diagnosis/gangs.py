@@ -30,7 +30,7 @@ def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     """
     waiting = [gang for gang in snapshot.gangs if _phase(gang) not in STARTED_PHASES]
     for gang in waiting:
-        problem = _queue_problem(snapshot, gang)
+        problem = problem_of_queue(snapshot, gang)
         parts = [problem, "" if problem else _last_message(snapshot, gang)]
         text = ": ".join([_description(gang), *filter(None, parts)])
         text = "; ".join(filter(None, (text, _missing_members(snapshot, gang))))
@@ -59,7 +59,8 @@ def _description(gang: Object) -> str:
     return f"PodGroup {phase}" + (f" in queue {queue}" if queue else "")
 
 
-def _queue_problem(snapshot: JobSnapshot, gang: Object) -> str:
+def problem_of_queue(snapshot: JobSnapshot, gang: Object) -> str:
+    """Return why the queue does not take an unadmitted PodGroup; empty if it does, or if it could not be read."""
     spec = spec_of(gang)
     name = queue_of(spec)
     queue = snapshot.queues.get(name) if is_unadmitted(gang) else None

@@ -1,4 +1,4 @@
-"""Which pods hold the resource that a waiting pod lacks.
+"""Which pods hold the resource that a waiting pod or PodGroup lacks.
 
 Pods of finished jobs come first: with ``cleanPodPolicy: None`` they hold it until somebody deletes the job.
 """
@@ -13,6 +13,7 @@ from api.labels import JOB_NAME, OPERATOR_NAME
 from api.pod_problems import read_status, unscheduled
 from api.quantity import Quantity
 from api.requests import NONE, amounts, requests
+from rallypoint.diagnosis.gangs import is_unadmitted, problem_of_queue
 from rallypoint.diagnosis.objects import (
     FINISHED,
     Object,
@@ -46,6 +47,16 @@ def lacking(pods: Iterable[Object]) -> dict[str, list[str]]:
         for resource in dict.fromkeys(missing or gap for missing, gap in matches):
             found.setdefault(resource, []).append(name_of(pod))
     return found
+
+
+def needed(gangs: Iterable[Object]) -> set[str]:
+    """Return the resources that PodGroups need before Volcano admits them."""
+    return {
+        resource
+        for gang in gangs
+        if is_unadmitted(gang)
+        for resource in spec_of(gang).get("minResources") or ()
+    }
 
 
 def holds(pod: Object, resources: Iterable[str]) -> bool:
@@ -105,25 +116,58 @@ def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     For pods that request more than any node has, it does not matter who holds the resource. Pods of other owners than jobs are notes: they
     may run for good.
     """
-    for resource, lacking_pods in lacking(snapshot.pods).items():
+    lacked = lacking(snapshot.pods)
+    for resource, lacking_pods in lacked.items():
         too_large = _too_large(snapshot, resource, lacking_pods)
         if too_large:
             yield too_large
         waiting = [name for name in lacking_pods if not too_large or name not in too_large.about]
         if not waiting:
             continue
-        holders = sorted(
-            _holders(snapshot, resource), key=lambda holder: (not holder.is_finished, -holder.amount.amount)
-        )
-        for holder in holders[:MAX_HOLDERS]:
-            yield _cause(snapshot, holder, resource, waiting)
-        rest = [holder.amount for holder in holders[MAX_HOLDERS:]]
-        if rest:
-            sum_ = reduce(Quantity.__add__, rest)
-            yield Cause((), f"pods of {len(rest)} other owners hold {sum_} {resource}", blocks=False)
-        if not snapshot.holders_known:
-            text = f"pods of other namespaces may hold {resource}; you have no permission to list them"
-            yield Cause((), text, blocks=False)
+        yield from _holder_causes(snapshot, resource, waiting)
+    for gang in snapshot.gangs:
+        if is_unadmitted(gang) and not problem_of_queue(snapshot, gang):
+            yield from _gang_causes(snapshot, gang, lacked)
+
+
+def _holder_causes(snapshot: JobSnapshot, resource: str, waiting: list[str]) -> Iterator[Cause]:
+    holders = sorted(
+        _holders(snapshot, resource), key=lambda holder: (not holder.is_finished, -holder.amount.amount)
+    )
+    for holder in holders[:MAX_HOLDERS]:
+        yield _cause(snapshot, holder, resource, waiting)
+    rest = [holder.amount for holder in holders[MAX_HOLDERS:]]
+    if rest:
+        sum_ = reduce(Quantity.__add__, rest)
+        yield Cause((), f"pods of {len(rest)} other owners hold {sum_} {resource}", blocks=False)
+    if not snapshot.holders_known:
+        text = f"pods of other namespaces may hold {resource}; you have no permission to list them"
+        yield Cause((), text, blocks=False)
+
+
+def _gang_causes(snapshot: JobSnapshot, gang: Object, lacked: Collection[str]) -> Iterator[Cause]:
+    """Yield what all nodes together lack for a PodGroup, and who holds it, except what its pods lack. Nothing if the nodes are unknown."""
+    try:
+        sizes = [amounts(status_of(node).get("allocatable")) for node in snapshot.all_nodes]
+        wanted = amounts(spec_of(gang).get("minResources"))
+    except ValueError:
+        return
+    for resource, amount in wanted.items():
+        if not sizes or resource in lacked:
+            continue
+        size = reduce(Quantity.__add__, (node.get(resource, NONE) for node in sizes))
+        held = sum(holder.amount.amount for holder in _holders(snapshot, resource))
+        free = Quantity(max(size.amount - held, Fraction(0)), size.form)
+        if amount.amount > size.amount:
+            text = f"the present nodes can never hold it: it needs {amount} {resource}, and together they have {size}"
+            yield Cause((name_of(gang),), text, next_step="request less, or add nodes")
+        elif amount.amount > free.amount:
+            most = "" if snapshot.holders_known else "at most "
+            text = f"it needs {amount} {resource}, and {most}{free} of {size} {'is' if free.amount == 1 else 'are'} free"
+            yield Cause(
+                (name_of(gang),), text, next_step="request less, free what other pods hold, or add nodes"
+            )
+            yield from _holder_causes(snapshot, resource, [name_of(gang)])
 
 
 def _too_large(snapshot: JobSnapshot, resource: str, waiting: Iterable[str]) -> Cause | None:

@@ -39,11 +39,11 @@ class JobSnapshot:
     queues: Mapping[str, Object] = field(default_factory=dict)
     """Volcano's queues of ``gangs`` by name, empty if a queue does not exist; without those that could not be read."""
     holders: Sequence[Object] = ()
-    """Pods on nodes, of any owner, that hold a resource that a pod of the job lacks."""
+    """Pods on nodes, of any owner, that hold a resource that a pod or PodGroup of the job lacks."""
     holders_known: bool = True
     """Whether ``holders`` covers all namespaces."""
     all_nodes: Sequence[Object] = ()
-    """All nodes, read if a pod of the job lacks a resource; empty if unknown."""
+    """All nodes, read if a pod or PodGroup of the job lacks a resource; empty if unknown."""
     owners: Mapping[str, Object] = field(default_factory=dict)
     """The jobs that own ``holders``, by UID, as far as they could be read."""
     lines_of_deleted_pods: Mapping[tuple[str, str], LastLines] = field(default_factory=dict)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rallypoint.diagnosis import Cause, JobSnapshot, diagnose
-from rallypoint.diagnosis.resources import MAX_HOLDERS, holds, lacking, largest_owners
+from rallypoint.diagnosis.resources import MAX_HOLDERS, holds, lacking, largest_owners, needed
 from tests.support.snapshots import CREATED, NOW, Object, false, job, pod, true
 
 GPU = "nvidia.com/gpu"
@@ -237,3 +237,58 @@ def test_several_waiting_pods_are_counted() -> None:
         cause.text.startswith("holds 8 nvidia.com/gpu, which j-worker-0 and 2 more pods need;")
         for cause in found.causes
     )
+
+
+def gang(gpus: str) -> Object:
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "metadata": {"name": "j", "uid": "g"},
+        "spec": {"minMember": 2, "minResources": {GPU: gpus}},
+        "status": {"phase": "Pending"},
+    }
+
+
+def causes_of_gang(found: Object, **known: Any) -> list[tuple[tuple[str, ...], str, str]]:
+    snapshot = JobSnapshot(job(CREATED), NOW, gangs=[found], **known)
+    return [
+        (cause.about, cause.text, cause.next_step) for cause in diagnose(snapshot).causes if GPU in cause.text
+    ]
+
+
+def test_a_waiting_gang_says_what_it_lacks_and_who_holds_it() -> None:
+    assert needed([gang("6")]) == {GPU}
+    assert causes_of_gang(gang("6"), holders=[holder("old-0", gpus=7)], all_nodes=[node("4"), node("8")]) == [
+        (
+            ("j",),
+            "it needs 6 nvidia.com/gpu, and 5 of 12 are free",
+            "request less, free what other pods hold, or add nodes",
+        ),
+        (("old-0",), "holds 7 nvidia.com/gpu, which j needs; of PyTorchJob old", ""),
+    ]
+
+
+def test_a_gang_that_all_nodes_together_cannot_hold() -> None:
+    assert causes_of_gang(gang("16"), holders=[holder("old-0")], all_nodes=[node("4"), node("8")]) == [
+        (
+            ("j",),
+            "the present nodes can never hold it: it needs 16 nvidia.com/gpu, and together they have 12",
+            "request less, or add nodes",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "known"),
+    [
+        pytest.param(gang("4"), {"all_nodes": [node("8")]}, id="enough is free"),
+        pytest.param(gang("16"), {}, id="nodes are unknown"),
+        pytest.param(
+            gang("16"), {"all_nodes": [node("8")], "queues": {"default": {}}}, id="its queue is the cause"
+        ),
+        pytest.param(
+            {**gang("16"), "status": {"phase": "Running"}}, {"all_nodes": [node("8")]}, id="it has started"
+        ),
+    ],
+)
+def test_a_gang_that_lacks_nothing(found: Object, known: dict[str, Any]) -> None:
+    assert causes_of_gang(found, **known) == []
