@@ -5,7 +5,7 @@ Go operators.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from api.job import ConditionType
@@ -94,7 +94,7 @@ def _causes(snapshot: JobSnapshot, state: str) -> Iterator[Cause]:
     if state == ConditionType.FAILED:
         yield from jobs.failure_causes(snapshot)
     elif state != ConditionType.SUCCEEDED:
-        of_gangs, of_pods = list(gangs.causes(snapshot)), list(pods.causes(snapshot))
+        of_gangs, of_pods = list(gangs.causes(snapshot)), _without_vain_steps(snapshot)
         unschedulable = any(map(pods.is_unschedulable, snapshot.pods))
         ordered = of_pods + of_gangs if unschedulable else of_gangs + of_pods
         found = [
@@ -110,6 +110,15 @@ def _causes(snapshot: JobSnapshot, state: str) -> Iterator[Cause]:
         if not any(cause.blocks for cause in found):
             yield from jobs.missing_pod_causes(snapshot)
         yield from terminations.causes_from_events(snapshot)
+
+
+def _without_vain_steps(snapshot: JobSnapshot) -> list[Cause]:
+    """Return the causes in pods. Nothing helps pods that no node can hold but what ``resources`` says of them."""
+    too_large = resources.too_large_pods(snapshot)
+    return [
+        replace(cause, next_step="") if cause.about and too_large.issuperset(cause.about) else cause
+        for cause in pods.causes(snapshot)
+    ]
 
 
 def nodes_to_read(found: Sequence[Object]) -> list[str]:

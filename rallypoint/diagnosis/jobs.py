@@ -33,6 +33,11 @@ _OWN_MANAGERS = (MANAGED_BY_US, MANAGED_BY_MPI_OPERATOR)
 """Values of ``managedBy`` that mean this operator. The versions of MPIJob have different ones."""
 _CREATION_REASONS = ("FailedCreate", "MissingPermissions", "ErrResourceExists")
 """Prefixes of event reasons that report a failed creation."""
+_CREATION_STEPS = {
+    "already exists": "delete the object that has the name, or create the job again with another name",
+    "": "change what the message names; the operator tries again by itself, after two minutes at the latest",
+}
+"""By parts of messages about failed creations."""
 _EVICTION_REASONS = ("Preempted", "TaintManagerEviction", "Evicted")
 """Event reasons of pods that were evicted or preempted."""
 
@@ -48,6 +53,7 @@ def failure_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     failed_at = first[0].at if first else failed
     earlier = [cause for cause in reported if first and cause.since and failed_at and cause.since < failed_at]
     gone = _events_of_deleted_pods(snapshot, failed_at or snapshot.now) if snapshot.pods_known else []
+    gone = [event for event in gone if not (event.get("reason") == "BackOff" and _names_pod(text, event))]
     if first or reported:
         yield from (
             _cause_of_deleted_pod(snapshot, event)
@@ -100,6 +106,11 @@ def _events_of_deleted_pods(snapshot: JobSnapshot, until: datetime) -> list[Obje
         if is_gone and _is_termination(event) and at and snapshot.created <= at < until:
             newest[str(event["involvedObject"]["name"])] = event
     return list(newest.values())
+
+
+def _names_pod(text: str, event: Object) -> bool:
+    """Return whether the operator's message names the pod of an event, and thus says how it failed."""
+    return f" {event['involvedObject']['name']}: " in text
 
 
 def _cause_of_deleted_pod(snapshot: JobSnapshot, event: Object) -> Cause:
@@ -201,8 +212,8 @@ def _creation_failures(snapshot: JobSnapshot) -> Iterator[Cause]:
     ):
         messages.insert(0, str(running.get("message") or running["reason"]))
     if messages and missing:
-        step = "change what the message names; the operator tries again by itself, after two minutes at the latest"
-        yield Cause((), f"{missing}: {messages[0]}", next_step=step)
+        steps = (step for part, step in _CREATION_STEPS.items() if part in messages[0])
+        yield Cause((), f"{missing}: {messages[0]}", next_step=next(steps))
     elif services:
         step = "delete the Service that has the name, or create the job again with another name"
         at, blocks = parse_timestamp(event_time(services[0])), running.get("status") != "True"

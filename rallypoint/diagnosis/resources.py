@@ -170,6 +170,12 @@ def _gang_causes(snapshot: JobSnapshot, gang: Object, lacked: Collection[str]) -
             yield from _holder_causes(snapshot, resource, [name_of(gang)])
 
 
+def too_large_pods(snapshot: JobSnapshot) -> set[str]:
+    """Return the names of the pods that request more of a resource than any node has, if all nodes are known."""
+    found = (_too_large(snapshot, resource, names) for resource, names in lacking(snapshot.pods).items())
+    return {name for cause in found if cause for name in cause.about}
+
+
 def _too_large(snapshot: JobSnapshot, resource: str, waiting: Iterable[str]) -> Cause | None:
     """Return that pods request more of the resource than any node has, if all nodes are known."""
     if not snapshot.all_nodes:
@@ -230,7 +236,7 @@ def _cause(snapshot: JobSnapshot, holder: _Holder, resource: str, waiting: list[
     if job is None or not holder.is_finished:
         return Cause(names, f"{text}; of {kind} {name}" if kind else text, blocks=is_job(holder.owner))
     ended = next(type_ for type_ in FINISHED if is_condition_true(job, type_))
-    policy = run_policy(job, "cleanPodPolicy") or "the default of its kind"
+    policy = run_policy(job, "cleanPodPolicy") or "None, the default"
     text = f"{text}; {kind} {name} has {ended} and keeps its pods (cleanPodPolicy: {policy})"
     step = f"kubectl delete pod {_selector(holder)} -n {of_holder or 'default'}"
     return Cause(names, text, transition_time(job, ended), next_step=step)

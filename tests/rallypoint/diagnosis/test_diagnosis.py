@@ -564,6 +564,24 @@ def exited(of: Object, name: str, code: int, *, ago: float = 15, **counted: int)
     return event(of, "ExitedWithCode", text, "Normal", ago=ago, kind="PyTorchJob") | counted
 
 
+@pytest.mark.parametrize(
+    ("message", "rows"),
+    [
+        pytest.param(
+            "last failure: j-worker-0: container pytorch ended with exit code 3", 1, id="in the job"
+        ),
+        pytest.param("it has failed", 2, id="nowhere else"),
+    ],
+)
+def test_the_back_off_of_a_deleted_pod_is_reported_if_the_job_does_not_name_its_failure(
+    message: str, rows: int
+) -> None:
+    failed_job = job(CREATED, true("Failed", since=10, reason="PyTorchJobFailed", message=message))
+    back_off = event(pod("j-worker-0"), "BackOff", "Back-off restarting failed container", ago=12)
+
+    assert len(causes_of(failed_job, events=[back_off])) == rows
+
+
 def test_cleaned_up_pods_are_explained_by_events_of_the_operator() -> None:
     failed_job = job(CREATED, FAILED)
     events = [exited(failed_job, "j-worker-1", 1), event(pod("j-worker-0"), "Killing", "x", "Normal", ago=12)]

@@ -5,7 +5,20 @@ from typing import Any
 import pytest
 
 from rallypoint.diagnosis import JobSnapshot, diagnose
-from tests.support.snapshots import CREATED, NOW, Object, at, container, ended, false, job, node, pod, true
+from tests.support.snapshots import (
+    CREATED,
+    NOW,
+    Object,
+    at,
+    container,
+    ended,
+    event,
+    false,
+    job,
+    node,
+    pod,
+    true,
+)
 
 
 def first_step(*pods: Object, of: Object | None = None, **known: Any) -> str:
@@ -127,6 +140,23 @@ def test_the_next_step_for_a_lost_node() -> None:
 )
 def test_the_next_step_for_a_job(found: Object, step: str) -> None:
     assert first_step(of=found) == step
+
+
+@pytest.mark.parametrize(
+    ("message", "step"),
+    [
+        pytest.param(
+            'Error creating: pods "j-worker-0" already exists',
+            "delete the object that has the name, or create the job again with another name",
+            id="the name is taken",
+        ),
+        pytest.param("exceeded quota", "change what the message names", id="a quota"),
+    ],
+)
+def test_the_next_step_for_a_pod_that_cannot_be_created(message: str, step: str) -> None:
+    refused = event(job(), "FailedCreatePod", message, kind="PyTorchJob")
+
+    assert first_step(events=[refused]).startswith(step)
 
 
 def test_waiting_needs_no_step() -> None:
