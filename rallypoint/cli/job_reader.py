@@ -43,6 +43,7 @@ from rallypoint.local.log_archive import ArchivedPod, container_names, pods_of_j
 MAX_CONCURRENT_READS = 32
 """Logs and nodes that are read at the same time."""
 KINDS = {kind.resource.plural: kind.resource.kind for kind in ALL}
+_OPT_IN = {kind.resource.plural for kind in ALL if kind.is_opt_in}
 _GROUP = "kubeflow.org"
 _KUEUE = "kueue.x-k8s.io"
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
@@ -95,8 +96,9 @@ class JobReader:
     """Pods in the log folder of a local cluster."""
 
     async def unfinished(self) -> list[Object]:
-        """Return the unfinished jobs of all served kinds."""
+        """Return the unfinished jobs of all served kinds. An opt-in kind that the user may not read is left out without a word."""
         found = await asyncio.gather(*(self._all(served.resource) for served in served_jobs(self.cluster)))
+        self.forbidden[:] = [plural for plural in self.forbidden if plural not in _OPT_IN]
         return [job for jobs in found for job in jobs if not is_finished(job)]
 
     async def read_related(self, jobs: Sequence[Object]) -> None:

@@ -68,7 +68,8 @@ def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
             since, has_logged = silent
             silence = "has logged nothing more" if has_logged else "has logged nothing since it started"
             step = (
-                f"see what its program does: rallypoint exec {name_of(pod)} -n {snapshot.namespace} -- ps -ef"
+                f"see what its program does: rallypoint exec {name_of(pod)} -n {snapshot.namespace} -- ps -ef "
+                "(needs permission for pods/exec)"
             )
             text = f"{silence}, while {waits}"
             found.append(Cause((name_of(pod),), text, since, blocks=False, next_step=step))

@@ -3,13 +3,13 @@
 Pods of finished jobs come first: with ``cleanPodPolicy: None`` they hold it until somebody deletes the job.
 """
 
+import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
 
-from api.labels import JOB_NAME, OPERATOR_NAME
 from api.pod_problems import read_status, unscheduled
 from api.quantity import Quantity
 from api.requests import NONE, amounts, requests
@@ -238,13 +238,13 @@ def _cause(snapshot: JobSnapshot, holder: _Holder, resource: str, waiting: list[
     ended = next(type_ for type_ in FINISHED if is_condition_true(job, type_))
     policy = run_policy(job, "cleanPodPolicy") or "None, the default"
     text = f"{text}; {kind} {name} has {ended} and keeps its pods (cleanPodPolicy: {policy})"
-    step = f"kubectl delete pod {_selector(holder)} -n {of_holder or 'default'}"
+    step = _clean_up_step(job, of_holder or "default")
     return Cause(names, text, transition_time(job, ended), next_step=step)
 
 
-def _selector(holder: _Holder) -> str:
-    """Return the arguments that select the pods of a job, which may share its name with jobs of other kinds."""
-    marks = holder.pods[0]["metadata"].get("labels") or {}
-    if JOB_NAME not in marks:
-        return " ".join(map(name_of, holder.pods))
-    return f"-l {','.join(f'{key}={marks[key]}' for key in (JOB_NAME, OPERATOR_NAME) if key in marks)}"
+def _clean_up_step(job: Object, namespace: str) -> str:
+    """Return the command that makes the operator delete the pods that still run; it needs no rights on pods, and keeps the job."""
+    policy = {"cleanPodPolicy": "Running"}
+    spec = {"runPolicy": policy, **(policy if "cleanPodPolicy" in spec_of(job) else {})}
+    patch = json.dumps({"spec": spec}, separators=(",", ":"))
+    return f"kubectl patch {job['kind'].lower()} {name_of(job)} -n {namespace} --type merge -p '{patch}'"

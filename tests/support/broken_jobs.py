@@ -279,9 +279,7 @@ WAITING = (
         needs=[
             job(PYTORCH, HOLDER_ROLES, name="old", runPolicy={"cleanPodPolicy": "None"}),
         ],
-        why=Words(
-            "old has Succeeded and keeps its pods", "kubectl delete pod -l training.kubeflow.org/job-name=old"
-        ),
+        why=Words("old has Succeeded and keeps its pods", "kubectl patch pytorchjob old"),
     ),
     BrokenJob(
         "The pods of a running job hold the GPUs",

@@ -12,6 +12,9 @@ from typing_extensions import override
 from api.meta import PODS, VOLCANO_POD_GROUPS, OwnerReference, Resource
 from api.queues import VOLCANO_QUEUES
 from api.v1.pytorchjob import RESOURCE
+from controller.crds import all_crds
+from controller.kinds.mxnet import MXNET
+from controller.kinds.tensorflow import TENSORFLOW
 from controller.kube.client import Client
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster
@@ -98,6 +101,25 @@ async def create_holders(harness: Harness) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("plural", "forbidden"),
+    [
+        pytest.param("mxjobs", [], id="an opt-in kind, whose component grants the rights"),
+        pytest.param("tfjobs", ["tfjobs"], id="another kind"),
+    ],
+)
+async def test_a_kind_that_the_user_may_not_read(plural: str, forbidden: list[str]) -> None:
+    refuses = Rule(Refuse(403, "Forbidden"), verb="list", plural=plural)
+    async with start_harness(refuses) as harness:
+        await harness.define(all_crds(kinds=[MXNET, TENSORFLOW]))
+        async with user(harness) as cluster:
+            reader = JobReader(cluster)
+            await reader.unfinished()
+
+    assert refuses.met
+    assert reader.forbidden == forbidden
+
+
 async def test_holders_of_a_missing_resource_are_read_in_all_namespaces() -> None:
     async with start_harness(auto_namespaces=True) as harness, user(harness) as cluster:
         await create_holders(harness)
@@ -164,10 +186,11 @@ def definition(resource: Resource) -> dict[str, Any]:
     }
 
 
-async def queues_of(*queues: str, rules: tuple[Rule, ...] = ()) -> dict[str, Any]:
-    """Return the queues that are read for a job whose PodGroup names ``research``."""
+async def snapshot_of_gang(*queues: str, rules: tuple[Rule, ...] = ()) -> JobSnapshot:
+    """Return what is read for a job whose PodGroup names the queue ``research`` and needs GPUs, one of which another job holds."""
     async with start_harness(*rules) as harness:
         await harness.define([definition(VOLCANO_POD_GROUPS), definition(VOLCANO_QUEUES)])
+        await create_pod(harness, await harness.submit("other"), "other-worker-0", node="a")
         job = await harness.submit()
         owner = {
             "apiVersion": RESOURCE.api_version,
@@ -179,12 +202,27 @@ async def queues_of(*queues: str, rules: tuple[Rule, ...] = ()) -> dict[str, Any
         kind = {"apiVersion": VOLCANO_POD_GROUPS.api_version}
         await harness.create(
             VOLCANO_POD_GROUPS,
-            {**kind, "kind": "PodGroup", "metadata": metadata, "spec": {"queue": "research"}},
+            {
+                **kind,
+                "kind": "PodGroup",
+                "metadata": metadata,
+                "spec": {"queue": "research", "minResources": {GPU: "2"}},
+            },
         )
         for name in queues:
             await harness.create(VOLCANO_QUEUES, {**kind, "kind": "Queue", "metadata": {"name": name}})
         async with user(harness) as cluster:
-            return dict((await snapshot(cluster)).queues)
+            return await snapshot(cluster)
+
+
+async def queues_of(*queues: str, rules: tuple[Rule, ...] = ()) -> dict[str, Any]:
+    return dict((await snapshot_of_gang(*queues, rules=rules)).queues)
+
+
+async def test_the_holders_of_what_a_gang_needs_are_read() -> None:
+    found = await snapshot_of_gang("research")
+
+    assert [pod["metadata"]["name"] for pod in found.holders] == ["other-worker-0"]
 
 
 async def test_the_queue_of_a_gang_is_read() -> None:

@@ -45,7 +45,7 @@ def test_pods_that_have_logged_nothing_are_named() -> None:
             f"has logged nothing since it started, while j-master-0 and 1 more wait for other ranks ({WAITS})",
             NOW - timedelta(seconds=200),
             blocks=False,
-            next_step="see what its program does: rallypoint exec j-worker-1 -n n -- ps -ef",
+            next_step="see what its program does: rallypoint exec j-worker-1 -n n -- ps -ef (needs permission for pods/exec)",
         )
     ]
 

@@ -72,7 +72,7 @@ def test_pods_of_a_finished_job_come_first_with_the_command_that_frees_the_resou
                 "hold 16 nvidia.com/gpu, which j-worker-0 needs; PyTorchJob old has Succeeded and keeps its pods "
                 "(cleanPodPolicy: None)"
             ),
-            "kubectl delete pod old-0 old-1 -n n",
+            """kubectl patch pytorchjob old -n n --type merge -p '{"spec":{"runPolicy":{"cleanPodPolicy":"Running"}}}'""",
         ),
         (("busy-0",), "holds 16 nvidia.com/gpu, which j-worker-0 needs; of PyTorchJob busy", ""),
     ]
@@ -83,23 +83,18 @@ def test_holders_of_another_namespace_are_named_with_it() -> None:
 
     assert found[0].about == ("m/old-0",)
     assert found[0].text.endswith("(cleanPodPolicy: None, the default)")
-    assert found[0].next_step == "kubectl delete pod old-0 -n m"
+    assert "patch pytorchjob old -n m " in found[0].next_step
 
 
-def test_pods_of_a_finished_job_are_deleted_by_their_labels() -> None:
-    """Deleting the job would also delete its status. Jobs of other kinds may have its name."""
-    labels = {
-        "training.kubeflow.org/job-name": "old",
-        "training.kubeflow.org/operator-name": "pytorchjob-controller",
-        "app": "x",
-    }
-    found = holder("old-0")
-    found["metadata"]["labels"] = labels
+def test_the_policy_of_old_mpijobs_is_changed_where_it_is_read() -> None:
+    owners = owner("old", true("Failed"))
+    owners["old"] |= {"kind": "MPIJob", "spec": {"cleanPodPolicy": "None"}}
 
-    (cause,) = causes(found, owners=owner("old", true("Failed")))
+    (cause,) = causes(holder("old-0"), owners=owners)
 
     assert cause.next_step == (
-        "kubectl delete pod -l training.kubeflow.org/job-name=old,training.kubeflow.org/operator-name=pytorchjob-controller -n n"
+        "kubectl patch mpijob old -n n --type merge "
+        """-p '{"spec":{"runPolicy":{"cleanPodPolicy":"Running"},"cleanPodPolicy":"Running"}}'"""
     )
 
 
