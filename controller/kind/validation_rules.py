@@ -91,9 +91,8 @@ def role_rules(kind: RoleKind, specs: str) -> Iterator[ValidationRule]:
     field = field_of(specs)
     yield not_empty_rule(specs, kind.role_names)
     if Check.UNKNOWN_ROLE not in kind.left_to_controller:
-        names = ", ".join(f"'{name.lower()}'" for name in kind.role_names)
         yield ValidationRule(
-            f"{specs}.all(role, role.lowerAscii() in [{names}])",
+            known_roles(specs, kind.role_names),
             f"the names of roles must be {alternatives(kind.role_names)}",
             field,
         )
@@ -197,6 +196,12 @@ def pod_name_rules(specs: str) -> Iterator[ValidationRule]:
 def has_role(specs: str, name: str) -> str:
     """Return the expression that is true if a role has the name, in any case."""
     return f"{specs}.exists(role, role.lowerAscii() == '{name.lower()}')"
+
+
+def known_roles(specs: str, names: tuple[str, ...]) -> str:
+    """Return the expression that is true if each role has one of the names, in any case."""
+    known = ", ".join(f"'{name.lower()}'" for name in names)
+    return f"{specs}.all(role, role.lowerAscii() in [{known}])"
 
 
 def for_roles(specs: str, condition: str, unless: str = "") -> str:

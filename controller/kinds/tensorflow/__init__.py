@@ -9,9 +9,10 @@ from typing import Final
 
 from api.v1.tfjob import ALL_WORKERS, RESOURCE, TFJob
 from controller.domain import Counts, Role, Verdict
-from controller.kind import Check, EnvVar, Options, ReplicaKind, Roles
+from controller.kind import Check, EnvVar, Options, ReplicaKind, Roles, ValidationRule
 from controller.kind.completion_rules import losses
 from controller.kind.pods import role_port
+from controller.kind.validation_rules import alternatives, field_of, has_role, known_roles
 from controller.kinds.tensorflow import config
 from controller.kinds.tensorflow.config import PS, WORKER
 
@@ -21,6 +22,18 @@ MASTER = "Master"
 
 _CHIEFS = (CHIEF, MASTER)
 """Two names of one role: ``Master`` is the name in TensorFlow 1."""
+_ROLES = (CHIEF, EVALUATOR, MASTER, PS, WORKER)
+"""In alphabetical order, which is also that of the roles in TF_CONFIG."""
+_SPECS = "spec.tfReplicaSpecs"
+
+RULES = (
+    ValidationRule(
+        f"{known_roles(_SPECS, _ROLES)} || {' || '.join(has_role(_SPECS, name) for name in (*_CHIEFS, WORKER))}",
+        f"the names of roles must be {alternatives(_ROLES)}",
+        field_of(_SPECS),
+    ),
+)
+"""The original never sets Running or Succeeded in a job that has an unknown role and no role that ends it."""
 
 
 def env(job: TFJob, roles: Roles, role: Role, index: int, options: Options) -> list[EnvVar]:
@@ -81,11 +94,11 @@ TENSORFLOW: Final = ReplicaKind[TFJob](
     model=TFJob,
     framework="tensorflow",
     port=2222,
-    # In alphabetical order, which is also that of the roles in TF_CONFIG.
-    role_names=(CHIEF, EVALUATOR, MASTER, PS, WORKER),
+    role_names=_ROLES,
     alternative_roles=_CHIEFS,
-    # The original's webhook accepts such a job, and its controller runs it.
+    # The original's webhook accepts such a job, and its controller runs it if another role ends it.
     left_to_controller=frozenset({Check.UNKNOWN_ROLE}),
+    rules=RULES,
     env=env,
     env_everywhere=False,
     is_leader=is_leader,

@@ -181,6 +181,10 @@ def test_what_the_original_runs_is_accepted(kind: Any, fields: Object) -> None:
         pytest.param(
             job(TENSORFLOW, roles(TENSORFLOW, Gateway=role(name="tensorflow"))), id="unknown role of a TFJob"
         ),
+        pytest.param(
+            job(TENSORFLOW, {name: role(name="tensorflow") for name in ("chief", "Gateway")}),
+            id="unknown role of a TFJob with a chief",
+        ),
         pytest.param(job(MXNET, roles(MXNET, Gateway=role(name="mxnet"))), id="unknown role of an MXJob"),
         pytest.param(job(PYTORCH, roles(PYTORCH, worker=role(name="pytorch"))), id="two names of one role"),
         pytest.param(
@@ -217,6 +221,14 @@ def test_what_the_original_runs_is_left_to_the_controller(manifest: Object) -> N
             job(PYTORCH, {"Worker": role(name="pytorch", restartPolicy="Sometimes")}),
             f"{PYTORCH_ROLES}: Invalid value: restartPolicy must be Always, OnFailure, Never or ExitCode",
             id="an unknown restart policy",
+        ),
+        *(
+            pytest.param(
+                job(TENSORFLOW, {name: role(name="tensorflow") for name in ("Wroker", *others)}),
+                "spec.tfReplicaSpecs: Invalid value: the names of roles must be Chief, Evaluator, Master, PS or Worker",
+                id=f"an unknown role in a TFJob with {others or 'no other role'}, which no role can end",
+            )
+            for others in ((), ("PS",), ("Evaluator", "ps"))
         ),
         pytest.param(
             job(PYTORCH, {"Worker": {"replicas": 1}}),
