@@ -30,7 +30,7 @@ from controller.telemetry import build, logs, stacks
 log = structlog.get_logger()
 
 INERT = {
-    "webhook-server-port": "there is no webhook: what it refused fails the job with a condition",
+    "webhook-server-port": "there is no webhook: the rules of the CRDs refuse invalid jobs at apply",
     "webhook-service-name": "there is no webhook",
     "webhook-secret-name": "there is no webhook",
     "zap-stacktrace-level": "defects are always logged with their traceback",
