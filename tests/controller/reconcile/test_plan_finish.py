@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from controller.domain import Count
+from tests.support.builders import pytorch_job
 from tests.support.in_memory_cluster import Step, phase, run_policy, running_cluster, workers
 
 ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]
@@ -32,6 +33,17 @@ def test_the_clean_policy_decides_which_children_of_a_finished_job_stay(
 
     cluster.settle()
     assert (list(cluster.pods), list(cluster.services)) == (left, left)
+
+
+def test_a_policy_that_is_set_after_the_end_deletes_the_pods_that_still_run() -> None:
+    """So ``rallypoint why`` frees what they hold."""
+    cluster = running_cluster()
+    cluster.set_phase("Succeeded", "master-0")
+    cluster.settle()
+    cluster.update_spec(pytorch_job(run_policy={"cleanPodPolicy": "Running"}))
+    cluster.settle()
+
+    assert list(cluster.pods) == ["train-master-0"]
 
 
 def test_a_finished_job_creates_no_child_again() -> None:

@@ -611,6 +611,18 @@ def test_an_invalid_job_fails_and_names_the_field() -> None:
     assert cluster.extras == {}
 
 
+def test_a_policy_that_is_set_after_the_end_deletes_the_workers() -> None:
+    """So ``rallypoint why`` frees what they hold."""
+    cluster = running()
+    cluster.end_batch("Complete")
+    cluster.settle()
+    assert sorted(cluster.pods) == WORKERS
+    cluster.update_spec(mpi_job(runPolicy={"cleanPodPolicy": "Running"}))
+    cluster.settle()
+
+    assert not cluster.pods
+
+
 def test_a_running_job_that_becomes_invalid_records_an_event_and_continues() -> None:
     cluster = running()
     cluster.update_spec(mpi_job(0))
