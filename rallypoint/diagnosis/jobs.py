@@ -5,7 +5,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from api.job import ConditionType
-from api.labels import MANAGED_BY_MPI_OPERATOR, MANAGED_BY_US
 from controller.kind.idle import IdleReason
 from rallypoint.diagnosis import kueue, terminations, validation
 from rallypoint.diagnosis.objects import (
@@ -18,9 +17,9 @@ from rallypoint.diagnosis.objects import (
     is_pod_name,
     is_suspended,
     name_of,
+    other_manager,
     parse_timestamp,
     reason_and_message,
-    run_policy,
     status_of,
     transition_time,
 )
@@ -29,8 +28,6 @@ from rallypoint.diagnosis.terminations import Failure, failures
 
 _START_GRACE = timedelta(seconds=10)
 """A job this young needs no explanation yet."""
-_OWN_MANAGERS = (MANAGED_BY_US, MANAGED_BY_MPI_OPERATOR)
-"""Values of ``managedBy`` that mean this operator. The versions of MPIJob have different ones."""
 _CREATION_REASONS = ("FailedCreate", "MissingPermissions", "ErrResourceExists")
 """Prefixes of event reasons that report a failed creation."""
 _CREATION_STEPS = {
@@ -162,8 +159,8 @@ def _deletion(snapshot: JobSnapshot) -> Iterator[Cause]:
 
 
 def _managed_elsewhere(snapshot: JobSnapshot) -> list[Cause]:
-    owner = run_policy(snapshot.job, "managedBy")
-    if not owner or owner in _OWN_MANAGERS:
+    owner = other_manager(snapshot.job)
+    if not owner:
         return []
     text = f"left to {owner} by its run policy (managedBy); operators here ignore it"
     return [Cause((), text, next_step="to run it here, create it again without managedBy")]

@@ -7,12 +7,15 @@ from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
 from api.job import ConditionType
+from api.labels import MANAGED_BY_MPI_OPERATOR, MANAGED_BY_US
 from api.names import child_name
 from api.times import parse_time
 
 Object: TypeAlias = Mapping[str, Any]
 
 FINISHED = (ConditionType.SUCCEEDED, ConditionType.FAILED)
+_OWN_MANAGERS = (MANAGED_BY_US, MANAGED_BY_MPI_OPERATOR)
+"""Values of ``managedBy`` that mean this operator. The versions of MPIJob have different ones."""
 
 
 def parse_timestamp(text: Any) -> datetime | None:
@@ -121,6 +124,12 @@ def run_policy(job: Object, name: str) -> Any:
 
 def is_suspended(job: Object) -> bool:
     return run_policy(job, "suspend") is True
+
+
+def other_manager(job: Object) -> str:
+    """Return the controller that ``managedBy`` leaves the job to; empty if it is this operator."""
+    manager = str(run_policy(job, "managedBy") or "")
+    return "" if manager in _OWN_MANAGERS else manager
 
 
 def is_pod_terminal(pod: Object) -> bool:

@@ -1,14 +1,22 @@
 """A spec that was changed to an invalid one after the job started: the job continues, and the change has no effect."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pydantic import ValidationError
 
-from controller.domain import no_effect_text
+from controller.domain import Problem, no_effect_text
 from controller.kind import Options
 from controller.kinds import ALL
 from controller.reconcile.plan import problems
-from rallypoint.diagnosis.objects import event_time, parse_timestamp, status_of
+from rallypoint.diagnosis.objects import (
+    Object,
+    desired_pods,
+    event_time,
+    is_suspended,
+    other_manager,
+    parse_timestamp,
+    status_of,
+)
 from rallypoint.diagnosis.snapshot import Cause, JobSnapshot
 
 REASONS = ("FailedValidation", "ValidationError")
@@ -16,28 +24,34 @@ REASONS = ("FailedValidation", "ValidationError")
 
 
 def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
-    """Yield why the spec of a job that has started has no effect, by the operator's own checks with default settings.
+    """Yield why the spec of a job that has started is invalid, by the operator's own checks.
 
-    The event may have expired, or the spec may be valid again since then.
+    An event proves that the change has no effect. Without one, for which events expire, this is a note: another operator may run the job
+    by other rules. Suspended jobs need no valid spec.
     """
-    if not status_of(snapshot.job).get("startTime") or not (text := _problems_text(snapshot)):
+    job = snapshot.job
+    if not status_of(job).get("startTime") or is_suspended(job) or other_manager(job):
         return
-    reported = (
-        parse_timestamp(event_time(event))
-        for event in snapshot.events_of(snapshot.job)
-        if str(event.get("reason", "")).endswith(REASONS)
-    )
-    yield Cause((), text, next(reported, None), next_step="correct the spec; the job continues meanwhile")
+    if not (found := _problems(job)):
+        return
+    reported = (event for event in snapshot.events_of(job) if str(event.get("reason", "")).endswith(REASONS))
+    if event := next(reported, None):
+        since = parse_timestamp(event_time(event))
+        step = "correct the spec; the job continues meanwhile"
+        yield Cause((), no_effect_text(found), since, next_step=step)
+    else:
+        text = f"the spec is invalid by the rules of Rallypoint: {'; '.join(map(str, found))}"
+        step = "correct the spec; if Rallypoint runs the job, no change has an effect until then"
+        yield Cause((), text, blocks=False, next_step=step)
 
 
-def _problems_text(snapshot: JobSnapshot) -> str:
-    """Return the text about the problems of the spec; empty if it is valid, or cannot be parsed."""
-    watched = next((kind for kind in ALL if kind.resource.kind == snapshot.job["kind"]), None)
-    if watched is None:
-        return ""
+def _problems(job: Object) -> Sequence[Problem]:
+    """Return the problems of the spec; none if it cannot be parsed, or if its size is valid only with some settings of the operator."""
+    watched = next((kind for kind in ALL if kind.resource.kind == job["kind"]), None)
+    if watched is None or desired_pods(job) > Options().max_replicas:
+        return ()
     try:
-        job = watched.model.model_validate(snapshot.job)
+        parsed = watched.model.model_validate(job)
     except ValidationError:
-        return ""
-    found = problems(watched.variant(job), job, Options())
-    return no_effect_text(found) if found else ""
+        return ()
+    return problems(watched.variant(parsed), parsed, Options())
