@@ -143,7 +143,8 @@ class JobCommitter:
             pods = {"pods": step.pods} if step.pods else {}
             log.info(step.step, reason=step.reason, message=step.message, **pods)
         for event in self._events.record(loaded.parent(), plan.events):
-            if event.severity is Severity.WARNING and event.once and not event.similar and not steps:
+            is_reported = any(event.message in step.message for step in steps)
+            if event.severity is Severity.WARNING and event.once and not (event.similar or is_reported):
                 log.info("job warning", reason=event.reason, message=event.message)
         for count in plan.counts:
             if count is not Count.DELETED:

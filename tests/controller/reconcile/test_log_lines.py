@@ -110,6 +110,18 @@ async def test_an_invalid_change_of_a_running_job_is_a_line_once() -> None:
     assert warning["message"].startswith("the changed spec has no effect because it is invalid")
 
 
+async def test_a_warning_in_the_reconcile_of_a_step_is_a_line() -> None:
+    """Its event is recorded only once, so no later reconcile can log it."""
+    pod_template = template()
+    pod_template["spec"]["restartPolicy"] = "Always"
+    with capture_logs([merge_contextvars]) as logs:
+        async with start_harness() as harness, running_controller(harness):
+            await harness.submit(pytorchReplicaSpecs={"Master": {"replicas": 1, "template": pod_template}})
+            await harness.settle()
+
+    assert [line["event"] for line in logs if line.get("name") == "train"] == ["job created", "job warning"]
+
+
 async def test_a_lost_response_of_a_status_loses_no_line() -> None:
     rule = Rule(Reset(committed=True), verb="patch", plural=RESOURCE.plural, subresource="status", times=1)
     with capture_logs([merge_contextvars]) as logs:
