@@ -5,9 +5,10 @@ effect, because nothing here reads them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from urllib.parse import unquote
 
-from rallypoint.local.apiserver.apimachinery.errors import StatusError
+from rallypoint.local.apiserver.apimachinery.errors import bad_request
 from rallypoint.local.apiserver.auth.authorization import Attributes, Authorizer
 from rallypoint.local.apiserver.auth.serviceaccounts import AUTHENTICATED, PREFIX, User, service_account
 
@@ -20,32 +21,43 @@ ANONYMOUS = "system:anonymous"
 UNAUTHENTICATED = "system:unauthenticated"
 
 Headers = Mapping[str, Sequence[str]]
-"""The values of each header, by its name in lower case."""
+"""The values of each header of impersonation, by its name in lower case."""
 
 
 def acting_user(authorizer: Authorizer, user: User, headers: Headers) -> User:
-    """Return the user whom the headers impersonate, or ``user`` if there are none.
+    """Return the user whom the headers impersonate, or ``user`` if there are none. An empty name or UID is none.
+
+    Differs: kube-apiserver replaces the bytes of values that are not UTF-8.
 
     Raises:
-        StatusError: 403, ``user`` is not allowed to impersonate; 500, the headers name no user.
+        StatusError: 403, ``user`` is not allowed to impersonate; 400, the headers name no user, or are not UTF-8.
     """
-    if not any(header in (USER, GROUP, UID) or header.startswith(EXTRA_PREFIX) for header in headers):
-        return user
     name = next(iter(headers.get(USER, ())), "")
     if not name:
-        message = (
-            "Internal error occurred: requested groups, UID or extra fields without impersonating a user"
-        )
-        raise StatusError(500, "InternalError", message, {})
+        if GROUP in headers or any(headers.get(UID, ())) or any(map(_is_extra, headers)):
+            raise bad_request("requested groups, UID or extra fields without impersonating a user name")
+        return user
+    if not all(map(_is_utf8, chain(headers, *headers.values()))):
+        raise bad_request("the impersonation headers are not UTF-8")
     for attributes in _requested(name, headers):
         authorizer.require(user, attributes)
     groups = tuple(headers.get(GROUP, ()))
     account = _service_account(name)
     if account and not groups:
         return service_account(*account)
-    if not {AUTHENTICATED, UNAUTHENTICATED} & set(groups):
-        groups += (UNAUTHENTICATED if name == ANONYMOUS else AUTHENTICATED,)
+    if UNAUTHENTICATED not in groups:
+        default = UNAUTHENTICATED if name == ANONYMOUS else AUTHENTICATED
+        groups += () if default in groups else (default,)
     return User(name, groups)
+
+
+def _is_extra(header: str) -> bool:
+    return header.startswith(EXTRA_PREFIX)
+
+
+def _is_utf8(text: str) -> bool:
+    """Return whether the bytes of a header were UTF-8. The server decodes others to surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _requested(name: str, headers: Headers) -> Iterator[Attributes]:
@@ -56,13 +68,15 @@ def _requested(name: str, headers: Headers) -> Iterator[Attributes]:
         yield Attributes("impersonate", "", "users", name=name)
     yield from (Attributes("impersonate", "", "groups", name=group) for group in headers.get(GROUP, ()))
     for header, values in headers.items():
-        if header.startswith(EXTRA_PREFIX):
+        if _is_extra(header):
             resource = f"userextras/{unquote(header.removeprefix(EXTRA_PREFIX))}"
             yield from (
                 Attributes("impersonate", AUTHENTICATION_GROUP, resource, name=value) for value in values
             )
     yield from (
-        Attributes("impersonate", AUTHENTICATION_GROUP, "uids", name=uid) for uid in headers.get(UID, ())
+        Attributes("impersonate", AUTHENTICATION_GROUP, "uids", name=uid)
+        for uid in headers.get(UID, ())
+        if uid
     )
 
 

@@ -58,6 +58,12 @@ def binding(kind: str, role: str) -> dict[str, Any]:
             User("system:anonymous", ("system:unauthenticated",)),
             id="nobody",
         ),
+        pytest.param(
+            {"impersonate-user": ["system:anonymous"], "impersonate-group": ["system:authenticated"]},
+            User("system:anonymous", ("system:authenticated", "system:unauthenticated")),
+            id="nobody has the group of unauthenticated users in any case",
+        ),
+        pytest.param({"impersonate-user": [""], "impersonate-uid": [""]}, ADMINISTRATOR, id="empty headers"),
     ],
 )
 def test_the_administrator_acts_as_another_user(
@@ -114,11 +120,22 @@ def test_impersonation_needs_permission(
     assert (refused.value.code, refused.value.message) == (403, message)
 
 
-def test_groups_without_a_user_are_refused(authorizer: Authorizer) -> None:
-    with pytest.raises(StatusError, match="without impersonating a user") as refused:
-        acting_user(authorizer, ADMINISTRATOR, {"impersonate-group": ["a"]})
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param({"impersonate-group": ["a"]}, id="groups without a user"),
+        pytest.param({"impersonate-user": [""], "impersonate-uid": ["u"]}, id="a UID with an empty user"),
+        pytest.param({"impersonate-user": ["\udcff"]}, id="a user that is not UTF-8"),
+        pytest.param(
+            {"impersonate-user": ["jane"], "impersonate-group": ["\udcff"]}, id="a group that is not UTF-8"
+        ),
+    ],
+)
+def test_invalid_headers_are_refused(authorizer: Authorizer, headers: Mapping[str, Sequence[str]]) -> None:
+    with pytest.raises(StatusError) as refused:
+        acting_user(authorizer, BOB, headers)
 
-    assert refused.value.code == 500
+    assert refused.value.code == 400
 
 
 @pytest.mark.looptime(False)
