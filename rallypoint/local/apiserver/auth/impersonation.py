@@ -12,6 +12,8 @@ from rallypoint.local.apiserver.apimachinery.errors import bad_request
 from rallypoint.local.apiserver.auth.authorization import Attributes, Authorizer
 from rallypoint.local.apiserver.auth.serviceaccounts import AUTHENTICATED, PREFIX, User, service_account
 
+HEADER_PREFIX = "impersonate-"
+"""Of the names of all these headers, in lower case."""
 USER = "impersonate-user"
 GROUP = "impersonate-group"
 UID = "impersonate-uid"

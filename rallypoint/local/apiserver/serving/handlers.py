@@ -18,7 +18,7 @@ from rallypoint.local.apiserver.apimachinery.errors import StatusError
 from rallypoint.local.apiserver.apimachinery.selectors import required_values
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.auth.authorization import Attributes
-from rallypoint.local.apiserver.auth.impersonation import acting_user
+from rallypoint.local.apiserver.auth.impersonation import HEADER_PREFIX, acting_user
 from rallypoint.local.apiserver.auth.serviceaccounts import ADMINISTRATOR, PodTokens, User
 from rallypoint.local.apiserver.patches import jsonpatch, strategic
 from rallypoint.local.apiserver.registry import fieldmanager, subresources
@@ -118,7 +118,11 @@ class Handlers:
             return web.Response(status=499)
 
     async def _respond(self, request: web.Request) -> web.StreamResponse:
-        headers = {name.lower(): request.headers.getall(name) for name in request.headers}
+        headers = {
+            name.lower(): request.headers.getall(name)
+            for name in request.headers
+            if name.lower().startswith(HEADER_PREFIX)
+        }
         user = acting_user(self._writer.authorizer, self._authenticate(request), headers)
         path = request.path
         if not (path.startswith("/api/v1/") or (path.startswith("/apis/") and path.count("/") > 3)):
