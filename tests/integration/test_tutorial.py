@@ -79,7 +79,8 @@ class Shell:
         self.process.stdin.write(script)
         self.process.stdin.flush()
         lines = list(iter(self.process.stdout.readline, f"{self.END}\n"))
-        return "".join(lines)
+        # `kubectl wait` sometimes logs that its own watch ended when it stops.
+        return "".join(line for line in lines if not re.match(r"[IW]\d{4} .* reflector\.go:", line))
 
     def close(self) -> None:
         self.process.communicate()

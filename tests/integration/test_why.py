@@ -101,7 +101,7 @@ def test_the_report_names_forbidden_resources(
 
     assert (fields["namespace"], fields["notRead"]) == (namespace, ["jobs", "pods"])
     assert fields["causes"][0]["text"] == "suspended by its run policy (suspend: true)"
-    assert text.endswith("You have no permission to read jobs, mxjobs, pods; this report omits them.\n")
+    assert text.endswith("You have no permission to read jobs, pods; this report omits them.\n")
 
 
 def test_forbidden_jobs_do_not_count_as_none(
@@ -113,5 +113,5 @@ def test_forbidden_jobs_do_not_count_as_none(
 
     assert capsys.readouterr() == (
         "",
-        "You have no permission to read jaxjobs, mpijobs, mxjobs, paddlejobs, pytorchjobs, tfjobs, xgboostjobs.\n",
+        "You have no permission to read jaxjobs, mpijobs, paddlejobs, pytorchjobs, tfjobs, xgboostjobs.\n",
     )
