@@ -4,7 +4,7 @@
 Go operators.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -94,14 +94,15 @@ def _causes(snapshot: JobSnapshot, state: str) -> Iterator[Cause]:
     if state == ConditionType.FAILED:
         yield from jobs.failure_causes(snapshot)
     elif state != ConditionType.SUCCEEDED:
-        of_gangs, of_pods = list(gangs.causes(snapshot)), _without_vain_steps(snapshot)
+        too_large = resources.too_large_requests(snapshot)
+        of_gangs, of_pods = list(gangs.causes(snapshot)), _without_vain_steps(snapshot, too_large.values())
         unschedulable = any(map(pods.is_unschedulable, snapshot.pods))
         ordered = of_pods + of_gangs if unschedulable else of_gangs + of_pods
         found = [
             *jobs.waiting_causes(snapshot),
             *validation.causes(snapshot),
             *ordered,
-            *resources.causes(snapshot),
+            *resources.causes(snapshot, too_large),
         ]
         if not any(cause.blocks for cause in found):
             found += rendezvous.causes(snapshot)
@@ -112,11 +113,11 @@ def _causes(snapshot: JobSnapshot, state: str) -> Iterator[Cause]:
         yield from terminations.causes_from_events(snapshot)
 
 
-def _without_vain_steps(snapshot: JobSnapshot) -> list[Cause]:
+def _without_vain_steps(snapshot: JobSnapshot, too_large: Iterable[Cause]) -> list[Cause]:
     """Return the causes in pods. Nothing helps pods that no node can hold but what ``resources`` says of them."""
-    too_large = resources.too_large_pods(snapshot)
+    names = {name for cause in too_large for name in cause.about}
     return [
-        replace(cause, next_step="") if cause.about and too_large.issuperset(cause.about) else cause
+        replace(cause, next_step="") if cause.about and names.issuperset(cause.about) else cause
         for cause in pods.causes(snapshot)
     ]
 

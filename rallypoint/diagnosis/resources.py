@@ -110,7 +110,7 @@ class _Holder:
         return self.job is not None and any(is_condition_true(self.job, type_) for type_ in FINISHED)
 
 
-def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
+def causes(snapshot: JobSnapshot, too_large: Mapping[str, Cause]) -> Iterator[Cause]:
     """Yield the holders of each resource that pods of the job lack, those of finished jobs first, then those that hold most.
 
     For pods that request more than any node has, it does not matter who holds the resource. Pods of other owners than jobs are notes: they
@@ -118,10 +118,10 @@ def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     """
     lacked = lacking(snapshot.pods)
     for resource, lacking_pods in lacked.items():
-        too_large = _too_large(snapshot, resource, lacking_pods)
-        if too_large:
-            yield too_large
-        waiting = [name for name in lacking_pods if not too_large or name not in too_large.about]
+        cause = too_large.get(resource)
+        if cause:
+            yield cause
+        waiting = [name for name in lacking_pods if not cause or name not in cause.about]
         if not waiting:
             continue
         yield from _holder_causes(snapshot, resource, waiting)
@@ -170,10 +170,12 @@ def _gang_causes(snapshot: JobSnapshot, gang: Object, lacked: Collection[str]) -
             yield from _holder_causes(snapshot, resource, [name_of(gang)])
 
 
-def too_large_pods(snapshot: JobSnapshot) -> set[str]:
-    """Return the names of the pods that request more of a resource than any node has, if all nodes are known."""
-    found = (_too_large(snapshot, resource, names) for resource, names in lacking(snapshot.pods).items())
-    return {name for cause in found if cause for name in cause.about}
+def too_large_requests(snapshot: JobSnapshot) -> dict[str, Cause]:
+    """Return, by resource, that pods request more of it than any node has, if all nodes are known."""
+    found = {
+        resource: _too_large(snapshot, resource, names) for resource, names in lacking(snapshot.pods).items()
+    }
+    return {resource: cause for resource, cause in found.items() if cause}
 
 
 def _too_large(snapshot: JobSnapshot, resource: str, waiting: Iterable[str]) -> Cause | None:
