@@ -9,6 +9,7 @@ from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources import builtin
 from rallypoint.local.apiserver.resources.catalog import Catalog
 from rallypoint.local.apiserver.resources.resource import Resource
+from rallypoint.local.apiserver.serving.discovery import VERSION
 
 REF = "#/components/schemas/"
 
@@ -21,7 +22,8 @@ FIELD_VALIDATION = {
 ACTIONS = {"get": "get", "put": "put", "patch": "patch", "delete": "delete"}
 
 
-EMPTY_V2 = {"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.36.3"}, "paths": {}}
+INFO = {"title": "Kubernetes", "version": VERSION["gitVersion"]}
+EMPTY_V2 = {"swagger": "2.0", "info": INFO, "paths": {}}
 """The document of ``/openapi/v2``: kubectl reads it for kinds that no document of version 3 has, before it says that they do not exist."""
 PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 """The media type of an empty message, which is an empty document."""
@@ -49,7 +51,7 @@ def document(catalog: Catalog, group: str, version: str) -> Json | None:
         schemas |= _schemas(resource)
     return {
         "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": "v1.36.3"},
+        "info": INFO,
         "paths": {_path(resource): _path_item(resource) for resource in found},
         "components": {"schemas": schemas},
     }
