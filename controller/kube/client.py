@@ -18,6 +18,7 @@ from api.meta import Resource
 from controller.kube import errors
 from controller.kube.concurrency import WIDEST, ConcurrencyLimiter, PriorityLevel
 from controller.kube.connect import Connection
+from controller.kube.failure_log import FailureLog
 from controller.kube.namespaces import TerminatingNamespaces
 from controller.kube.token_bucket import TokenBucket
 from controller.kube.transport import (
@@ -79,6 +80,8 @@ class Client:
     ) -> None:
         self.limiter = ConcurrencyLimiter(in_flight, rate_limiter)
         self.terminating = terminating
+        self.watch_failures = FailureLog[str]()
+        """Which failures of watches have been logged, by resource."""
         self._is_limited = rate_limiter is not None
         self._observer = observer
         self._permit = permit

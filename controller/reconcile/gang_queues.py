@@ -19,12 +19,12 @@ from api import conditions
 from api.children import PodGroup
 from api.queues import VOLCANO_QUEUES, queue_of
 from controller.kube import errors
+from controller.kube.bounded_dict import BoundedDict
 from controller.kube.client import Client
 from controller.kube.concurrency import PriorityLevel
 from controller.policy.gang import is_unadmitted, report_due_in
 from controller.reconcile.jobs import JobRow
 from controller.reconcile.load import LoadedJob
-from controller.runtime.bounded_dict import BoundedDict
 from controller.runtime.store import Store
 
 READ_AGAIN_SECONDS: Final = 25.0

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from api.meta import Resource
 from controller.domain import Failure, Key, Plan
+from controller.kube.bounded_dict import BoundedDict
 from controller.reconcile.backoff import WriteBackoff
 from controller.reconcile.debounce import StatusDebouncer
 from controller.reconcile.jobs import JobRow
 from controller.reconcile.transitions import Transition
-from controller.runtime.bounded_dict import BoundedDict
 from controller.runtime.recorder import Subject
 
 REMEMBERED_EVENTS = 32_768

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Generic
-from weakref import WeakKeyDictionary
 
 import aiohttp
 import msgspec
@@ -25,7 +24,6 @@ from api.meta import Resource
 from controller.kube import errors
 from controller.kube.client import JSON, Client
 from controller.runtime.backoff import Reconnect
-from controller.runtime.failure_log import FailureLog
 from controller.runtime.listwatch import PER_SLICE, WHOLE, Event, Events, Source, read_bookmark
 from controller.runtime.store import Change, R, Store
 
@@ -43,10 +41,8 @@ _NO_ANSWER = frozenset({502, 503, 504})
 
 log = structlog.get_logger()
 
-_FAILURES: WeakKeyDictionary[Client, FailureLog[str]] = WeakKeyDictionary()
-"""By client: the failures that its informers have logged, by resource. A server that cannot be reached is one failure of all of them."""
 _SERVER = ""
-"""The key of a server that cannot be reached."""
+"""The key of a server that cannot be reached: one failure of all informers of a client."""
 
 
 class Fill(StrEnum):
@@ -149,7 +145,7 @@ class Informer(Generic[R]):
         self._is_reporting = False
         """Whether the informer is reporting changes that the store already contains. Interrupted now, it would never report the rest."""
         self._log = log.bind(resource=resource.plural)
-        self._failures = _FAILURES.setdefault(client, FailureLog())
+        self._failures = client.watch_failures
 
     @property
     def is_following(self) -> bool:

@@ -25,8 +25,8 @@ import structlog
 
 from controller.kube import errors
 from controller.kube.client import Client
+from controller.kube.failure_log import FailureLog
 from controller.runtime import clock
-from controller.runtime.failure_log import FailureLog
 from controller.runtime.lease import Claim
 from controller.runtime.lock import Lock, Means, Timing
 from controller.runtime.recorder import Recorder

@@ -11,7 +11,7 @@ from enum import Enum, auto
 
 import structlog
 
-from controller.runtime.bounded_dict import BoundedDict
+from controller.kube.bounded_dict import BoundedDict
 
 TRY_SECONDS = 2.0
 """Timeout of one connection and its first bytes."""

@@ -18,6 +18,7 @@ import orjson
 import structlog
 
 from api.meta import EVENTS
+from controller.kube.bounded_dict import BoundedDict
 from controller.kube.client import Client
 from controller.kube.concurrency import PriorityLevel
 from controller.kube.errors import (
@@ -31,11 +32,10 @@ from controller.kube.errors import (
     TooManyRequests,
     describe,
 )
+from controller.kube.failure_log import FailureLog
 from controller.kube.fair_queue import FairQueue
 from controller.kube.token_bucket import TokenBucket
 from controller.runtime import clock
-from controller.runtime.bounded_dict import BoundedDict
-from controller.runtime.failure_log import FailureLog
 
 LONGEST_MESSAGE = 1024
 """Maximum length of a message in characters; the API server refuses longer ones."""

@@ -15,7 +15,7 @@ import aiohttp
 import structlog
 
 from controller.kube.errors import ApiError, Conflict, NotLeading, describe
-from controller.runtime.failure_log import FailureLog
+from controller.kube.failure_log import FailureLog
 from controller.runtime.queue import Closed, Queue
 
 K = TypeVar("K", bound=Hashable)

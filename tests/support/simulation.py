@@ -18,6 +18,7 @@ from typing_extensions import override
 from api.meta import Resource
 from controller.kube.client import Client
 from controller.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from controller.kube.failure_log import FailureLog
 
 NEVER = float("inf")
 SILENCE_SECONDS = 90.0
@@ -206,6 +207,7 @@ class SimulatedClient:
         """Whether messages to the process arrive."""
         self.sends = True
         """Whether messages from it arrive."""
+        self.watch_failures = FailureLog[str]()
         self._simulation = simulation
         self._server = server
 

@@ -1,6 +1,6 @@
 """BoundedDict keeps the newest entries."""
 
-from controller.runtime.bounded_dict import BoundedDict
+from controller.kube.bounded_dict import BoundedDict
 
 
 def test_the_oldest_entry_is_evicted() -> None:

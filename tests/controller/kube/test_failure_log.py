@@ -2,8 +2,8 @@
 
 import asyncio
 
+from controller.kube.failure_log import FailureLog
 from controller.runtime.backoff import PerKey
-from controller.runtime.failure_log import FailureLog
 
 
 async def test_a_refused_call_is_logged_once_for_each_step_of_its_back_off() -> None:

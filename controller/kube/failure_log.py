@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from api.messages import without_numbers
-from controller.runtime.bounded_dict import BoundedDict
+from controller.kube.bounded_dict import BoundedDict
 
 K = TypeVar("K", bound=Hashable)
 
