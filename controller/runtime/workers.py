@@ -148,8 +148,7 @@ class Workers(Generic[K]):
         if outcome.failure is None:
             self._failures.discard(key)
             return Result.SUCCESS if due is None else Result.REQUEUE_AFTER
-        text = str(outcome.failure) or repr(outcome.failure)
-        self._log_failure(self._log.warning, "reconcile failed", key, text, due)
+        self._log_failure(self._log.warning, "reconcile failed", key, describe(outcome.failure), due)
         if isinstance(outcome.failure, Terminal):
             self._notify(self._observer.failed_for_good)
         return Result.ERROR

@@ -1,12 +1,15 @@
 """Workers: from the queue to a reconcile, and from its result back to the queue."""
 
 import asyncio
+import errno
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
 import aiohttp
 import pytest
+from aiohttp.client_reqrep import ConnectionKey
 from structlog.contextvars import bind_contextvars, merge_contextvars
 from structlog.testing import capture_logs
 from typing_extensions import override
@@ -144,6 +147,21 @@ async def test_a_permanent_failure_is_counted_and_not_retried(
     )
     assert [result for result, _ in observer.ended_with] == ["error", "error", "error", "success"]
     assert [line["error"] for line in logs] == ["OSError", "no such role", "OSError"]
+
+
+async def test_a_reported_connection_error_is_logged_without_python_objects() -> None:
+    context = ssl.create_default_context()
+    key = ConnectionKey(
+        "10.0.0.1", 443, is_ssl=True, ssl=context, proxy=None, proxy_auth=None, proxy_headers_hash=None
+    )
+    refused = aiohttp.ClientConnectorError(key, ConnectionRefusedError(errno.ECONNREFUSED, "refused"))
+    work, _ = failing(ReconcileResult(failure=refused))
+    with capture_logs() as logs:
+        async with working(work) as (queue, _):
+            queue.add("a")
+            await asyncio.sleep(1)
+
+    assert [line["error"] for line in logs] == ["cannot connect to 10.0.0.1:443: Connection refused"]
 
 
 async def test_a_reconcile_without_a_permit_is_no_failure() -> None:
