@@ -49,6 +49,11 @@ class FailureLog(Generic[K]):
         lines[failure] = _Line(now + max(pause_seconds or 0.0, SHORTEST_SECONDS))
         return last.repeats if last is not None else 0
 
+    def record_fields(self, key: K, text: str, pause_seconds: float | None) -> dict[str, int] | None:
+        """Record a failure as ``record`` does, and return the fields of its line: ``repeats`` if it was not logged since the last one."""
+        repeats = self.record(key, text, pause_seconds)
+        return None if repeats is None else {"repeats": repeats} if repeats else {}
+
     def discard(self, key: K) -> None:
         """Drop the failures of a key that has succeeded, so that its next failure is logged at once."""
         self._lines.pop(key, None)

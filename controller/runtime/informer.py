@@ -235,10 +235,9 @@ class Informer(Generic[R]):
         """Log that a watch failed, once for each step of its back-off; that the server cannot be reached, once for all watches."""
         text = errors.describe(error)
         key = _SERVER if isinstance(error, aiohttp.ClientConnectorError) else self.resource.plural
-        repeats = self._failures.record(key, text, pause_seconds)
+        repeats = self._failures.record_fields(key, text, pause_seconds)
         if repeats is not None:
-            fields = {"repeats": repeats} if repeats else {}
-            self._log.info("watch failed", error=text, pause_seconds=pause_seconds, **fields)
+            self._log.info("watch failed", error=text, pause_seconds=pause_seconds, **repeats)
 
     async def _fill(self) -> None:
         """Get all objects; if they came as a streaming list, follow that watch."""

@@ -158,10 +158,9 @@ class Election:
         except (errors.ApiError, aiohttp.ClientError, OSError, ValueError, msgspec.DecodeError) as error:
             self._has_failed = True
             text = errors.describe(error)
-            repeats = self._failures.record(lock.name, text, FAILED_SECONDS)
+            repeats = self._failures.record_fields(lock.name, text, FAILED_SECONDS)
             if repeats is not None:
-                left_out = {"repeats": repeats} if repeats else {}
-                self._log.warning("lease request failed", lease=lock.name, error=text, **left_out)
+                self._log.warning("lease request failed", lease=lock.name, error=text, **repeats)
         else:
             self._failures.discard(lock.name)
         return lock.is_held()

@@ -356,10 +356,9 @@ class Recorder:
     def _log_unsent(self, write: Callable[..., object], line: str, series: _Series, **fields: object) -> None:
         """Log that an event was not written: once a minute and namespace for each error, which all its events meet."""
         namespace = series.subject.namespace
-        repeats = self._unsent.record(namespace, f"{line} {fields['error']}", UNSENT_SECONDS)
+        repeats = self._unsent.record_fields(namespace, f"{line} {fields['error']}", UNSENT_SECONDS)
         if repeats is not None:
-            left_out = {"repeats": repeats} if repeats else {}
-            write(line, namespace=namespace, reason=series.reason, **fields, **left_out)
+            write(line, namespace=namespace, reason=series.reason, **fields, **repeats)
 
     async def _write(self, series: _Series) -> None:
         """Create the event, or raise its count. The name is fixed, so that a second write changes nothing."""

@@ -180,12 +180,9 @@ class Workers(Generic[K]):
         **fields: object,
     ) -> None:
         """Log a failure, once for each step of its back-off."""
-        repeats = self._failures.record(key, f"{line} {text}", pause_seconds)
-        if repeats is None:
-            return
-        if repeats:
-            fields["repeats"] = repeats
-        write(line, key=str(key), error=text, pause_seconds=pause_seconds, **fields)
+        repeats = self._failures.record_fields(key, f"{line} {text}", pause_seconds)
+        if repeats is not None:
+            write(line, key=str(key), error=text, pause_seconds=pause_seconds, **fields, **repeats)
 
     def _notify(self, what: Callable[[*Ts], None], *args: *Ts) -> None:
         try:
