@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from api.pod_problems import NO_STATE, read_status, reason_and_message, unscheduled
 from rallypoint.local import private
 from rallypoint.local.log_archive import POD_FILE, record
 
@@ -285,20 +286,15 @@ def _why_no_run(pod: Mapping[str, Any], container: str) -> str:
     Source: Kubernetes, pkg/kubelet/kubelet_pods.go, validateContainerLogStatus. Differs: for a pod without a node, kube-apiserver returns
     an empty log, and the kubelet does not say why it refused a pod.
     """
-    status, about = pod.get("status") or {}, f'container "{container}" in pod "{pod["metadata"]["name"]}"'
-    conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
-    scheduled = conditions.get("PodScheduled") or {}
-    if scheduled.get("status") == "False":
-        return f"{about} is waiting to start: {_reason_and_message(scheduled)}"
-    if status.get("phase") in ("Succeeded", "Failed"):
-        return ": ".join(filter(None, (f"{about} is not available", _reason_and_message(status))))
-    statuses = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
-    state = next((found.get("state") or {} for found in statuses if found["name"] == container), {})
-    return f"{about} is waiting to start: {(state.get('waiting') or {}).get('reason') or 'ContainerCreating'}"
-
-
-def _reason_and_message(status: Mapping[str, Any]) -> str:
-    return ": ".join(filter(None, (status.get("reason"), status.get("message"))))
+    status, about = read_status(pod), f'container "{container}" in pod "{pod["metadata"]["name"]}"'
+    if scheduled := unscheduled(status):
+        return f"{about} is waiting to start: {reason_and_message(scheduled)}"
+    if status.phase in ("Succeeded", "Failed"):
+        return ": ".join(filter(None, (f"{about} is not available", reason_and_message(status))))
+    statuses = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+    states = (found.state or NO_STATE for found in statuses if found.name == container)
+    waiting = next(states, NO_STATE).waiting
+    return f"{about} is waiting to start: {(waiting and waiting.reason) or 'ContainerCreating'}"
 
 
 def _key(pod: Mapping[str, Any], container: str) -> tuple[str, str, str]:
