@@ -1,6 +1,7 @@
 """Compares and cleans the messages that Kubernetes components and programs write."""
 
 import re
+from collections.abc import Sequence
 
 _VARYING = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<!\w)\w*\d[\w.]*|[0-9a-f]{12,}")
 """A UID, any word with a digit (a count, an index, a duration, an address), or a hash without one.
@@ -26,3 +27,9 @@ def without_numbers(message: str) -> str:
 def without_control(text: str) -> str:
     """Return the text without escape sequences and control characters of terminals; tabs and newlines stay."""
     return _CONTROL.sub("", text)
+
+
+def first_of(texts: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Return the first ``most`` texts, with the number of the others: ``a, b and 3 more``."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{separator.join(texts[:most])}{more}"

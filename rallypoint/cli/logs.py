@@ -15,7 +15,9 @@ from typing import Any
 
 import aiohttp
 
+from api.messages import first_of
 from api.meta import PODS
+from api.pod_problems import read_status, reason_and_message, unscheduled
 from controller.kube.errors import ApiError, NotFound
 from controller.runtime import clock
 from rallypoint.cli import cluster as clusters
@@ -27,7 +29,7 @@ from rallypoint.cli.cluster import (
     container_of,
 )
 from rallypoint.cli.log_follower import BAD_REQUEST, MAX_LINE_BYTES, JobLogFollower, owns_pods
-from rallypoint.diagnosis.objects import condition, name_of, reason_and_message
+from rallypoint.diagnosis.objects import name_of
 from rallypoint.local.apiserver.apimachinery.selectors import parse_label_selector
 from rallypoint.local.log_archive import DEFAULT_CONTAINER, ArchivedPod
 from rallypoint.local.node.streams.logs import Log, Selection
@@ -126,9 +128,8 @@ async def _selected_pods(args: argparse.Namespace, cluster: Cluster) -> list[Obj
     archived = cluster.archive.pods(cluster.namespace) if cluster.archive else ()
     gone = [pod.name for pod in archived if matches and matches(dict(pod.manifest)) and pod.uid not in uids]
     if gone:
-        more = f" and {len(gone) - NAMED_PODS} more" if len(gone) > NAMED_PODS else ""
-        names = f"{', '.join(gone[:NAMED_PODS])}{more}"
-        sys.stderr.write(f"deleted pods with these labels: {names}; 'rallypoint logs POD' shows their logs\n")
+        named = first_of(gone, NAMED_PODS)
+        sys.stderr.write(f"deleted pods with these labels: {named}; 'rallypoint logs POD' shows their logs\n")
     if not pods:
         raise CommandError("no pods found")
     return pods
@@ -195,8 +196,8 @@ async def _show_job(
 
 def _scheduling_error(pod: Object) -> str:
     """Return why the pod has no node, for which a cluster returns an empty log; empty if it has one or nothing says why."""
-    scheduled = condition(pod, "PodScheduled")
-    reason = reason_and_message(scheduled) if scheduled.get("status") == "False" else ""
+    scheduled = unscheduled(read_status(pod))
+    reason = reason_and_message(scheduled) if scheduled else ""
     return f'pod "{name_of(pod)}" is waiting to start: {reason}' if reason else ""
 
 

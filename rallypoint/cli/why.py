@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from api.messages import without_control
+from api.messages import first_of, without_control
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, CommandError, Object
 from rallypoint.cli.columns import age, indented
@@ -154,10 +154,7 @@ def _in_one_line(text: str) -> str:
 
 
 def _who(names: Sequence[str]) -> str:
-    if not names:
-        return "the job"
-    shown = ", ".join(names[:SHOWN_NAMES])
-    return f"{shown} and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else shown
+    return first_of(names, SHOWN_NAMES) if names else "the job"
 
 
 def _phase(phase: Phase, since: datetime) -> list[str]:

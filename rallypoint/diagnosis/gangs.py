@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from api.children import STARTED_PHASES, UNADMITTED_PHASES
 from api.job import ConditionType
+from api.messages import first_of
 from api.queues import queue_of, queue_problem
 from controller.kind.idle import IdleReason
 from rallypoint.diagnosis.objects import (
@@ -89,8 +90,7 @@ def _missing_members(snapshot: JobSnapshot, gang: Object) -> str:
     if not snapshot.pods_known or not 0 < len(existing) < min_member:
         return ""
     names = missing_pod_names(snapshot.job, existing)
-    more = f" and {len(names) - _MAX_NAMED_MEMBERS} more" if len(names) > _MAX_NAMED_MEMBERS else ""
-    missing = f", missing: {', '.join(names[:_MAX_NAMED_MEMBERS])}{more}" if names else ""
+    missing = f", missing: {first_of(names, _MAX_NAMED_MEMBERS)}" if names else ""
     return f"{len(existing)} of its {min_member} pods exist{missing}"
 
 

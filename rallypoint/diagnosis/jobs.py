@@ -232,12 +232,9 @@ def missing_pod_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
             transition_time(snapshot.job, ConditionType.RUNNING),
         )
     elif (missing := _missing(snapshot)) and snapshot.now - snapshot.created > _START_GRACE:
-        invalid = (
-            f": {reason_and_message(event)}"
-            for event in snapshot.events_of(snapshot.job)
-            if str(event.get("reason", "")).endswith(validation.REASONS)
-        )
-        yield Cause((), f"{missing}{next(invalid, ', and no condition or event says why')}")
+        event = validation.report(snapshot)
+        why = f": {reason_and_message(event)}" if event else ", and no condition or event says why"
+        yield Cause((), f"{missing}{why}")
 
 
 def _missing(snapshot: JobSnapshot) -> str:

@@ -19,8 +19,14 @@ from rallypoint.diagnosis.objects import (
 )
 from rallypoint.diagnosis.snapshot import Cause, JobSnapshot
 
-REASONS = ("FailedValidation", "ValidationError")
+_REASONS = ("FailedValidation", "ValidationError")
 """Suffixes of the reasons of the events about invalid specs."""
+
+
+def report(snapshot: JobSnapshot) -> Object | None:
+    """Return the event about the invalid spec of the job, or None."""
+    events = snapshot.events_of(snapshot.job)
+    return next((event for event in events if str(event.get("reason", "")).endswith(_REASONS)), None)
 
 
 def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
@@ -34,8 +40,7 @@ def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
         return
     if not (found := _problems(job)):
         return
-    reported = (event for event in snapshot.events_of(job) if str(event.get("reason", "")).endswith(REASONS))
-    if event := next(reported, None):
+    if event := report(snapshot):
         since = parse_timestamp(event_time(event))
         step = "correct the spec; the job continues meanwhile"
         yield Cause((), no_effect_text(found), since, next_step=step)

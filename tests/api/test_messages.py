@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.messages import COMPARED_CHARACTERS, without_numbers
+from api.messages import COMPARED_CHARACTERS, first_of, without_numbers
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,11 @@ def test_only_the_beginning_of_a_message_counts() -> None:
     beginning = "x" * COMPARED_CHARACTERS
 
     assert without_numbers(beginning + "and so on") == without_numbers(beginning + "or else") == beginning
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [([], ""), (["a"], "a"), (["a", "b"], "a, b"), (["a", "b", "c", "d"], "a, b and 2 more")],
+)
+def test_the_first_texts_are_named_and_the_others_counted(texts: list[str], expected: str) -> None:
+    assert first_of(texts, 2) == expected

@@ -11,6 +11,7 @@ from typing import Final
 from api import conditions
 from api.children import Pod
 from api.job import ConditionType, JobStatus
+from api.messages import first_of
 from api.mpijob import MPIJob
 from controller.domain import Problem, shortened
 from controller.kind import Options
@@ -58,8 +59,7 @@ def ready_workers(pods: Sequence[Pod]) -> list[Pod]:
 def missing_workers_message(job: MPIJob, present: Collection[int], desired: int) -> str:
     """Name the workers that are not among the ``present`` indices; empty if there are none."""
     names = [worker_name(job, index) for index in range(desired) if index not in present]
-    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-    return f"The launcher waits for {', '.join(names[:MAX_LISTED])}{more}." if names else ""
+    return f"The launcher waits for {first_of(names, MAX_LISTED)}." if names else ""
 
 
 def init_failures_message(pods: Iterable[Pod]) -> str:
@@ -70,8 +70,7 @@ def init_failures_message(pods: Iterable[Pod]) -> str:
         for done in pod.exits
         if done.init and done.code and pod.phase in {"Pending", "Failed"}
     ]
-    more = f" and {len(texts) - MAX_LISTED} more" if len(texts) > MAX_LISTED else ""
-    return f"Pods do not start: {'; '.join(texts[:MAX_LISTED])}{more}." if texts else ""
+    return f"Pods do not start: {first_of(texts, MAX_LISTED, '; ')}." if texts else ""
 
 
 def seconds_until_late(status: JobStatus | None, now: datetime) -> float:
