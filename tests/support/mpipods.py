@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from api.meta import CONFIG_MAPS, PODS, SECRETS, SERVICES, Resource
+from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.sandbox.selection import IsolationMode
 from tests.support.local_harness import LocalHarness, phase, start_local_harness
 
@@ -41,6 +42,8 @@ class MpiJob:
     keys_at: str = "/root/.ssh"
     labels: Mapping[str, str] | None = None
     """In the place of the usual ones."""
+    tmpdir: str = "/tmp"
+    """The folder of Open MPI's sessions. Their names consist of host and user, so that jobs of one name must not share it."""
 
     def objects(self) -> Iterator[tuple[Resource, Json]]:
         yield (
@@ -94,7 +97,7 @@ class MpiJob:
     def _env(self) -> dict[str, str]:
         agent, file = "/etc/mpi/kubexec.sh", "/etc/mpi/hostfile"
         if self.implementation == "openmpi":
-            shared = {"OMPI_MCA_orte_default_hostfile": file}
+            shared = {"OMPI_MCA_orte_default_hostfile": file, "OMPI_MCA_orte_tmpdir_base": self.tmpdir}
             if self.transport == "kubectl":
                 return {"OMPI_MCA_plm_rsh_agent": agent, **shared}
             base = {"OMPI_MCA_orte_keep_fqdn_hostnames": "true"}
@@ -126,14 +129,22 @@ class MpiJob:
         return {"name": "ssh-auth", "mountPath": self.keys_at}
 
 
-async def submit(harness: LocalHarness, job: MpiJob) -> None:
-    for resource, manifest in job.objects():
+async def submit(harness: LocalHarness, job: MpiJob, *, waits: bool = False) -> None:
+    """Create the job's objects; with ``waits``, its launcher only when the names of all workers resolve.
+
+    A real ssh client asks for a name once. The launchers that an operator makes are started again after that.
+    """
+    *others, launcher = job.objects()
+    for resource, manifest in others:
         await harness.create(resource, manifest)
+    for index in range(job.workers if waits else 0):
+        await harness.wait_for(f"{NAME}-worker-{index}", _is_ready)
+    await harness.create(*launcher)
 
 
 async def _run(folder: Path, isolation: IsolationMode, enough: str, job: MpiJob, *, real_ssh: bool) -> None:
     async with start_local_harness(folder, isolation, real_ssh=real_ssh) as harness:
-        await submit(harness, job)
+        await submit(harness, job, waits=real_ssh)
         if enough:
             await harness.wait_for_log(LAUNCHER, enough)
             end = ""
@@ -150,7 +161,8 @@ def main() -> None:
     options = json.loads(sys.argv[1])
     folder, isolation = Path(options.pop("folder")), options.pop("isolation")
     enough, real_ssh = options.pop("enough", ""), options.pop("real_ssh", False)
-    asyncio.run(_run(folder, isolation, enough, MpiJob(**options), real_ssh=real_ssh))
+    job = MpiJob(**options, tmpdir=str(folder.parent))
+    asyncio.run(_run(folder, isolation, enough, job, real_ssh=real_ssh))
 
 
 _CONFIG_MOUNT: Json = {"name": "mpi-job-config", "mountPath": "/etc/mpi"}
@@ -165,6 +177,11 @@ def _config(files: Sequence[str]) -> Json:
     modes = {"hostfile": 0o444}
     items = [{"key": file, "path": file, "mode": modes.get(file, 0o555)} for file in files]
     return {"name": "mpi-job-config", "configMap": {"name": "pi-config", "items": items}}
+
+
+def _is_ready(pod: Manifest) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def _env(values: Mapping[str, str]) -> list[Json]:

@@ -168,7 +168,7 @@ async def under_way(
         start_local_harness(folder / "run", isolation) as harness,
         asyncio.timeout(TIMEOUT_SECONDS),
     ):
-        await submit(harness, MpiJob(command, implementation=implementation))
+        await submit(harness, MpiJob(command, implementation=implementation, tmpdir=str(folder)))
         await harness.wait_for_log(LAUNCHER, "ranks 6")
         yield harness
 
