@@ -20,6 +20,7 @@ from api.pod_problems import (
     Trouble,
     troubles,
 )
+from api.requests import Extended, extended_resources
 from api.times import parse_time
 
 NO_INDEX: Final = -1
@@ -102,6 +103,12 @@ class Pod(Owned, frozen=True, gc=False):
     address: str = ""
     failed_before: int = 0
     """How many pods of its name failed in a row before it, from its annotation."""
+    scheduled_at: datetime | None = None
+    """When it got its node; None for a pod that was created for a node. Planning does not read it."""
+    disruption: str = ""
+    """The reason of its condition DisruptionTarget, such as PreemptionByScheduler. Planning does not read it."""
+    extended: Extended = ()
+    """The extended resources that it requests, such as GPUs. Pods with equal requests share them."""
 
     @property
     def is_finished(self) -> bool:
@@ -141,8 +148,15 @@ class Meta(msgspec.Struct, rename="camel"):
     owner_references: list[_Owner] | None = None
 
 
+class _Container(msgspec.Struct, rename="camel"):
+    resources: msgspec.Raw = msgspec.Raw(b"")
+    restart_policy: str = ""
+
+
 class _PodSpec(msgspec.Struct, rename="camel"):
     node_name: str = ""
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
 
 
 class _Pod(msgspec.Struct):
@@ -190,6 +204,8 @@ def pod_from_json(raw: bytes | memoryview | msgspec.Raw) -> Pod:
         reason=_shared(status.reason),
         message=_shared(status.message),
         failed_before=_count(pod.metadata.annotations.failed_before, 0) if pod.metadata.annotations else 0,
+        extended=_extended(pod.spec),
+        **_placement(status),
         **(_whereabouts(pod.spec, status) if status.phase == "Running" else {}),
     )
 
@@ -314,6 +330,36 @@ def _unschedulable_message(conditions: Sequence[PodCondition]) -> str:
 def _end(container: ContainerStatus, init: bool) -> Termination | None:
     now, last = container.state or NO_STATE, container.last_state or NO_STATE
     return now.terminated or (last.terminated if init else None)
+
+
+def _placement(status: PodStatus) -> dict[str, Any]:
+    """Return the fields that follow from conditions: when the pod got its node, and why it must leave it."""
+    found: dict[str, Any] = {}
+    for condition in status.conditions or ():
+        if condition.status == "True" and condition.type == "PodScheduled":
+            found["scheduled_at"] = time_of(condition.last_transition_time)
+        elif condition.status == "True" and condition.type == "DisruptionTarget":
+            found["disruption"] = _shared(condition.reason)
+    return found
+
+
+def _extended(spec: _PodSpec) -> Extended:
+    """Return the extended resources of a pod; only their names contain a slash."""
+    containers = tuple(
+        (key, container.restart_policy, bytes(container.resources))
+        for key, given in (("containers", spec.containers), ("initContainers", spec.init_containers))
+        for container in given or ()
+    )
+    return _extended_of(containers) if any(b"/" in resources for _, _, resources in containers) else ()
+
+
+@lru_cache(maxsize=4096)
+def _extended_of(containers: tuple[tuple[str, str, bytes], ...]) -> Extended:
+    spec: dict[str, list[dict[str, Any]]] = {"containers": [], "initContainers": []}
+    for key, restart_policy, resources in containers:
+        requested = msgspec.json.decode(resources) if resources else None
+        spec[key].append({"restartPolicy": restart_policy, "resources": requested})
+    return extended_resources(spec)
 
 
 def _whereabouts(spec: _PodSpec, status: PodStatus) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 Source: Kubernetes, component-helpers/resource/helpers.go, PodRequests.
 """
 
+import math
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
@@ -12,6 +13,9 @@ from api.quantity import Form, Quantity
 
 Amounts = dict[str, Quantity]
 """By resource, such as ``cpu``."""
+
+Extended = tuple[tuple[str, int], ...]
+"""Extended resources and their amounts, ordered by name."""
 
 NONE = Quantity(Fraction(0), Form.DECIMAL)
 
@@ -45,6 +49,26 @@ def requests(spec: Mapping[str, Any]) -> Amounts:
         **amounts(whole.get("requests")),
     }
     return total(requested, amounts(spec.get("overhead")))
+
+
+def extended_resources(spec: Mapping[str, Any]) -> Extended:
+    """Return the extended resources that a pod requests, such as ``nvidia.com/gpu``; none if an amount is not a quantity.
+
+    Source: Kubernetes, pkg/apis/core/v1/helper/helpers.go, IsExtendedResourceName.
+    """
+    try:
+        requested = requests(spec)
+    except ValueError:
+        return ()  # the API server refuses such a pod
+    return tuple(
+        (name, math.ceil(requested[name].amount))
+        for name in sorted(requested)
+        if _is_extended(name) and requested[name].amount > 0
+    )
+
+
+def _is_extended(resource: str) -> bool:
+    return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
 
 
 def amounts(written: Mapping[str, Any] | None) -> Amounts:

@@ -64,17 +64,23 @@ def on_child(
 def is_same(before: C | None, after: C | None) -> bool:
     """Return whether two versions of a child are equal in everything that planning reads.
 
-    The text of a trouble counts only for its first event, and so does the scheduler's message about a PodGroup.
+    The text of a trouble counts only for its first event, and so does the scheduler's message about a PodGroup. What only metrics read
+    does not count.
     """
     if before is None or after is None:
         return False
+    ignored: dict[str, object] = {"resource_version": before.resource_version}
     if isinstance(before, PodGroup) and isinstance(after, PodGroup) and before.message and after.message:
-        after = msgspec.structs.replace(after, message=before.message)
-    if isinstance(before, Pod) and isinstance(after, Pod) and before.troubles != after.troubles:
-        if not _same_troubles(before, after):
+        ignored["message"] = before.message
+    if isinstance(before, Pod) and isinstance(after, Pod):
+        if before.troubles != after.troubles and not _same_troubles(before, after):
             return False
-        after = msgspec.structs.replace(after, troubles=before.troubles)
-    return msgspec.structs.replace(after, resource_version=before.resource_version) == before
+        ignored |= {
+            "troubles": before.troubles,
+            "scheduled_at": before.scheduled_at,
+            "disruption": before.disruption,
+        }
+    return msgspec.structs.replace(after, **ignored) == before
 
 
 def _same_troubles(before: Pod, after: Pod) -> bool:

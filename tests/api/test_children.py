@@ -8,7 +8,7 @@ import pytest
 from api.children import NO_INDEX, Exit, Pod, pod_from_json, pod_group_from_json, service_from_json
 from api.labels import FAILED_BEFORE
 from api.pod_problems import Trouble
-from tests.support.builders import pod
+from tests.support.builders import NOON, pod
 
 LABELS = {
     "training.kubeflow.org/replica-type": "worker",
@@ -418,3 +418,30 @@ def test_the_failure_count_is_read_from_the_annotation(
     annotations: dict[str, str] | None, count: int
 ) -> None:
     assert pod_from_json(body(annotations=annotations)).failed_before == count
+
+
+def test_a_row_has_the_extended_resources_of_its_pod() -> None:
+    def spec(**limits: Any) -> dict[str, Any]:
+        resources = {"limits": limits, "requests": limits}
+        return {"containers": [{"name": "pytorch", "image": "i", "resources": resources}]}
+
+    def row(spec: dict[str, Any]) -> Pod:
+        return pod_from_json(msgspec.json.encode({**msgspec.json.decode(body()), "spec": spec}))
+
+    assert row(spec(cpu="1")).extended == ()
+    first, second = row(spec(cpu="1", **{"nvidia.com/gpu": "8"})), row(spec(**{"nvidia.com/gpu": "8"}))
+    assert first.extended == second.extended == (("nvidia.com/gpu", 8),)
+    sidecar = {"name": "s", "image": "i", "restartPolicy": "Always", "resources": {"limits": {"a.com/x": 1}}}
+    both = {**spec(**{"a.com/x": "1"}), "initContainers": [sidecar]}
+    assert row(both).extended == (("a.com/x", 2),)
+
+
+def test_a_row_says_when_its_pod_was_scheduled_and_why_it_must_go() -> None:
+    moment = "2026-01-01T12:00:00Z"
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": moment}
+    disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    row = read(conditions=[scheduled, disrupted])
+
+    assert (row.scheduled_at, row.disruption) == (NOON, "PreemptionByScheduler")
+    unset = [{**condition, "status": "False"} for condition in (scheduled, disrupted)]
+    assert (read(conditions=unset).scheduled_at, read(conditions=unset).disruption) == (None, "")

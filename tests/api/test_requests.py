@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from api.requests import requests
+from api.requests import extended_resources, requests
 
 
 def container(*, limits: dict[str, Any] | None = None, **requests: Any) -> dict[str, Any]:
@@ -59,3 +59,34 @@ def test_requests(spec: dict[str, Any], expected: dict[str, str]) -> None:
 def test_an_invalid_amount_is_an_error() -> None:
     with pytest.raises(ValueError, match="not a quantity"):
         requests({"containers": [container(cpu="many")]})
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param({}, (), id="nothing"),
+        pytest.param({"containers": [container(cpu=1, limits={"hugepages-2Mi": "4Mi"})]}, (), id="native"),
+        pytest.param(
+            {"containers": [container(limits={"example.com/b": "2k", "nvidia.com/gpu": 1, "cpu": 1})] * 2},
+            (("example.com/b", 4000), ("nvidia.com/gpu", 2)),
+            id="by name",
+        ),
+        pytest.param(
+            {
+                "containers": [container(limits={"nvidia.com/gpu": 1})],
+                "initContainers": [container(limits={"nvidia.com/gpu": 3})],
+            },
+            (("nvidia.com/gpu", 3),),
+            id="the largest init container",
+        ),
+        pytest.param(
+            {"containers": [container(limits={"kubernetes.io/x": 1, "requests.a.com/x": 1})]},
+            (),
+            id="reserved names",
+        ),
+        pytest.param({"containers": [container(limits={"nvidia.com/gpu": 0})]}, (), id="none of them"),
+        pytest.param({"containers": [container(limits={"nvidia.com/gpu": "one"})]}, (), id="no quantity"),
+    ],
+)
+def test_extended_resources(spec: dict[str, Any], expected: tuple[tuple[str, int], ...]) -> None:
+    assert extended_resources(spec) == expected

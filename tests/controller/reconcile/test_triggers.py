@@ -12,7 +12,7 @@ from controller.domain import Key
 from controller.reconcile.jobs import JobRow
 from controller.reconcile.triggers import on_child, on_job
 from controller.runtime.queue import Priority, Queue
-from tests.support.builders import pod, pod_group, service
+from tests.support.builders import NOON, pod, pod_group, service
 
 TRAIN = Key("ml", "train")
 
@@ -179,6 +179,13 @@ async def test_an_irrelevant_change_of_a_child_requests_nothing(
 
 def troubled(version: int, message: str, similar: str = "PodScheduled", reason: str = "Unschedulable") -> Pod:
     return pod(resource_version=version, troubles=(Trouble(reason, message, similar),))
+
+
+async def test_what_only_metrics_read_requests_nothing() -> None:
+    queue = Queue[Key]()
+    on_child({"PyTorchJob": queue}, pod(), pod(scheduled_at=NOON, disruption="DeletionByPodGC"))
+
+    assert await taken(queue) == []
 
 
 async def test_a_changed_message_of_the_same_trouble_requests_nothing() -> None:
