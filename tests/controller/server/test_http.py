@@ -5,18 +5,28 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import aiohttp
 import psutil
 import pytest
 from prometheus_client import CollectorRegistry, Counter
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 from typing_extensions import override
 
-from controller.server.http import MAX_CONNECTIONS, BadAddress, check_address, parse_address, serving
+from controller.server.http import (
+    MAX_CONNECTIONS,
+    SAMPLES_AT_ONCE,
+    BadAddress,
+    check_address,
+    parse_address,
+    serving,
+)
 
 
 def free_port() -> int:
@@ -114,6 +124,55 @@ async def test_collecting_metrics_yields_to_other_tasks_between_families() -> No
     first = order.index("family")
     assert order[first : first + 9 : 2] == ["family"] * 5
     assert order[first + 1 : first + 9 : 2] == ["other"] * 4
+
+
+class Samples(list[Sample]):
+    """Samples that record when a part of them is read."""
+
+    def __init__(self, order: list[str]) -> None:
+        names = (str(number) for number in range(3 * SAMPLES_AT_ONCE + 1))
+        super().__init__(Sample("large_total", {"name": name}, 1.0) for name in names)
+        self._order = order
+
+    @override
+    def __getitem__(self, part: Any) -> Any:
+        self._order.append("part")
+        return super().__getitem__(part)
+
+
+class Large(Collector):
+    """A family with many samples."""
+
+    def __init__(self, order: list[str]) -> None:
+        self._order = order
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        family = CounterMetricFamily("large", "Large", labels=["name"])
+        family.samples = Samples(self._order)
+        yield family
+
+
+@pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text; version=1.0.0"])
+async def test_encoding_a_large_family_yields_to_other_tasks(accept: str) -> None:
+    """The text is the same as if it were encoded at once."""
+    order: list[str] = []
+    registry = CollectorRegistry()
+    registry.register(Large(order))
+
+    async def other() -> None:
+        while True:
+            order.append("other")
+            await asyncio.sleep(0)
+
+    async with served(registry=registry) as get:
+        task = asyncio.create_task(other())
+        text = (await get("/metrics").read(Accept=accept))[2]
+        task.cancel()
+
+    first = order.index("part")
+    assert order[first : first + 7] == ["part", "other", "part", "other", "part", "other", "part"]
+    assert text == choose_encoder(accept)[0](registry).decode()
 
 
 async def test_a_failed_probe_says_what_is_wrong() -> None:
