@@ -11,20 +11,33 @@ from pathlib import Path
 
 from api.meta import PODS, SERVICES
 from controller.kinds import ALL
-from controller.telemetry.metrics.families import GROUPS
+from controller.telemetry.metrics.families import CONTROLLER, GROUPS, WATCHED_RESOURCE
 from controller.telemetry.metrics.family import Family, Group, Label
+from controller.telemetry.metrics.jobs import FRAMEWORK
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "metrics.md"
 
 OF_KINDS = {
-    "framework": [kind.framework for kind in ALL],
-    "controller": [kind.controller_name for kind in ALL],
-    "resource": [PODS.plural, SERVICES.plural, *(kind.resource.plural for kind in ALL)],
+    FRAMEWORK: [kind.framework for kind in ALL],
+    CONTROLLER: [kind.controller_name for kind in ALL],
+    WATCHED_RESOURCE: [PODS.plural, SERVICES.plural, *(kind.resource.plural for kind in ALL)],
 }
 """Values of labels that follow from the kinds that are served."""
 
 QUERIES = {
     "Which jobs fail?": "sum by (job_namespace, framework) (increase(training_operator_jobs_failed_total[1h]))",
+    "How many jobs run, and how many wait?": "sum by (state, framework) (rallypoint_jobs)",
+    "Which job has been pending for longest?": "max by (job_namespace, framework) (rallypoint_job_oldest_pending_seconds)",
+    "How long do jobs take until they run?": (
+        'histogram_quantile(0.9, sum by (framework, le) (rate(rallypoint_job_phase_seconds_bucket{phase="running"}[1h])))'
+    ),
+    "How many GPUs do jobs hold, and how many do they wait for?": (
+        'sum by (job_namespace, state) (rallypoint_job_requested_resources{resource="nvidia.com/gpu"})'
+    ),
+    "Which namespaces have GPUs that finished jobs hold?": (
+        'sum by (job_namespace) (rallypoint_job_requested_resources{resource="nvidia.com/gpu", state="finished"}) > 0'
+    ),
+    "Why do pods restart?": "sum by (reason, job_namespace) (increase(rallypoint_job_pod_restarts_total[1h])) > 0",
     "How many reconciles run, and how do they end?": "sum by (controller, result) (rate(controller_runtime_reconcile_total[5m]))",
     "Which share of the reconciles fails?": (
         "sum by (controller) (rate(controller_runtime_reconcile_errors_total[5m]))"
@@ -119,7 +132,7 @@ def _labels() -> Iterator[tuple[str, ...]]:
         for label in dict.fromkeys(label for family in group.families for label in family.labels):
             used.setdefault(label, []).append(group.title)
     for label, titles in used.items():
-        values = _code(*(label.values or OF_KINDS.get(label.name, ())))
+        values = _code(*(label.values or OF_KINDS.get(label, ())))
         says = "; ".join(part for part in (values, label.meaning) if part)
         yield _code(label.name), ", ".join(titles), says
 

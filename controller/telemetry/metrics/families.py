@@ -4,7 +4,7 @@ Source: training-operator 1.9, pkg/common/metrics.go; controller-runtime 0.22, p
 Kubernetes 1.34, component-base, metrics/prometheus/restclient. The values of labels are those of the originals.
 """
 
-from controller.telemetry.metrics import mpi
+from controller.telemetry.metrics import jobs, mpi
 from controller.telemetry.metrics.family import Family, Group, Label
 
 RESULTS = ("error", "requeue", "requeue_after", "success")
@@ -28,67 +28,55 @@ REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60)
 SIZE_BUCKETS = (64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216)
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
-_JOB = (
-    Label("job_namespace", meaning="namespaces that have or had a job"),
-    Label("framework", meaning="one for each kind"),
-)
-_CONTROLLER = Label("controller", meaning="one for each kind")
-_QUEUE = (Label("name", meaning="the controller"), _CONTROLLER)
+CONTROLLER = Label("controller", meaning="one for each kind")
+_QUEUE = (Label("name", meaning="the controller"), CONTROLLER)
 _HOST = Label("host", meaning="the API server, as `host:port`")
 _VERB = Label("verb", METHODS)
 _CODE = Label("code", CODES, "any other status code once it occurs")
-_RESOURCE = Label("resource", meaning="one for each watch")
+WATCHED_RESOURCE = Label("resource", meaning="one for each watch")
 _LEASE = (Label("name", meaning="the Lease"),)
-
-JOBS_CREATED = Family("training_operator_jobs_created_total", "counter", "Jobs created", _JOB)
-JOBS_DELETED = Family("training_operator_jobs_deleted_total", "counter", "Jobs deleted for their TTL", _JOB)
-JOBS_SUCCESSFUL = Family("training_operator_jobs_successful_total", "counter", "Jobs that succeeded", _JOB)
-JOBS_FAILED = Family("training_operator_jobs_failed_total", "counter", "Jobs that failed", _JOB)
-JOBS_RESTARTED = Family(
-    "training_operator_jobs_restarted_total", "counter", "Failed pods that are replaced", _JOB
-)
 
 RECONCILES = Family(
     "controller_runtime_reconcile_total",
     "counter",
     "Reconciles by result",
-    (_CONTROLLER, Label("result", RESULTS)),
+    (CONTROLLER, Label("result", RESULTS)),
 )
 RECONCILE_ERRORS = Family(
-    "controller_runtime_reconcile_errors_total", "counter", "Reconciles that failed", (_CONTROLLER,)
+    "controller_runtime_reconcile_errors_total", "counter", "Reconciles that failed", (CONTROLLER,)
 )
 TERMINAL_ERRORS = Family(
     "controller_runtime_terminal_reconcile_errors_total",
     "counter",
     "Reconciles that failed with an error that no retry can fix",
-    (_CONTROLLER,),
+    (CONTROLLER,),
 )
 RECONCILE_PANICS = Family(
     "controller_runtime_reconcile_panics_total",
     "counter",
     "Reconciles that raised an unexpected exception",
-    (_CONTROLLER,),
+    (CONTROLLER,),
 )
 RECONCILE_TIMEOUTS = Family(
     "controller_runtime_reconcile_timeouts_total",
     "counter",
     "Reconciles that were canceled after 10 minutes",
-    (_CONTROLLER,),
+    (CONTROLLER,),
 )
 RECONCILE_SECONDS = Family(
     "controller_runtime_reconcile_time_seconds",
     "histogram",
     "Duration of a reconcile",
-    (_CONTROLLER,),
+    (CONTROLLER,),
     RECONCILE_BUCKETS,
 )
 MOST_WORKERS = Family(
     "controller_runtime_max_concurrent_reconciles",
     "gauge",
     "Maximum number of concurrent reconciles",
-    (_CONTROLLER,),
+    (CONTROLLER,),
 )
-ACTIVE_WORKERS = Family("controller_runtime_active_workers", "gauge", "Running reconciles", (_CONTROLLER,))
+ACTIVE_WORKERS = Family("controller_runtime_active_workers", "gauge", "Running reconciles", (CONTROLLER,))
 
 DEPTH = Family("workqueue_depth", "gauge", "Jobs in the queue", _QUEUE)
 ADDS = Family(
@@ -174,20 +162,20 @@ WATCH_SILENCE = Family(
     "rallypoint_watch_silence_seconds",
     "gauge",
     "Time since the watch of a resource last received something from the API server",
-    (_RESOURCE,),
+    (WATCHED_RESOURCE,),
 )
 WATCH_FILLS = Family(
     "rallypoint_watch_fills_total",
     "counter",
     "Complete lists of a resource",
-    (_RESOURCE, Label("by", FILLS, "`list` if the server does not support streaming lists")),
+    (WATCHED_RESOURCE, Label("by", FILLS, "`list` if the server does not support streaming lists")),
 )
 WATCH_ENDINGS = Family(
     "rallypoint_watch_endings_total",
     "counter",
     "Watches that ended or did not start",
     (
-        _RESOURCE,
+        WATCHED_RESOURCE,
         Label(
             "ending",
             ENDINGS,
@@ -199,13 +187,13 @@ SERVED = Family(
     "rallypoint_resource_served",
     "gauge",
     "0 while the API server does not serve a resource: its definition is missing, or it cannot be read",
-    (_RESOURCE,),
+    (WATCHED_RESOURCE,),
 )
 WATCH_REPAIRS = Family(
     "rallypoint_watch_repairs_total",
     "counter",
     "Objects that a periodic list found to differ from the cache: the watch had lost an event",
-    (_RESOURCE,),
+    (WATCHED_RESOURCE,),
 )
 CLOCK_OFFSET = Family(
     "rallypoint_clock_offset_seconds",
@@ -279,13 +267,8 @@ _PYTHON = (
 )
 
 GROUPS = (
-    Group(
-        "Jobs",
-        "The names are training-operator's. A change is counted once, after the status that reports it has been written. Differs: the "
-        "original counts every existing job as created whenever it starts, counts one restart twice or more, and omits jobs that fail because "
-        "of their `backoffLimit` or `activeDeadlineSeconds`.",
-        (JOBS_CREATED, JOBS_DELETED, JOBS_SUCCESSFUL, JOBS_FAILED, JOBS_RESTARTED),
-    ),
+    jobs.OPERATOR_GROUP,
+    jobs.GROUP,
     mpi.GROUP,
     Group(
         "Reconciles",

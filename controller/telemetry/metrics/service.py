@@ -4,6 +4,7 @@ import asyncio
 import platform
 from collections import Counter
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
@@ -17,6 +18,7 @@ from prometheus_client import (
 
 from controller.telemetry.lag import Lag
 from controller.telemetry.metrics import families
+from controller.telemetry.metrics.jobs import JobTotals
 from controller.telemetry.metrics.mpi import OPERATOR, Launchers, MpiOperator
 from controller.telemetry.metrics.readings import Readings
 from controller.telemetry.metrics.reconciles import Passes, ReconcileFamilies
@@ -92,18 +94,18 @@ class Election:
 class Metrics:
     """Each method creates or connects the series of one part."""
 
-    def __init__(self, registry: CollectorRegistry, version: str = "") -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        version: str = "",
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """``now`` is the API server's clock."""
         _without_created_series()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=registry)
         self.registry = registry
-        self._jobs = {
-            "created": families.JOBS_CREATED.counter(registry),
-            "deleted": families.JOBS_DELETED.counter(registry),
-            "successful": families.JOBS_SUCCESSFUL.counter(registry),
-            "failed": families.JOBS_FAILED.counter(registry),
-            "restarted": families.JOBS_RESTARTED.counter(registry),
-        }
+        self.jobs = JobTotals(registry, now)
         self._passes = ReconcileFamilies(registry)
         self._requests = RequestFamilies(registry)
         self._mpi_operator = MpiOperator(registry)
@@ -118,9 +120,7 @@ class Metrics:
         """Return a function (namespace, count) that counts for one framework, and for the original's own counters if there are any."""
 
         def count(namespace: str, what: str) -> None:
-            for series in self._jobs.values():  # so that all series of a namespace start together, at zero
-                series.labels(namespace, framework)
-            self._jobs[what].labels(namespace, framework).inc()
+            self.jobs.count(namespace, framework, what)
             if controller == OPERATOR:
                 self._mpi_operator.count(what)
 

@@ -14,6 +14,7 @@ from controller.runtime.informer import Ending, Fill
 from controller.runtime.queue import Queue
 from controller.telemetry.metrics import Metrics
 from controller.telemetry.metrics.families import GROUPS, PRIORITY_LEVELS
+from controller.telemetry.metrics.jobs import JobSample
 
 NAME = "pytorchjob-controller"
 LEASE = "1ca428e5.training-operator.kubeflow.org"
@@ -55,6 +56,10 @@ def metrics(registry: CollectorRegistry) -> Metrics:
 
 def connect_all(metrics: Metrics) -> None:
     metrics.job("pytorch")("team", "created")
+    metrics.jobs.start("pytorch")
+    metrics.jobs.put(
+        "uid", JobSample("team", "pytorch", "running", requests=(("nvidia.com/gpu", (0, 0, 8, 0)),))
+    )
     metrics.controller(NAME, 1)
     metrics.queue(NAME, Queue[str]())
     metrics.watch("pods", Hearing())
