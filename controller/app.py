@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from prometheus_client import CollectorRegistry
 
 from api.batch import BATCH_JOBS, BatchJob
+from api.children import Pod
 from api.meta import Resource
 from api.nodes import NodeDomain
 from controller import kinds
@@ -121,13 +122,13 @@ async def run(
     """
     served, options = chosen(settings.enable_scheme), options_from(settings)
     leases = leases_from(settings, connection)
-    metrics = Metrics(CollectorRegistry(), build.operator_version())
+    server_clock = ServerClock()
+    metrics = Metrics(CollectorRegistry(), build.operator_version(), server_clock.now)
     observer = metrics.requests(urlsplit(connection.server).netloc)
     rate_limiter = (
         TokenBucket(settings.kube_api_qps, settings.kube_api_burst) if settings.kube_api_qps else None
     )
     in_flight = settings.kube_api_in_flight
-    server_clock = ServerClock()
     metrics.clock(server_clock.offset_seconds)
     async with AsyncExitStack() as clients:
         election, permit = None, always
@@ -266,7 +267,13 @@ def _controller_process(
         for kind in served
     }
     around = client, settings.namespace, queues
-    children = watches.children(*around, {resource for kind in served for resource in kind.children})
+    memories = {kind.resource.kind: JobMemories(metrics.jobs.discard) for kind in served}
+
+    def on_pod(before: Pod | None, after: Pod | None) -> None:
+        if before is not None and before.owner_kind in memories:
+            memories[before.owner_kind].observe_pod(before, after)
+
+    children = watches.children(*around, {resource for kind in served for resource in kind.children}, on_pod)
     groups = (
         [watches.pod_groups(*around, groups_of(options.gang_scheduler))] if options.gang_scheduler else []
     )
@@ -286,7 +293,9 @@ def _controller_process(
         {cache.resource: cache for cache, _ in children if cache.resource not in shared_by_all},
         server_clock.now,
     )
-    controllers = [_controller(shared, kind, queues[kind.resource.kind]) for kind in served]
+    controllers = [
+        _controller(shared, kind, queues[kind.resource.kind], memories[kind.resource.kind]) for kind in served
+    ]
     needed = [cache for cache, _ in children if cache.resource in shared_by_all]
     optional = [cache for cache, _ in groups]
     informers = list(
@@ -340,9 +349,8 @@ def _launchers(batch_jobs: Store[BatchJob], kinds: Container[str]) -> Iterator[t
     return ((job.name, job.namespace) for job in batch_jobs if job.owner_kind in kinds)
 
 
-def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> Controller:
+def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key], memories: JobMemories) -> Controller:
     settings, options, metrics, prober = shared.settings, shared.options, shared.metrics, shared.prober
-    memories = JobMemories()
 
     def start_probe(key: Key, probe: Probe) -> None:
         prober.probe(
@@ -376,6 +384,7 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> Contr
             namespace, count
         ),
         memories,
+        metrics.jobs,
         width=settings.kube_api_in_flight,
         nodes=nodes.store if nodes else None,
         answered=prober.answered,
@@ -393,9 +402,12 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> Contr
     )
 
     def take_over() -> None:
+        metrics.jobs.start(kind.framework)
         for row in jobs.store:
             triggers.on_job(queue, None, row)
 
-    return Controller(
-        jobs, queue, workers, take_over, reconciler.record_summaries, [*needed, *([nodes] if nodes else [])]
-    )
+    def hand_over() -> None:
+        metrics.jobs.stop()
+        reconciler.record_summaries()
+
+    return Controller(jobs, queue, workers, take_over, hand_over, [*needed, *([nodes] if nodes else [])])

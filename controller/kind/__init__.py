@@ -51,7 +51,7 @@ class Flow(Protocol):
 
 
 class JobKind(Protocol[J]):
-    """What the reconciler requires of every kind. The first six members have no default."""
+    """What the reconciler requires of every kind. The first seven members have no default."""
 
     @property
     def resource(self) -> Resource:
@@ -80,6 +80,10 @@ class JobKind(Protocol[J]):
 
     def slot(self, job: str, row: Owned) -> PodSlot | None:
         """Return the slot of the named job that a child fills, None if the job has no such child. Labels are not sufficient evidence."""
+        ...
+
+    def roles(self, job: J) -> Roles:
+        """Return the roles of a job with their defaults; empty if the spec has none."""
         ...
 
     # The other members are optional.
@@ -162,11 +166,7 @@ class JobKind(Protocol[J]):
 
 
 class Replicas(JobKind[J], Protocol):
-    """A kind whose jobs consist of roles with indexed pods, and other children if needed. The first four members have no default."""
-
-    def roles(self, job: J) -> Roles:
-        """Return the roles of a job with their defaults; empty if the spec has none."""
-        ...
+    """A kind whose jobs consist of roles with indexed pods, and other children if needed. The first three members have no default."""
 
     def problems(self, job: J, options: Options) -> Sequence[Problem]:
         """Return why the job cannot run; empty if it can."""

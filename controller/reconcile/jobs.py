@@ -59,9 +59,29 @@ class _Status(msgspec.Struct):
     conditions: list[msgspec.Raw] | None = None
 
 
+class StoredCondition(msgspec.Struct, rename="camel"):
+    """One condition of a stored status. The time has the format of the API."""
+
+    type: str = ""
+    status: str = ""
+    last_transition_time: str | None = None
+
+
+class StoredStatus(msgspec.Struct, rename="camel"):
+    """The parts of a stored status that describe the state of the job."""
+
+    conditions: list[StoredCondition] | None = None
+    completion_time: str | None = None
+
+    def find(self, type_: str, status: str) -> StoredCondition | None:
+        """Return the condition if it has that status."""
+        return next((own for own in self.conditions or () if (own.type, own.status) == (type_, status)), None)
+
+
 _decode = msgspec.json.Decoder(_Object).decode
 _decode_spec = msgspec.json.Decoder(_Spec).decode
 _decode_status = msgspec.json.Decoder(_Status | None).decode
+_decode_stored_status = msgspec.json.Decoder(StoredStatus | None).decode
 _decode_meta = msgspec.json.Decoder(_Meta).decode
 _decode_applied = msgspec.json.Decoder(_Applied).decode
 
@@ -137,6 +157,14 @@ def _has_conditions(status: msgspec.Raw) -> bool:
     except msgspec.DecodeError:
         return False
     return decoded is not None and bool(decoded.conditions)
+
+
+def stored_status(row: JobRow) -> StoredStatus:
+    """Return the status of a row; a malformed one is empty."""
+    try:
+        return _decode_stored_status(row.status) or StoredStatus()
+    except msgspec.DecodeError:
+        return StoredStatus()
 
 
 def differs_beside_status(before: JobRow, after: JobRow) -> bool:

@@ -4,14 +4,16 @@ Each job has one ``JobMemory``, by UID. It is created when the watch first repor
 is discarded once the job is gone. Nothing in it is stored in the cluster: each field says what happens if it is lost, as at a restart.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from api.children import Pod
 from api.meta import Resource
 from controller.domain import Failure, Key, Plan
 from controller.kube.bounded_dict import BoundedDict
 from controller.reconcile.backoff import WriteBackoff
 from controller.reconcile.debounce import StatusDebouncer
+from controller.reconcile.job_history import JobHistory
 from controller.reconcile.jobs import JobRow
 from controller.reconcile.transitions import Transition
 from controller.runtime.recorder import Subject
@@ -99,12 +101,16 @@ class JobMemory:
     write_backoff: WriteBackoff = field(default_factory=WriteBackoff)
     """The pause after failed writes of children. If it is lost, they are tried at once."""
     events: EventMemory = field(default_factory=EventMemory)
+    history: JobHistory | None = None
+    """What metrics have counted; None before the first reconcile. If it is lost, what happens until the next reconcile is not counted."""
 
 
 class JobMemories:
     """The memories of all jobs of one kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_discard: Callable[[str], None] = lambda uid: None) -> None:
+        """``on_discard`` is called with the UID of a reconciled job that is gone."""
+        self._on_discard = on_discard
         self._by_uid: dict[str, JobMemory] = {}
         self._uids: dict[Key, str] = {}
         """Of the reconciled jobs."""
@@ -138,7 +144,15 @@ class JobMemories:
 
     def discard(self, key: Key) -> None:
         """Drop the memory of a job that is deleted or being deleted."""
-        self._by_uid.pop(self._uids.pop(key, ""), None)
+        uid = self._uids.pop(key, "")
+        if self._by_uid.pop(uid, None) is not None:
+            self._on_discard(uid)
+
+    def observe_pod(self, before: Pod | None, after: Pod | None) -> None:
+        """Record that a pod of a reconciled job is gone, for the metrics: the next reconcile may find its replacement."""
+        memory = self._by_uid.get(before.owner_uid) if before is not None and after is None else None
+        if before is not None and memory is not None and memory.history is not None:
+            memory.history.lose(before)
 
     def _get(self, uid: str) -> JobMemory:
         memory = self._by_uid.get(uid)

@@ -49,8 +49,7 @@ class Sources:
 def observe(sources: Sources, kind: JobKind[Any], job: Key, uid: str) -> Snapshot:
     """Return the children of one job at this moment."""
     group = sources.groups.get(job.namespace, job.name) if sources.groups is not None else None
-    batch = sources.batch_jobs.indexed(uid) if sources.batch_jobs is not None else ()
-    own = tuple(batch_job for batch_job in batch if batch_job.namespace == job.namespace)
+    own = _batch_jobs(sources, job, uid)
     pods = rows_in_slots(kind, job, sources.pods.indexed(uid))
     return Snapshot(
         pods=pods,
@@ -61,12 +60,29 @@ def observe(sources: Sources, kind: JobKind[Any], job: Key, uid: str) -> Snapsho
         batch_jobs=own,
         answered=frozenset(pod.uid for pod in pods if pod.uid in sources.answered),
         node_domains=_node_domains(sources.nodes, pods) if sources.nodes is not None else {},
-        batch_pods=tuple(
-            pod
-            for batch_job in own
-            for pod in sources.pods.indexed(batch_job.uid)
-            if pod.namespace == job.namespace
-        ),
+        batch_pods=_pods_of(sources, own),
+    )
+
+
+def pods_of(
+    sources: Sources, kind: JobKind[Any], job: Key, uid: str
+) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
+    """Return the pods of one job, and those of its batch Jobs, at this moment."""
+    own = rows_in_slots(kind, job, sources.pods.indexed(uid))
+    return own, _pods_of(sources, _batch_jobs(sources, job, uid))
+
+
+def _batch_jobs(sources: Sources, job: Key, uid: str) -> tuple[BatchJob, ...]:
+    rows = sources.batch_jobs.indexed(uid) if sources.batch_jobs is not None else ()
+    return tuple(row for row in rows if row.namespace == job.namespace)
+
+
+def _pods_of(sources: Sources, batch_jobs: Iterable[BatchJob]) -> tuple[Pod, ...]:
+    return tuple(
+        pod
+        for batch_job in batch_jobs
+        for pod in sources.pods.indexed(batch_job.uid)
+        if pod.namespace == batch_job.namespace
     )
 
 

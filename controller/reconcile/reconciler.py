@@ -29,6 +29,7 @@ from controller.reconcile.apply import Applier, Cache
 from controller.reconcile.commit import Counter, JobCommitter
 from controller.reconcile.events import EventRecorder
 from controller.reconcile.gang_queues import GangQueues
+from controller.reconcile.job_metrics import JobMetrics
 from controller.reconcile.jobs import JobRow, of_spec
 from controller.reconcile.load import LoadedJob, Loader
 from controller.reconcile.memory import JobMemories
@@ -41,6 +42,7 @@ from controller.reconcile.writes import Occupied, Refused
 from controller.runtime import clock
 from controller.runtime.store import Store
 from controller.runtime.workers import ReconcileResult, Terminal
+from controller.telemetry.metrics.jobs import JobTotals
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class Reconciler:
         options: Options,
         counter: Counter,
         memories: JobMemories,
+        totals: JobTotals,
         *,
         width: int = 32,
         nodes: Store[NodeDomain] | None = None,
@@ -98,6 +101,8 @@ class Reconciler:
         self._ownership = Ownership(kind, client, events)
         self._committer = JobCommitter(kind, client, jobs, self._loader, events, counter)
         self._memories = memories
+        self._jobs = jobs
+        self._metrics = JobMetrics(totals, self._sources, now)
 
     def record_summaries(self) -> None:
         """Record the events of children that had none of their own: another process will create the rest."""
@@ -121,8 +126,16 @@ class Reconciler:
         if loaded is None:
             return ReconcileResult()
         if self._ownership.is_other(loaded):
+            self._metrics.discard(loaded)
             return await self._ownership.leave(loaded)
         loaded.memory.is_managed = True
+        self._metrics.begin(loaded)
+        try:
+            return await self._reconcile(key, loaded)
+        finally:
+            self._metrics.record(loaded, self._jobs.get(key.namespace, key.name))
+
+    async def _reconcile(self, key: Key, loaded: LoadedJob) -> ReconcileResult:
         if unreadable := [problem for problem in loaded.malformed if not of_spec(problem)]:
             return await self._report_unreadable(loaded, unreadable)
         if self._ownership.needs_correction(loaded):

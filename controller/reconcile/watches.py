@@ -1,6 +1,6 @@
 """The watches of children and nodes: their selectors, decoders, and the jobs that their changes trigger."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import partial
 from typing import Any
 
@@ -29,9 +29,13 @@ Watched = tuple[Informer[Any], Cache]
 
 
 def children(
-    client: Client, namespace: str, queues: triggers.Queues, wanted: Container[Resource]
+    client: Client,
+    namespace: str,
+    queues: triggers.Queues,
+    wanted: Container[Resource],
+    on_pod: Callable[[Pod | None, Pod | None], None] = lambda before, after: None,
 ) -> list[Watched]:
-    """Return the informers of the objects that jobs create, and that batch Jobs create for them.
+    """Return the informers of the objects that jobs create, and that batch Jobs create for them. ``on_pod`` is called for each change of a pod.
 
     Pods, Services and ConfigMaps are selected by the label with the job's name; other objects stay out of memory. All batch Jobs are
     watched, because those that another operator created have no common label.
@@ -40,11 +44,17 @@ def children(
     batch_jobs = Informer[BatchJob](
         client, BATCH_JOBS, batch_job_from_json, on_change, namespace=namespace, index=owner_uid
     )
+    parents = partial(_batch_job_of, batch_jobs.store)
+
+    def on_pod_change(before: Pod | None, after: Pod | None) -> None:
+        on_pod(before, after)
+        on_change(before, after, parents)
+
     pods = Informer[Pod](
         client,
         PODS,
         pod_from_json,
-        partial(on_change, parents=partial(_batch_job_of, batch_jobs.store)),
+        on_pod_change,
         namespace=namespace,
         label_selector=JOB_NAME,
         index=owner_uid,

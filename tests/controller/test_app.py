@@ -2,8 +2,7 @@
 
 import asyncio
 import re
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import aiohttp
 import pytest
 import yaml
 from structlog.testing import capture_logs
@@ -39,11 +37,13 @@ from tests.support.harness import (
     DEFINITIONS,
     NAMESPACE,
     TEST_SETTINGS,
+    Answer,
     Harness,
     definition,
     fake_clock,
     running_controller,
     start_harness,
+    starting,
 )
 from tests.support.mpi import container
 
@@ -53,29 +53,6 @@ POD_GROUPS = list(
     )
 )
 RUNNING = "Created T, Running T"
-
-
-Answer = Callable[[str], Awaitable[tuple[int, str]]]
-
-
-@asynccontextmanager
-async def starting(harness: Harness, settings: Settings = TEST_SETTINGS) -> AsyncIterator[Answer]:
-    """The controller from its first moment on; how to ask it for a path that it serves."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    settings = replace(settings, health_probe_bind_address=address, metrics_bind_address=address)
-
-    async def answer(path: str) -> tuple[int, str]:
-        async with aiohttp.ClientSession() as session, session.get(f"http://{address}{path}") as response:
-            return response.status, await response.text()
-
-    task = asyncio.create_task(app.run(settings, harness.connection))
-    try:
-        yield answer
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.mark.parametrize("plural", ["pods", "services", RESOURCE.plural])

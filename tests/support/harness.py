@@ -4,7 +4,16 @@ The controller under test is another client of the same server. All of them run 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+import socket
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -13,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import aiohttp
 import yaml
 
 from api.meta import Resource
@@ -120,6 +130,30 @@ async def running_controller(
         for pending in (task, waiting):
             pending.cancel()
         await asyncio.gather(task, waiting, return_exceptions=True)
+
+
+Answer = Callable[[str], Awaitable[tuple[int, str]]]
+"""Requests a path of the controller, and returns the status and the body."""
+
+
+@asynccontextmanager
+async def starting(harness: Harness, settings: Settings = TEST_SETTINGS) -> AsyncGenerator[Answer]:
+    """Run the whole controller from its first moment on; yield a function that requests a path that it serves."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    settings = replace(settings, health_probe_bind_address=address, metrics_bind_address=address)
+
+    async def answer(path: str) -> tuple[int, str]:
+        async with aiohttp.ClientSession() as session, session.get(f"http://{address}{path}") as response:
+            return response.status, await response.text()
+
+    task = asyncio.create_task(app.run(settings, harness.connection))
+    try:
+        yield answer
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 @contextmanager

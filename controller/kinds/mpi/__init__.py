@@ -24,7 +24,7 @@ from api.children import Owned
 from api.meta import CONFIG_MAPS, PODS, SERVICES
 from api.mpijob import RESOURCE, Flavor, MPIJob
 from controller.domain import Event
-from controller.kind import JobKind, KindDefaults, Options, PodSlot, ValidationRule
+from controller.kind import JobKind, KindDefaults, Options, PodSlot, Roles, ValidationRule
 from controller.kinds.mpi.options import MPIOptions
 from controller.kinds.mpi.v1 import V1
 from controller.kinds.mpi.v1alpha2 import V1ALPHA2
@@ -68,6 +68,9 @@ class MPIKind(KindDefaults):
 
     def slot(self, job: str, row: Owned) -> PodSlot | None:
         return None
+
+    def roles(self, job: MPIJob) -> Roles:
+        return self.variant(job).roles(job)
 
     @override
     def warnings(self, job: MPIJob, children: Iterable[Owned] = ()) -> Iterable[Event]:

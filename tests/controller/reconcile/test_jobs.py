@@ -8,7 +8,7 @@ import pytest
 
 from api.job import Job
 from api.v1.pytorchjob import PyTorchJob
-from controller.reconcile.jobs import JobRow, job_from_json, parse
+from controller.reconcile.jobs import JobRow, job_from_json, parse, stored_status
 from tests.support.builders import pytorch_job
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -84,6 +84,22 @@ UNREADABLE: dict[str, Any] = {
     ],
     "replicaStatuses": {"Worker": {"active": 2, "failed": "many"}},
 }
+
+
+def test_the_stored_status_of_a_row_is_read_without_its_model() -> None:
+    running = {"type": "Running", "status": "True", "lastTransitionTime": "2026-01-01T12:00:00Z"}
+    status = stored_status(row(status={"conditions": [running], "completionTime": "2026-01-01T13:00:00Z"}))
+
+    found = status.find("Running", "True")
+    assert found is not None
+    assert found.last_transition_time == "2026-01-01T12:00:00Z"
+    assert status.find("Running", "False") is None
+    assert status.completion_time == "2026-01-01T13:00:00Z"
+
+
+@pytest.mark.parametrize("status", [None, {"conditions": "none"}, {"conditions": [{"type": 1}]}])
+def test_a_missing_or_malformed_stored_status_is_empty(status: Any) -> None:
+    assert stored_status(row(status=status)).find("Running", "True") is None
 
 
 def test_problems_name_the_fields_of_an_invalid_status() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
+from prometheus_client import CollectorRegistry
 
 from api.children import pod_from_json, service_from_json
 from api.meta import PODS, SERVICES, Resource
@@ -22,6 +23,7 @@ from controller.reconcile.memory import JobMemories
 from controller.reconcile.reconciler import Reconciler
 from controller.runtime.recorder import Recorder
 from controller.runtime.store import Store
+from controller.telemetry.metrics.jobs import JobTotals
 from tests.support.builders import template
 from tests.support.faults import Delay, Refuse, Reset, Rule
 from tests.support.harness import NAMESPACE, Harness, running_controller, start_harness
@@ -174,6 +176,7 @@ async def test_a_canceled_status_write_is_counted_once() -> None:
             Options(),
             lambda kind, namespace, count: counted.append(count),
             JobMemories(),
+            JobTotals(CollectorRegistry()),
         )
         jobs.put(job_from_json(orjson.dumps(await harness.job())))
         with pytest.raises(TimeoutError):

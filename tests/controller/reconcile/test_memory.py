@@ -6,9 +6,10 @@ import msgspec
 import orjson
 
 from controller.domain import Key
+from controller.reconcile.job_history import JobHistory
 from controller.reconcile.jobs import JobRow, job_from_json
 from controller.reconcile.memory import JobMemories
-from tests.support.builders import pytorch_job
+from tests.support.builders import UID, pod, pytorch_job
 
 KEY = Key("default", "train")
 
@@ -84,3 +85,23 @@ def test_the_memory_of_a_deleted_job_stays_until_its_last_reconcile() -> None:
     memories.observe(row(), None)
 
     assert memories.current(KEY) is memory
+
+
+def test_discarding_a_job_is_reported_once() -> None:
+    gone: list[str] = []
+    memories = JobMemories(gone.append)
+    memories.begin(KEY, "a")
+    memories.begin(KEY, "b")
+    memories.discard(KEY)
+    memories.discard(KEY)
+
+    assert gone == ["a", "b"]
+
+
+def test_the_history_of_a_job_contains_pods_that_are_gone() -> None:
+    memories = JobMemories()
+    memories.begin(KEY, UID).history = history = JobHistory()
+    memories.observe_pod(pod(disruption="DeletionByPodGC"), None)
+    memories.observe_pod(pod(owner_uid="other"), None)
+
+    assert history.restarts([pod(uid="second")], (), {"worker": 1}) == [("node_lost", 1)]

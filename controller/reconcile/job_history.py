@@ -1,0 +1,123 @@
+"""What the metrics of a job depend on beside its present state: the phases that it has reached, and its restarted pods.
+
+Nothing here reads a clock or calls a server. A restart of this process loses the history: what happens until the next reconcile is not counted.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from api.children import Exit, Pod
+
+_DISRUPTIONS: Final = {
+    "PreemptionByScheduler": "preempted",
+    "EvictionByEvictionAPI": "evicted",
+    "DeletionByTaintManager": "node_lost",
+    "DeletionByPodGC": "node_lost",
+}
+"""By the reason of the condition DisruptionTarget. Source: Kubernetes, pod disruption conditions."""
+_POD_REASONS: Final = {
+    "Evicted": "evicted",
+    "Preempting": "preempted",
+    "Terminated": "node_lost",
+    "Shutdown": "node_lost",
+    "NodeShutdown": "node_lost",
+    "NodeLost": "node_lost",
+}
+"""By the pod's own reason. Source: Kubernetes, pkg/kubelet/eviction, preemption and nodeshutdown."""
+_OOM_KILLED: Final = "OOMKilled"
+
+
+@dataclass(slots=True)
+class JobHistory:
+    """One job. Phases and reasons are those of ``telemetry.metrics.jobs``."""
+
+    reached: tuple[str, ...] = ()
+    """Phases that are counted, or that were reached before this process reconciled the job."""
+    _restarts: dict[str, int] = field(default_factory=dict[str, int])
+    """By the pod's UID: counted restarts of its containers."""
+    _lost: dict[str, Pod] = field(default_factory=dict[str, Pod])
+    """By name: pods that failed, or that somebody else deleted, and that are not replaced yet."""
+    _replaced: frozenset[str] = frozenset()
+    """UIDs of failed pods of batch Jobs that were replaced and are counted; those pods stay."""
+
+    def lose(self, pod: Pod) -> None:
+        """Record that a pod is gone."""
+        if pod.phase != "Succeeded":
+            self._lost.setdefault(pod.name, pod)
+
+    def restarts(
+        self,
+        pods: Sequence[Pod],
+        batch_pods: Sequence[Pod],
+        sizes: Mapping[str, int],
+    ) -> list[tuple[str, int]]:
+        """Return reasons of restarts since the last call, with their number.
+
+        ``sizes`` are the replicas by role; empty if pods are not replaced.
+        """
+        found = list(self._restarted_in_place((*pods, *batch_pods)))
+        if not sizes:
+            self._lost.clear()
+            return found
+        found += ((restart_reason(pod), 1) for pod in self._replaced_pods(pods, sizes))
+        found += ((restart_reason(pod), 1) for pod in self._replaced_batch_pods(batch_pods))
+        return found
+
+    def _restarted_in_place(self, pods: Sequence[Pod]) -> Iterator[tuple[str, int]]:
+        before = self._restarts
+        after = {pod.uid: pod.restarts for pod in pods if pod.restarts}
+        if after == before:
+            return
+        self._restarts = after
+        for pod in pods:
+            restarts = pod.restarts - before.get(pod.uid, 0)
+            if restarts > 0:
+                yield _in_place_reason(pod), restarts
+
+    def _replaced_pods(self, pods: Sequence[Pod], sizes: Mapping[str, int]) -> Iterator[Pod]:
+        if self._lost:
+            present = {pod.name: pod for pod in pods}
+            for name, lost in list(self._lost.items()):
+                if lost.index >= sizes.get(lost.role, 0):
+                    del self._lost[name]  # the job was scaled down
+                elif name in present and present[name].uid != lost.uid:
+                    del self._lost[name]
+                    yield lost
+        for pod in pods:
+            is_lost = pod.phase == "Failed" or (pod.deleting and not pod.is_finished)
+            if is_lost and pod.index < sizes.get(pod.role, 0):
+                self._lost.setdefault(pod.name, pod)
+
+    def _replaced_batch_pods(self, pods: Sequence[Pod]) -> Iterator[Pod]:
+        """Yield the failed pods that are not the last one. Their Job replaces them under another name."""
+        failed = [pod for pod in pods if pod.phase == "Failed" and pod.uid not in self._replaced]
+        if all(pod.phase == "Failed" for pod in pods):
+            failed = sorted(failed, key=lambda pod: pod.resource_version)[:-1]
+        if failed:
+            self._replaced = self._replaced.union(pod.uid for pod in failed)
+        yield from failed
+
+
+def restart_reason(pod: Pod) -> str:
+    """Return why a pod was replaced."""
+    if reason := _DISRUPTIONS.get(pod.disruption) or _POD_REASONS.get(pod.reason):
+        return reason
+    failed = [done for done in pod.exits if done.code]
+    if pod.phase == "Failed" and failed:
+        return _exit_reason(failed)
+    return "evicted" if pod.disruption else "other"
+
+
+def _in_place_reason(pod: Pod) -> str:
+    """Return why a container was restarted; after a success it is ``other``."""
+    last = (
+        [pod.previous_failure]
+        if pod.previous_failure
+        else [done for done in pod.exits if done.init and done.code]
+    )
+    return _exit_reason(last) if last else "other"
+
+
+def _exit_reason(failed: Iterable[Exit]) -> str:
+    return "oom" if any(done.reason == _OOM_KILLED for done in failed) else "error"

@@ -1,0 +1,233 @@
+"""Reports each job to the metrics after its reconcile: its present state from the caches, and what is new in its history."""
+
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from api import conditions
+from api.children import Pod, time_of
+from api.conditions import FALSE, TRUE
+from api.job import ConditionType
+from api.requests import Extended, extended_resources
+from controller.domain import Key, Role
+from controller.kind import Roles
+from controller.reconcile.job_history import JobHistory
+from controller.reconcile.jobs import JobRow, StoredStatus, stored_status
+from controller.reconcile.load import LoadedJob
+from controller.reconcile.observe import Sources, pods_of
+from controller.telemetry.metrics.jobs import (
+    PHASES,
+    REPLICA_STATES,
+    REQUEST_STATES,
+    JobSample,
+    JobTotals,
+    Requests,
+)
+
+_STATES: Final = (
+    (ConditionType.SUCCEEDED, "succeeded"),
+    (ConditionType.FAILED, "failed"),
+    (ConditionType.SUSPENDED, "suspended"),
+    (ConditionType.RESTARTING, "restarting"),
+    (ConditionType.RUNNING, "running"),
+)
+"""The states that conditions mean; the first that is True counts."""
+_ENDED: Final = frozenset({"succeeded", "failed"})
+_NOT_STARTED: Final = frozenset({"", "Pending"})
+_RUNNING: Final = 1
+_REPLICA_STATES: Final = {"": 0, "Pending": 0, "Running": _RUNNING, "Succeeded": 2, "Failed": 3}
+"""The index in ``REPLICA_STATES`` by phase; pods of an unknown phase count as running."""
+
+log = structlog.get_logger()
+
+
+class JobMetrics:
+    """Reports the jobs of one kind."""
+
+    def __init__(self, totals: JobTotals, sources: Sources, now: Callable[[], datetime]) -> None:
+        self._totals = totals
+        self._sources = sources
+        self._now = now
+
+    def begin(self, loaded: LoadedJob) -> None:
+        """Remember what has happened before this process reconciles the job for the first time: another one has counted it."""
+        if loaded.memory.history is not None:
+            return
+        loaded.memory.history = history = JobHistory()
+        if not loaded.row.has_conditions:
+            return
+        with _logged():
+            observed = self._observe(loaded, loaded.row, history)
+            history.reached = tuple(phase for phase, _ in observed.new_phases(self._now()))
+            history.restarts(observed.pods, observed.batch_pods, observed.sizes)
+
+    def record(self, loaded: LoadedJob, row: JobRow | None) -> None:
+        """Report the job after a reconcile. ``row`` is the newest one of its name."""
+        history, framework = loaded.memory.history, loaded.kind.framework
+        if row is None or row.uid != loaded.row.uid or row.deleting or history is None:
+            return
+        with _logged():
+            observed = self._observe(loaded, row, history)
+            self._totals.put(row.uid, observed.sample(row.namespace, framework))
+            for phase, at in observed.new_phases(self._now()):
+                seconds = (at.replace(microsecond=0) - observed.since).total_seconds()
+                self._totals.reached(framework, phase, max(seconds, 0.0))
+                history.reached = (*history.reached, phase)
+            if observed.has_ended:
+                history.reached = PHASES
+            for reason, count in history.restarts(observed.pods, observed.batch_pods, observed.sizes):
+                self._totals.restarted(row.namespace, framework, reason, count)
+
+    def discard(self, loaded: LoadedJob) -> None:
+        """Report that the job is left to another controller."""
+        self._totals.discard(loaded.row.uid)
+
+    def _observe(self, loaded: LoadedJob, row: JobRow, history: JobHistory) -> "_ObservedJob":
+        status = stored_status(row)
+        state = _state(status, row)
+        kind, key = loaded.kind, Key(row.namespace, row.name)
+        needs_roles = state not in _ENDED or history.reached != PHASES
+        since = _since(status) or loaded.job.metadata.creation_timestamp or self._now()
+        pods, batch_pods = pods_of(self._sources, kind, key, row.uid)
+        counts = Counter((pod.phase, pod.role, pod.extended) for pod in pods)
+        for pod in batch_pods:
+            role = pod.owner_name.removeprefix(f"{row.name}-")  # a batch Job is named after its role
+            counts[pod.phase, role, pod.extended] += 1
+        return _ObservedJob(
+            status,
+            state,
+            since.replace(microsecond=0),
+            kind.roles(kind.normal(loaded.job)) if needs_roles else {},
+            pods,
+            batch_pods,
+            counts,
+            history.reached,
+            conditions.is_true(loaded.job.status, ConditionType.SUSPENDED),
+        )
+
+
+@contextmanager
+def _logged() -> Generator[None]:
+    """Log an unexpected exception: it must not stop the job."""
+    try:
+        yield
+    except Exception:
+        log.exception("metrics of the job not updated")
+
+
+@dataclass(frozen=True, slots=True)
+class _ObservedJob:
+    """A job and its pods at one moment."""
+
+    status: StoredStatus
+    state: str
+    since: datetime
+    """Its creation, or the end of its last suspension, in whole seconds."""
+    roles: Roles
+    """Empty if the job has ended and all its phases are counted."""
+    pods: Sequence[Pod]
+    batch_pods: Sequence[Pod]
+    counts: Mapping[tuple[str, str, Extended], int]
+    """The pods by phase, role and requests."""
+    reached: Sequence[str]
+    """Phases that are counted."""
+    was_suspended: bool
+    """Whether the job was suspended before this reconcile."""
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in _ENDED
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The replicas by the label of their role; empty if lost pods do not count, because the job has ended or is suspended."""
+        if self.has_ended or self.state == "suspended" or self.was_suspended:
+            return {}
+        return {role.label: role.replicas for role in self.roles.values()}
+
+    def sample(self, namespace: str, framework: str) -> JobSample:
+        since = self.since.timestamp() if self.state == "pending" else None
+        return JobSample(namespace, framework, self.state, self._replicas(), self._requests(), since)
+
+    def new_phases(self, now: datetime) -> Iterator[tuple[str, datetime]]:
+        """Yield the phases that the job has reached and that are not counted, and when it reached each."""
+        if self.reached == PHASES:
+            return
+        tests = self._created, self._scheduled, self._started, self._running, self._finished
+        for phase, test in zip(PHASES, tests, strict=True):
+            if phase not in self.reached and (at := test(now)):
+                yield phase, at
+
+    def _replicas(self) -> tuple[int, ...]:
+        replicas = [0, 0, 0, 0]
+        for (phase, _, _), count in self.counts.items():
+            replicas[_REPLICA_STATES.get(phase, _RUNNING)] += count
+        return tuple(replicas)
+
+    def _requests(self) -> Requests:
+        """Return what pods request, and what the templates of pods that do not exist request."""
+        found: dict[str, list[int]] = {}
+
+        def add(state: str, extended: Extended, count: int) -> None:
+            for resource, amount in extended:
+                amounts = found.setdefault(resource, [0] * len(REQUEST_STATES))
+                amounts[REQUEST_STATES.index(state)] += amount * count
+
+        for (phase, _, extended), count in self.counts.items():
+            state = REPLICA_STATES[_REPLICA_STATES.get(phase, _RUNNING)]
+            if state in REQUEST_STATES:
+                add("finished" if self.has_ended else state, extended, count)
+        for role, count in self._missing():
+            state = "suspended" if self.state == "suspended" else "pending"
+            add(state, extended_resources(role.template.get("spec") or {}), count)
+        return tuple((name, tuple(amounts)) for name, amounts in sorted(found.items()))
+
+    def _missing(self) -> Iterator[tuple[Role, int]]:
+        """Yield roles, and how many of their pods do not exist. The pods that a suspended job still has will be replaced."""
+        present = Counter[str]()
+        if self.state != "suspended":
+            for (_, label, _), count in self.counts.items():
+                present[label] += count
+        for role in () if self.has_ended else self.roles.values():
+            if role.replicas > present[role.label]:
+                yield role, role.replicas - present[role.label]
+
+    def _created(self, now: datetime) -> datetime | None:
+        desired = sum(role.replicas for role in self.roles.values())
+        are_created = 0 < desired <= len(self.pods) + len(self.batch_pods)
+        return now if are_created and self.state != "suspended" else None
+
+    def _scheduled(self, now: datetime) -> datetime | None:
+        pods = (*self.pods, *self.batch_pods)
+        if not self._created(now) or any(not pod.scheduled_at and pod.phase in _NOT_STARTED for pod in pods):
+            return None
+        return max((pod.scheduled_at for pod in pods if pod.scheduled_at), default=now)
+
+    def _started(self, now: datetime) -> datetime | None:
+        is_waiting = any(phase in _NOT_STARTED for phase, _, _ in self.counts)
+        return None if is_waiting else self._created(now)
+
+    def _running(self, now: datetime) -> datetime | None:
+        condition = self.status.find(ConditionType.RUNNING, TRUE)
+        return (time_of(condition.last_transition_time) or now) if condition else None
+
+    def _finished(self, now: datetime) -> datetime | None:
+        return (time_of(self.status.completion_time) or now) if self.has_ended else None
+
+
+def _state(status: StoredStatus, row: JobRow) -> str:
+    for type_, state in _STATES:
+        if status.find(type_, TRUE) or (type_ == ConditionType.SUSPENDED and row.is_suspended):
+            return state
+    return "pending"
+
+
+def _since(status: StoredStatus) -> datetime | None:
+    """Return the end of the job's last suspension, None if it had none."""
+    resumed = status.find(ConditionType.SUSPENDED, FALSE)
+    return time_of(resumed.last_transition_time) if resumed else None
