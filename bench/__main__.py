@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 try:
-    from bench import cluster, events, handover, local, relist, show
+    from bench import cluster, events, handover, local, metrics, relist, show
     from bench.controlplane import command as controlplane
     from bench.nccl import command as nccl
     from bench.nccl import compare, overhead, scaling
@@ -26,6 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     events.add_parser(subparsers)
     handover.add_parser(subparsers)
     local.add_parser(subparsers)
+    metrics.add_parser(subparsers)
     relist.add_parser(subparsers)
     show.add_parser(subparsers)
     for command in (nccl, scaling, overhead, compare):

@@ -33,6 +33,9 @@ class LongestCallbacks:
         if cpu_ms > self._cpu_ms.get(name, 0.0):
             self._cpu_ms[name] = cpu_ms
 
+    def clear(self) -> None:
+        self._cpu_ms.clear()
+
     def table(self) -> dict[str, float]:
         """Return CPU milliseconds of the longest call of the slowest ``MAX_CALLBACKS``, longest first."""
         return dict(sorted(self._cpu_ms.items(), key=lambda entry: entry[1], reverse=True)[:MAX_CALLBACKS])
