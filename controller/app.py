@@ -405,6 +405,9 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key], memories
         metrics.jobs.start(kind.framework)
         for row in jobs.store:
             triggers.on_job(queue, None, row)
+        for key in memories.reconciled():
+            if jobs.store.get(key.namespace, key.name) is None:
+                queue.add(key)  # the job went while its kind was not served, when the queue was closed
 
     def hand_over() -> None:
         metrics.jobs.stop()

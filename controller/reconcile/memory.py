@@ -130,6 +130,10 @@ class JobMemories:
         elif after.is_suspended or (before and before.uid == after.uid and before.is_suspended):
             self._get(after.uid).is_suspension_pending = True
 
+    def reconciled(self) -> list[Key]:
+        """Return the reconciled jobs, also those that were deleted while nothing was reconciled."""
+        return list(self._uids)
+
     def current(self, key: Key) -> JobMemory | None:
         """Return the memory of the job of that name that was reconciled last."""
         uid = self._uids.get(key)

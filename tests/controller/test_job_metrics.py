@@ -15,7 +15,15 @@ from api.mpijob import Flavor
 from api.v1.pytorchjob import RESOURCE
 from rallypoint.local.batch.jobs import Jobs
 from tests.support.builders import template
-from tests.support.harness import TEST_SETTINGS, Answer, Harness, fake_clock, start_harness, starting
+from tests.support.faults import Cut, Refuse, Rule
+from tests.support.harness import (
+    TEST_SETTINGS,
+    Answer,
+    Harness,
+    fake_clock,
+    start_harness,
+    starting,
+)
 from tests.support.mpi import container
 
 GPU = "nvidia.com/gpu"
@@ -281,6 +289,24 @@ async def test_the_launcher_of_an_mpijob(clock: Any) -> None:
         await harness.settle(30)
         assert (await scrape(answer)).restarts == {"error": 1}
         batch.cancel()
+
+
+async def test_a_job_that_goes_while_its_kind_is_not_served_does_not_count(clock: Any) -> None:
+    """Its watch breaks and is refused, so that no event reports the deletion; then the kind is served again."""
+    async with controller(clock) as (harness, answer):
+        await harness.submit(runPolicy={"suspend": True})
+        await harness.settle()
+        assert (await scrape(answer)).states == {"suspended": 1}
+        rules = [Rule(Cut(), plural=RESOURCE.plural), Rule(Refuse(404, "NotFound"), plural=RESOURCE.plural)]
+        harness.faults.rules += rules
+        await harness.delete(RESOURCE, "train")
+        await harness.settle(60)
+        assert (await answer("/readyz"))[0] == 500
+        harness.faults.rules.clear()
+        await harness.settle(60)
+        assert (await answer("/readyz"))[0] == 200
+
+        assert (await scrape(answer)).states == {}
 
 
 async def test_series_of_an_idle_namespace_go_after_an_hour(clock: Any) -> None:
