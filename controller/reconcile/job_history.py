@@ -41,18 +41,18 @@ class JobHistory:
     _replaced: frozenset[str] = frozenset()
     """UIDs of failed pods of batch Jobs that were replaced and are counted; those pods stay."""
 
-    def lose(self, pod: Pod) -> None:
+    def record_lost_pod(self, pod: Pod) -> None:
         """Record that a pod is gone."""
         if pod.phase != "Succeeded":
             self._lost.setdefault(pod.name, pod)
 
-    def restarts(
+    def count_restarts(
         self,
         pods: Sequence[Pod],
         batch_pods: Sequence[Pod],
         sizes: Mapping[str, int],
     ) -> list[tuple[str, int]]:
-        """Return reasons of restarts since the last call, with their number.
+        """Record the pods, and return reasons of restarts since the last call, with their number.
 
         ``sizes`` are the replicas by role; empty if pods are not replaced.
         """

@@ -64,7 +64,7 @@ class JobMetrics:
         with _logged():
             observed = self._observe(loaded, loaded.row, history)
             history.reached = tuple(phase for phase, _ in observed.new_phases(self._now()))
-            history.restarts(observed.pods, observed.batch_pods, observed.sizes)
+            history.count_restarts(observed.pods, observed.batch_pods, observed.sizes)
 
     def record(self, loaded: LoadedJob, row: JobRow | None) -> None:
         """Report the job after a reconcile. ``row`` is the newest one of its name."""
@@ -76,12 +76,12 @@ class JobMetrics:
             self._totals.put(row.uid, observed.sample(row.namespace, framework))
             for phase, at in observed.new_phases(self._now()):
                 seconds = (at.replace(microsecond=0) - observed.since).total_seconds()
-                self._totals.reached(framework, phase, max(seconds, 0.0))
+                self._totals.observe_phase(framework, phase, max(seconds, 0.0))
                 history.reached = (*history.reached, phase)
             if observed.has_ended:
                 history.reached = PHASES
-            for reason, count in history.restarts(observed.pods, observed.batch_pods, observed.sizes):
-                self._totals.restarted(row.namespace, framework, reason, count)
+            for reason, count in history.count_restarts(observed.pods, observed.batch_pods, observed.sizes):
+                self._totals.count_restarts(row.namespace, framework, reason, count)
 
     def discard(self, loaded: LoadedJob) -> None:
         """Report that the job is left to another controller."""

@@ -156,7 +156,7 @@ class JobMemories:
         """Record that a pod of a reconciled job is gone, for the metrics: the next reconcile may find its replacement."""
         memory = self._by_uid.get(before.owner_uid) if before is not None and after is None else None
         if before is not None and memory is not None and memory.history is not None:
-            memory.history.lose(before)
+            memory.history.record_lost_pod(before)
 
     def _get(self, uid: str) -> JobMemory:
         memory = self._by_uid.get(uid)

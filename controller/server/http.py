@@ -103,7 +103,7 @@ def _metrics(registry: CollectorRegistry) -> Callable[[web.Request], Awaitable[w
     return handle
 
 
-class _Part(Collector):
+class _FamilySlice(Collector):
     """Some samples of one family, in the form that the encoders require."""
 
     def __init__(self, family: Metric, start: int) -> None:
@@ -120,7 +120,7 @@ async def _exposition(registry: CollectorRegistry, encode: Callable[[Collector],
     parts: list[bytes] = []
     for family in registry.collect():
         for start in range(0, max(len(family.samples), 1), SAMPLES_AT_ONCE):
-            text = encode(_Part(family, start)).removesuffix(_END)
+            text = encode(_FamilySlice(family, start)).removesuffix(_END)
             parts.append(_without_head(text) if start else text)
             await asyncio.sleep(0)
     return b"".join(parts) + encode(CollectorRegistry())

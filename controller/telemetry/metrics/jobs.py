@@ -31,7 +31,7 @@ PHASE_BUCKETS = (
 """They fit jobs of seconds and of days."""
 IDLE_TIME = timedelta(hours=1)
 """The series of a namespace and framework without jobs are removed after this time."""
-MOST_RESOURCES = 16
+MAX_RESOURCES = 16
 """Extended resources with series of their own, for each namespace and framework: their names are in the hands of users."""
 OTHER_RESOURCES = "other"
 
@@ -64,7 +64,7 @@ REQUESTED = Family(
         *_JOB,
         Label(
             "resource",
-            meaning=f"such as `nvidia.com/gpu`; `{OTHER_RESOURCES}` for those above {MOST_RESOURCES} in a namespace",
+            meaning=f"such as `nvidia.com/gpu`; `{OTHER_RESOURCES}` for those above {MAX_RESOURCES} in a namespace",
         ),
         Label(
             "state",
@@ -155,13 +155,13 @@ class _Totals:
         elif sample.pending_since is not None:
             self.pending[uid] = sample.pending_since
 
-    def limited(self, requests: Requests) -> Requests:
+    def combine_resources(self, requests: Requests) -> Requests:
         """Return requests of known resources, and of new ones while there is room for their series; the rest are combined."""
         names = {resource for resource, _ in requests}
-        if len(self.requests.keys() | names) <= MOST_RESOURCES:
+        if len(self.requests.keys() | names) <= MAX_RESOURCES:
             return requests
         self.requests = {resource: amounts for resource, amounts in self.requests.items() if any(amounts)}
-        room = MOST_RESOURCES - len(self.requests.keys() - {OTHER_RESOURCES})
+        room = MAX_RESOURCES - len(self.requests.keys() - {OTHER_RESOURCES})
         known = self.requests.keys() | set(sorted(names - self.requests.keys())[: max(room, 0)])
         found: dict[str, list[int]] = {}
         for resource, amounts in requests:
@@ -208,7 +208,7 @@ class JobTotals(Collector):
         if before is not None:
             self._change(uid, before, -1)
         if sample.requests:
-            sample = sample._replace(requests=totals.limited(sample.requests))
+            sample = sample._replace(requests=totals.combine_resources(sample.requests))
         self._samples[uid] = sample
         self._change(uid, sample, 1)
 
@@ -218,15 +218,15 @@ class JobTotals(Collector):
         if sample is not None:
             self._change(uid, sample, -1)
 
-    def count(self, namespace: str, framework: str, what: str) -> None:
-        """``what`` is one of ``COUNTS``."""
-        self._get(namespace, framework).counts[COUNTS.index(what)] += 1
+    def count(self, namespace: str, framework: str, event: str) -> None:
+        """``event`` is one of ``COUNTS``."""
+        self._get(namespace, framework).counts[COUNTS.index(event)] += 1
 
-    def restarted(self, namespace: str, framework: str, reason: str, count: int = 1) -> None:
+    def count_restarts(self, namespace: str, framework: str, reason: str, count: int = 1) -> None:
         """``reason`` is one of ``RESTART_REASONS``."""
         self._get(namespace, framework).restarts[RESTART_REASONS.index(reason)] += count
 
-    def reached(self, framework: str, phase: str, seconds: float) -> None:
+    def observe_phase(self, framework: str, phase: str, seconds: float) -> None:
         """Record that a job has reached one of ``PHASES``."""
         self._phases.labels(framework, phase).observe(seconds)
 
@@ -234,8 +234,8 @@ class JobTotals(Collector):
     def collect(self) -> Iterator[Metric]:
         self._remove_idle()
         totals = list(self._totals.items())
-        for index, what in enumerate(COUNTS):
-            yield _metric(COUNTERS[what], ((key, own.counts[index]) for key, own in totals))
+        for index, event in enumerate(COUNTS):
+            yield _metric(COUNTERS[event], ((key, own.counts[index]) for key, own in totals))
         yield _metric(JOBS, _each(STATES, ((key, own.jobs) for key, own in totals)))
         yield _metric(REPLICAS, _each(REPLICA_STATES, ((key, own.replicas) for key, own in totals)))
         requests = (

@@ -119,10 +119,10 @@ class Metrics:
     def job(self, framework: str, controller: str = "") -> Callable[[str, str], None]:
         """Return a function (namespace, count) that counts for one framework, and for the original's own counters if there are any."""
 
-        def count(namespace: str, what: str) -> None:
-            self.jobs.count(namespace, framework, what)
+        def count(namespace: str, event: str) -> None:
+            self.jobs.count(namespace, framework, event)
             if controller == OPERATOR:
-                self._mpi_operator.count(what)
+                self._mpi_operator.count(event)
 
         return count
 

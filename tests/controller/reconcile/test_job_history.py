@@ -13,7 +13,7 @@ OOM = Exit("pytorch", 137, "OOMKilled")
 
 
 def restarts(history: JobHistory, *pods: Pod, batch: tuple[Pod, ...] = ()) -> list[tuple[str, int]]:
-    return history.restarts(pods, batch, SIZES)
+    return history.count_restarts(pods, batch, SIZES)
 
 
 def launcher(uid: str, phase: str, **fields: Any) -> Pod:
@@ -84,7 +84,7 @@ def test_a_running_pod_that_somebody_deletes_is_counted() -> None:
 def test_a_pod_that_goes_between_two_reconciles(gone: dict[str, Any], counted: list[tuple[str, int]]) -> None:
     history = JobHistory()
     restarts(history, pod())
-    history.lose(pod(**gone))
+    history.record_lost_pod(pod(**gone))
 
     assert restarts(history, pod(uid="second")) == counted
 
@@ -92,7 +92,7 @@ def test_a_pod_that_goes_between_two_reconciles(gone: dict[str, Any], counted: l
 def test_a_pod_of_a_smaller_job_is_not_replaced() -> None:
     history = JobHistory()
     restarts(history, pod(index=1, phase="Failed", code=1))
-    history.restarts((), (), {"worker": 1})
+    history.count_restarts((), (), {"worker": 1})
 
     assert restarts(history, pod(index=1, uid="second")) == []
 
@@ -100,7 +100,7 @@ def test_a_pod_of_a_smaller_job_is_not_replaced() -> None:
 def test_the_pods_of_a_suspended_job_are_not_replaced() -> None:
     history = JobHistory()
     restarts(history, pod(phase="Failed", code=1))
-    history.restarts((), (), {})
+    history.count_restarts((), (), {})
 
     assert restarts(history, pod(uid="second")) == []
 

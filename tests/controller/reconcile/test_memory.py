@@ -104,4 +104,4 @@ def test_the_history_of_a_job_contains_pods_that_are_gone() -> None:
     memories.observe_pod(pod(disruption="DeletionByPodGC"), None)
     memories.observe_pod(pod(owner_uid="other"), None)
 
-    assert history.restarts([pod(uid="second")], (), {"worker": 1}) == [("node_lost", 1)]
+    assert history.count_restarts([pod(uid="second")], (), {"worker": 1}) == [("node_lost", 1)]

@@ -9,7 +9,7 @@ from prometheus_client.samples import Sample
 
 from controller.telemetry.metrics.jobs import (
     IDLE_TIME,
-    MOST_RESOURCES,
+    MAX_RESOURCES,
     PHASES,
     RESTART_REASONS,
     STATES,
@@ -125,8 +125,8 @@ def test_a_job_from_the_future_has_no_negative_age(totals: JobTotals, read: Read
 
 
 def test_restarts_are_counted_by_reason(totals: JobTotals, read: Read) -> None:
-    totals.restarted("team", "pytorch", "oom", 3)
-    totals.restarted("team", "pytorch", "error")
+    totals.count_restarts("team", "pytorch", "oom", 3)
+    totals.count_restarts("team", "pytorch", "error")
 
     found = [read("rallypoint_job_pod_restarts_total", reason=reason) for reason in RESTART_REASONS]
     assert found == [1, 3, 0, 0, 0, 0]
@@ -134,8 +134,8 @@ def test_restarts_are_counted_by_reason(totals: JobTotals, read: Read) -> None:
 
 def test_phases_are_observed_by_framework(totals: JobTotals, registry: CollectorRegistry) -> None:
     totals.start("pytorch")
-    totals.reached("pytorch", "running", 90.0)
-    totals.reached("pytorch", "running", 3 * 86400.0)
+    totals.observe_phase("pytorch", "running", 90.0)
+    totals.observe_phase("pytorch", "running", 3 * 86400.0)
 
     def count(phase: str, **labels: str) -> float | None:
         name = f"rallypoint_job_phase_seconds_{'bucket' if labels else 'count'}"
@@ -236,7 +236,7 @@ def requests(*names: str) -> JobSample:
 
 def test_resource_names_have_a_limit(totals: JobTotals, read: Read, registry: CollectorRegistry) -> None:
     """A user chooses them."""
-    names = [f"example.com/{number:03}" for number in range(3 * MOST_RESOURCES)]
+    names = [f"example.com/{number:03}" for number in range(3 * MAX_RESOURCES)]
     for uid, name in enumerate(names):
         totals.put(str(uid), requests(name))
 
@@ -244,8 +244,8 @@ def test_resource_names_have_a_limit(totals: JobTotals, read: Read, registry: Co
         return read("rallypoint_job_requested_resources", resource=resource, state="running")
 
     found = {series.labels["resource"] for series in series(registry) if "resource" in series.labels}
-    assert len(found) == MOST_RESOURCES + 1
-    assert used("other") == 2 * MOST_RESOURCES
+    assert len(found) == MAX_RESOURCES + 1
+    assert used("other") == 2 * MAX_RESOURCES
     assert used(names[0]) == 1
 
     for uid in range(len(names)):
