@@ -409,8 +409,14 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key], memories
             if jobs.store.get(key.namespace, key.name) is None:
                 queue.add(key)  # the job went while its kind was not served, when the queue was closed
 
+    def pause() -> None:
+        for memory in memories:
+            metrics.jobs.discard(memory.uid)  # nothing updates them while the kind is not served
+
     def hand_over() -> None:
         metrics.jobs.stop()
         reconciler.record_summaries()
 
-    return Controller(jobs, queue, workers, take_over, hand_over, [*needed, *([nodes] if nodes else [])])
+    return Controller(
+        jobs, queue, workers, take_over, pause, hand_over, [*needed, *([nodes] if nodes else [])]
+    )

@@ -38,14 +38,15 @@ def _nothing() -> None: ...
 
 @dataclass(frozen=True)
 class Controller:
-    """The controller of one kind. ``take_over`` adds all of its jobs to its queue. ``hand_over`` records what
-    the next leader would not record. ``needed`` are the informers that only this kind requires.
+    """The controller of one kind. ``take_over`` adds all of its jobs to its queue; ``pause`` is called when it stops to reconcile them.
+    ``hand_over`` records what the next leader would not record. ``needed`` are the informers that only this kind requires.
     """
 
     jobs: Informer[Any]
     queue: Queue[Any]
     workers: Workers[Any]
     take_over: Callable[[], None]
+    pause: Callable[[], None]
     hand_over: Callable[[], None]
     needed: Sequence[Informer[Any]] = ()
 
@@ -264,6 +265,7 @@ async def _control(controller: Controller, stop: asyncio.Event) -> None:
             group.create_task(controller.workers.run())
             await _unless(stop, controller.unserved())
             controller.queue.close()
+        controller.pause()
 
 
 async def _then(waiting: Coroutine[Any, Any, object], event: asyncio.Event) -> None:

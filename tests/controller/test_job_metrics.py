@@ -302,6 +302,7 @@ async def test_a_job_that_goes_while_its_kind_is_not_served_does_not_count(clock
         await harness.delete(RESOURCE, "train")
         await harness.settle(60)
         assert (await answer("/readyz"))[0] == 500
+        assert (await scrape(answer)).states == {}
         harness.faults.rules.clear()
         await harness.settle(60)
         assert (await answer("/readyz"))[0] == 200
