@@ -6,6 +6,7 @@ The test beside it asks for the same text.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +28,7 @@ OF_KINDS = {
 QUERIES = {
     "Which jobs fail?": "sum by (job_namespace, framework) (increase(training_operator_jobs_failed_total[1h]))",
     "How many jobs run, and how many wait?": "sum by (state, framework) (rallypoint_jobs)",
-    "Which job has been pending for longest?": "max by (job_namespace, framework) (rallypoint_job_oldest_pending_seconds)",
+    "How long has a job been waiting for its pods?": "max by (job_namespace, framework) (rallypoint_job_oldest_pending_seconds)",
     "How long do jobs take until they run?": (
         'histogram_quantile(0.9, sum by (framework, le) (rate(rallypoint_job_phase_seconds_bucket{phase="running"}[1h])))'
     ),
@@ -126,11 +127,14 @@ def _group(group: Group) -> str:
 
 
 def _labels() -> Iterator[tuple[str, ...]]:
-    """Each once, with the groups that it is used in."""
+    """Yield each label with the groups that use it, or with the families if others of the group have another label of that name."""
     used: dict[Label, list[str]] = {}
     for group in GROUPS:
-        for label in dict.fromkeys(label for family in group.families for label in family.labels):
-            used.setdefault(label, []).append(group.title)
+        labels = list(dict.fromkeys(label for family in group.families for label in family.labels))
+        meanings = Counter(label.name for label in labels)
+        for label in labels:
+            families = [_code(family.name) for family in group.families if label in family.labels]
+            used.setdefault(label, []).extend(families if meanings[label.name] > 1 else [group.title])
     for label, titles in used.items():
         values = _code(*(label.values or OF_KINDS.get(label, ())))
         says = "; ".join(part for part in (values, label.meaning) if part)

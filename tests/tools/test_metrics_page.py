@@ -40,6 +40,17 @@ def test_every_metric_and_every_label_is_on_the_page() -> None:
                 assert all(f"`{value}`" in text for value in label.values)
 
 
+def test_labels_of_one_name_with_several_meanings_name_their_metrics() -> None:
+    rows = [line.split(" | ")[:2] for line in page().splitlines() if line.startswith("| `")]
+    found = [cells[1] for cells in rows if cells[0] == "| `state`"]
+
+    assert found == [
+        "`rallypoint_jobs`",
+        "`rallypoint_job_replicas`",
+        "`rallypoint_job_requested_resources`",
+    ]
+
+
 def test_cells_do_not_break_the_table() -> None:
     for line in page().splitlines():
         if line.startswith("|"):
