@@ -255,12 +255,20 @@ class Count(StrEnum):
     RESTARTED = "restarted"
 
 
+class FailureReason(StrEnum):
+    """Why a job failed, if no failure of a pod is the reason. For the metrics."""
+
+    DEADLINE = "deadline"
+    INVALID = "invalid"
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """All actions of one reconcile. An empty plan means nothing to do.
 
     ``status`` is the desired status, which is written only if it differs. ``events`` and ``counts`` are recorded after that write. With
-    ``again``, the next reconcile follows immediately after children were created, because own writes trigger none.
+    ``again``, the next reconcile follows immediately after children were created, because own writes trigger none. ``failure_reason`` says
+    why the job fails, if ``counts`` contains that: a ``FailureReason``, or a reason of pods.
     """
 
     status: JobStatus | None = None
@@ -269,6 +277,7 @@ class Plan:
     probes: tuple[Probe, ...] = ()
     events: tuple[Event, ...] = ()
     counts: tuple[Count, ...] = ()
+    failure_reason: str = ""
     delete_job: bool = False
     requeue_after_seconds: float | None = None
     again: bool = False

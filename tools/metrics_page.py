@@ -38,6 +38,7 @@ QUERIES = {
     "Which namespaces have GPUs that finished jobs hold?": (
         'sum by (job_namespace) (rallypoint_job_requested_resources{resource="nvidia.com/gpu", state="finished"}) > 0'
     ),
+    "Why do jobs fail?": "sum by (reason, job_namespace) (increase(rallypoint_job_failures_total[1h])) > 0",
     "Why do pods restart?": "sum by (reason, job_namespace) (increase(rallypoint_job_pod_restarts_total[1h])) > 0",
     "How many reconciles run, and how do they end?": "sum by (controller, result) (rate(controller_runtime_reconcile_total[5m]))",
     "Which share of the reconciles fails?": (

@@ -15,7 +15,19 @@ from api.job import ConditionType, Job, JobStatus, ReplicaStatus
 from api.messages import without_numbers
 from api.meta import Resource
 from api.names import role_selector
-from controller.domain import Child, Count, Counts, Deletion, Event, Plan, Probe, Role, Severity, shortened
+from controller.domain import (
+    Child,
+    Count,
+    Counts,
+    Deletion,
+    Event,
+    FailureReason,
+    Plan,
+    Probe,
+    Role,
+    Severity,
+    shortened,
+)
 from controller.kind.idle import IdleReason, has_run, is_blocked, is_waiting_for_gang
 
 LONGEST_MESSAGE = 4096
@@ -41,6 +53,7 @@ class StatusBuilder:
         self.status = job.status.model_copy() if job.status else JobStatus()
         self.events: list[Event] = []
         self.counted: list[Count] = []
+        self.failure_reason: FailureReason | None = None
         self._kind = kind.resource.kind
         self._controller = kind.controller_name
         self._scalable = kind.scalable
@@ -61,6 +74,7 @@ class StatusBuilder:
             status=self.status,
             events=tuple(self.events),
             counts=tuple(self.counted),
+            failure_reason=self.failure_reason or "",
             create=create,
             delete=delete,
             probes=probes,
@@ -133,14 +147,21 @@ class StatusBuilder:
         self._complete()
         self.fold_active()
 
-    def failed(self, message: str, severity: Severity = Severity.NORMAL, suffix: str = "Failed") -> None:
-        """Record that the job failed.
+    def failed(
+        self,
+        message: str,
+        severity: Severity = Severity.NORMAL,
+        suffix: str = "Failed",
+        cause: FailureReason | None = None,
+    ) -> None:
+        """Record that the job failed. ``cause`` is None if pods of it failed.
 
         Differs: every failure sets completionTime; without one a TTL would never end. See docs/decisions/0004-cleanup.md.
         """
         if self._set(ConditionType.FAILED, TRUE, suffix, message):
             self._record_event(severity, suffix, message)
             self.counted.append(Count.FAILED)
+            self.failure_reason = cause
         self._complete()
 
     def blocked(self, message: str) -> None:

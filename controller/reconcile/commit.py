@@ -20,6 +20,7 @@ from controller.reconcile.memory import UnrecordedWrite
 from controller.reconcile.status import StatusWriter, differs, serialized
 from controller.reconcile.transitions import Transition, transitions
 from controller.runtime.store import Store
+from controller.telemetry.metrics.jobs import JobTotals
 
 Counter = Callable[[JobKind[Any], str, Count], None]
 """Called for each increment of a job counter with the job's kind, its namespace, and what to count."""
@@ -38,6 +39,7 @@ class JobCommitter:
         loader: Loader,
         events: EventRecorder,
         counter: Counter,
+        totals: JobTotals,
     ) -> None:
         self._resource = kind.resource
         self._client = client
@@ -45,6 +47,7 @@ class JobCommitter:
         self._loader = loader
         self._events = events
         self._counter = counter
+        self._totals = totals
         self._status = StatusWriter(client, kind.resource, jobs)
 
     @property
@@ -149,3 +152,6 @@ class JobCommitter:
         for count in plan.counts:
             if count is not Count.DELETED:
                 self._counter(loaded.kind, loaded.row.namespace, count)
+            if count is Count.FAILED:
+                reason = plan.failure_reason or "other"
+                self._totals.count_failure(loaded.row.namespace, loaded.kind.framework, reason)

@@ -1,4 +1,4 @@
-"""What the metrics of a job depend on beside its present state: the phases that it has reached, and its restarted pods.
+"""What the metrics of a job depend on beside its present state: the phases that it has reached, and its lost and restarted pods.
 
 Nothing here reads a clock or calls a server. A restart of this process loses the history: what happens until the next reconcile is not counted.
 """
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from api.children import Exit, Pod
+from api.children import Exit, Pod, end_order
 
 _DISRUPTIONS: Final = {
     "PreemptionByScheduler": "preempted",
@@ -85,8 +85,7 @@ class JobHistory:
                     del self._lost[name]
                     yield lost
         for pod in pods:
-            is_lost = pod.phase == "Failed" or (pod.deleting and not pod.is_finished)
-            if is_lost and pod.index < sizes.get(pod.role, 0):
+            if _is_lost(pod) and pod.index < sizes.get(pod.role, 0):
                 self._lost.setdefault(pod.name, pod)
 
     def _replaced_batch_pods(self, pods: Sequence[Pod]) -> Iterator[Pod]:
@@ -109,14 +108,35 @@ def restart_reason(pod: Pod) -> str:
     return "evicted" if pod.disruption else "other"
 
 
+def failure_reason(pods: Iterable[Pod]) -> str:
+    """Return why the pod that failed or was deleted last did so, else why containers restarted last; ``other`` if there is no such pod."""
+    present = list(pods)
+    if lost := [pod for pod in present if _is_lost(pod)]:
+        return restart_reason(max(lost, key=lambda pod: pod.resource_version))
+    failed = [
+        (max(map(end_order, exits)), _exit_reason(exits)) for pod in present if (exits := _previous(pod))
+    ]
+    return max(failed)[1] if failed else "other"
+
+
+def _is_lost(pod: Pod) -> bool:
+    """Return whether a pod has failed, or somebody deletes it before its end."""
+    return pod.phase == "Failed" or (pod.deleting and not pod.is_finished)
+
+
 def _in_place_reason(pod: Pod) -> str:
     """Return why a container was restarted; after a success it is ``other``."""
-    last = (
-        [pod.previous_failure]
+    previous = _previous(pod)
+    return _exit_reason(previous) if previous else "other"
+
+
+def _previous(pod: Pod) -> Sequence[Exit]:
+    """Return how containers failed that have been restarted since."""
+    return (
+        (pod.previous_failure,)
         if pod.previous_failure
         else [done for done in pod.exits if done.init and done.code]
     )
-    return _exit_reason(last) if last else "other"
 
 
 def _exit_reason(failed: Iterable[Exit]) -> str:

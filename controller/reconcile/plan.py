@@ -22,6 +22,7 @@ from controller.domain import (
     Counts,
     Deletion,
     Event,
+    FailureReason,
     Plan,
     Problem,
     Role,
@@ -99,7 +100,8 @@ class _Roles:
 
     def refuse(self, job: Job, problem: Problem, now: datetime) -> Plan:
         builder = StatusBuilder(self.kind, job, now)
-        builder.failed(_unrunnable_text(job.kind, [problem]), Severity.WARNING, "FailedValidation")
+        text = _unrunnable_text(job.kind, [problem])
+        builder.failed(text, Severity.WARNING, "FailedValidation", FailureReason.INVALID)
         return builder.plan()
 
 
@@ -149,7 +151,8 @@ class _Planner:
         roles = self.roles = kind.roles(job)
         over = limits.exceeded(policy, job.metadata.name, roles, snapshot, builder.status, self.now)
         if over:
-            builder.failed(over)
+            is_late = not limits.out_of_tries(policy, limits.restarts(roles, snapshot.pods, builder.status))
+            builder.failed(over, cause=FailureReason.DEADLINE if is_late else None)
             return builder.plan()
         if gang.is_waiting(options.gang_scheduler, snapshot):
             builder.waits()
@@ -466,7 +469,8 @@ def _record_problems(job: Job, found: Sequence[Problem], builder: StatusBuilder)
         text = no_effect_text(found)
         builder.record_event(Severity.WARNING, f"{job.kind}FailedValidation", text, once=text)
     else:
-        builder.failed(_unrunnable_text(job.kind, found), Severity.WARNING, "FailedValidation")
+        text = _unrunnable_text(job.kind, found)
+        builder.failed(text, Severity.WARNING, "FailedValidation", FailureReason.INVALID)
 
 
 def _unrunnable_text(kind: str, found: Sequence[Problem]) -> str:

@@ -17,7 +17,7 @@ from api import conditions
 from api.batch import BATCH_JOBS
 from api.meta import PODS, SERVICES, Resource
 from api.nodes import NodeDomain
-from controller.domain import Event, Key, Plan, Probe, Problem, Severity, Snapshot, WriteMode
+from controller.domain import Count, Event, Key, Plan, Probe, Problem, Severity, Snapshot, WriteMode
 from controller.kind import JobKind, Options
 from controller.kind.idle import IdleReason, has_run
 from controller.kube import errors
@@ -29,6 +29,7 @@ from controller.reconcile.apply import Applier, Cache
 from controller.reconcile.commit import Counter, JobCommitter
 from controller.reconcile.events import EventRecorder
 from controller.reconcile.gang_queues import GangQueues
+from controller.reconcile.job_history import failure_reason
 from controller.reconcile.job_metrics import JobMetrics
 from controller.reconcile.jobs import JobRow, of_spec
 from controller.reconcile.load import LoadedJob, Loader
@@ -99,7 +100,7 @@ class Reconciler:
         self._applier = Applier(client, caches, events, width=width)
         self._loader = Loader(kind, client, jobs, caches, self._sources, self._applier, memories)
         self._ownership = Ownership(kind, client, events)
-        self._committer = JobCommitter(kind, client, jobs, self._loader, events, counter)
+        self._committer = JobCommitter(kind, client, jobs, self._loader, events, counter, totals)
         self._memories = memories
         self._jobs = jobs
         self._metrics = JobMetrics(totals, self._sources, now)
@@ -177,6 +178,8 @@ class Reconciler:
             job = job.model_copy(update={"status": pending})
         options = replace(self._options, keeps_ledger=self._committer.keeps_ledger)
         plan = planning.decide(loaded.kind, job, snapshot, self._now(), options, loaded.malformed)
+        if Count.FAILED in plan.counts and not plan.failure_reason:
+            plan = replace(plan, failure_reason=failure_reason(snapshot.batch_pods or snapshot.pods))
         parent = loaded.parent(_pods(snapshot))
         creates = any(child.write_mode is WriteMode.CREATE for child in plan.create)
         restores = creates or self._applier.restores(parent, plan.create)

@@ -4,8 +4,8 @@ import asyncio
 
 from bench.metrics import measure_reconciles, measure_series
 
-BY_NAMESPACE = 5 + 6 + 4 + 4 + 6 + 1
-"""Series of a namespace and framework: counters, states, pods, one resource, restarts, and the age."""
+BY_NAMESPACE = 5 + 6 + 4 + 4 + 8 + 6 + 1
+"""Series of a namespace and framework: counters, states, pods, one resource, failures, restarts, and the age."""
 BY_FRAMEWORK = 5 * (22 + 3)
 """Series of a framework: buckets, the infinite one, sum and count of each phase."""
 

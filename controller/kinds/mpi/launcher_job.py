@@ -17,6 +17,9 @@ from api.pod_problems import describe_exit
 from controller.domain import Child, Snapshot, WriteMode
 from controller.kinds.mpi.names import launcher_name
 
+_BACKOFF_LIMIT, DEADLINE_EXCEEDED = "BackoffLimitExceeded", "DeadlineExceeded"
+"""Reasons of a Job that has reached a limit. Source: Kubernetes, batch/v1."""
+
 
 def body(
     job: MPIJob, owner: Resource, labels: Mapping[str, str], template: Mapping[str, Any], *, suspended: bool
@@ -81,10 +84,10 @@ def failure_reason(reason: str, text: str, pods: Iterable[Pod]) -> tuple[str, st
         key=lambda pod: pod.resource_version,
         default=None,
     )
-    if failed is None or reason not in {_BACKOFF_LIMIT, _DEADLINE}:
+    if failed is None or reason not in {_BACKOFF_LIMIT, DEADLINE_EXCEEDED}:
         return reason or "MPIJobFailed", text
     # At the deadline the Job controller deletes the pod, so that its last end is not its own.
-    ended = () if reason == _DEADLINE and failed.deleting else failed.exits
+    ended = () if reason == DEADLINE_EXCEEDED and failed.deleting else failed.exits
     ends = [end for end in ended if end.code]
     if not ends and failed.previous_failure:
         ends = [failed.previous_failure]
@@ -92,10 +95,6 @@ def failure_reason(reason: str, text: str, pods: Iterable[Pod]) -> tuple[str, st
     if reason == _BACKOFF_LIMIT:
         reason = f"{reason}/{failed.reason}".rstrip("/")
     return reason, f"{text}: {detail}" if detail else text
-
-
-_BACKOFF_LIMIT, _DEADLINE = "BackoffLimitExceeded", "DeadlineExceeded"
-"""Reasons of a Job that has reached a limit. Source: Kubernetes, batch/v1."""
 
 
 def _describe(end: Exit) -> str:

@@ -11,9 +11,10 @@ from typing_extensions import override
 from api import conditions
 from api.conditions import FALSE, TRUE
 from api.job import ConditionType, Job, ReplicaStatus
-from controller.domain import Count, Event, Severity
+from controller.domain import Count, Event, FailureReason, Severity
 from controller.kind.idle import SUSPENDED, has_run
 from controller.kind.status_builder import Named, StatusBuilder
+from controller.kinds.mpi.launcher_job import DEADLINE_EXCEEDED
 
 MAX_MESSAGE_BYTES = 1024
 """The longest event message that the API server accepts."""
@@ -110,6 +111,7 @@ class MPIStatusBuilder(StatusBuilder):
         )
         self.record_event(Severity.WARNING, reason, _truncated(text))
         self.counted.append(Count.FAILED)
+        self.failure_reason = FailureReason.DEADLINE if reason == DEADLINE_EXCEEDED else None
 
     def invalid(self, text: str) -> None:
         """Record that the spec is invalid.
@@ -120,6 +122,7 @@ class MPIStatusBuilder(StatusBuilder):
         self.record_event(Severity.WARNING, "ValidationError", _truncated(text), once=text)
         if self._set(ConditionType.FAILED, TRUE, "FailedValidation", text):
             self.counted.append(Count.FAILED)
+            self.failure_reason = FailureReason.INVALID
         self._complete()
 
     def set_replica_statuses(self, roles: Mapping[str, ReplicaStatus]) -> None:

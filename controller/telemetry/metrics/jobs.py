@@ -22,6 +22,7 @@ STATES = ("suspended", "pending", "running", "restarting", "succeeded", "failed"
 REPLICA_STATES = ("pending", "running", "succeeded", "failed")
 REQUEST_STATES = ("suspended", "pending", "running", "finished")
 RESTART_REASONS = ("error", "oom", "evicted", "node_lost", "preempted", "other")
+FAILURE_REASONS = (*RESTART_REASONS, "deadline", "invalid")
 PHASES = ("created", "scheduled", "started", "running", "finished")
 MINUTE, HOUR, DAY = 60, 3600, 86400
 PHASE_BUCKETS = (
@@ -54,7 +55,10 @@ JOBS = Family(
     (*_JOB, Label("state", STATES, "a `pending` job neither runs nor has ended")),
 )
 REPLICAS = Family(
-    "rallypoint_job_replicas", "gauge", "Pods of jobs by state", (*_JOB, Label("state", REPLICA_STATES))
+    "rallypoint_job_replicas",
+    "gauge",
+    "Existing pods of jobs by state",
+    (*_JOB, Label("state", REPLICA_STATES, "pods that do not exist yet do not count")),
 )
 REQUESTED = Family(
     "rallypoint_job_requested_resources",
@@ -83,6 +87,19 @@ PHASE_SECONDS = Family(
     ),
     PHASE_BUCKETS,
 )
+FAILURES = Family(
+    "rallypoint_job_failures_total",
+    "counter",
+    "Jobs that failed, by the cause: of a job that reached its `backoffLimit`, too, that is why its last pod failed",
+    (
+        *_JOB,
+        Label(
+            "reason",
+            FAILURE_REASONS,
+            "as of restarts; `deadline`: `activeDeadlineSeconds`; `invalid`: the operator or the API server refused the job or a pod of it",
+        ),
+    ),
+)
 RESTARTS = Family(
     "rallypoint_job_pod_restarts_total",
     "counter",
@@ -107,9 +124,9 @@ GROUP = Group(
     "States of jobs",
     "The Go operators do not have these metrics. Only the leader exposes them and the counters above, and jobs that another controller "
     "manages (`managedBy`) do not count. A phase counts once for each job, in whole seconds as the API's times are; what happens while no "
-    "process leads is not counted. When a namespace has had no job of a framework for an hour, these series and the counters above are "
-    "removed. With the next job they start at 0 again, which `rate` and `increase` treat as a reset.",
-    (JOBS, REPLICAS, REQUESTED, PHASE_SECONDS, RESTARTS, OLDEST_PENDING),
+    "process leads is not counted. While the API server does not serve a kind, its jobs do not count. When a namespace has had no job of a "
+    "framework for an hour, these series and the counters above are removed.",
+    (JOBS, REPLICAS, REQUESTED, PHASE_SECONDS, FAILURES, RESTARTS, OLDEST_PENDING),
 )
 
 Requests = tuple[tuple[str, tuple[int, ...]], ...]
@@ -140,6 +157,7 @@ class _Totals:
     jobs: list[int] = field(default_factory=lambda: [0] * len(STATES))
     replicas: list[int] = field(default_factory=lambda: [0] * len(REPLICA_STATES))
     requests: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    failures: list[int] = field(default_factory=lambda: [0] * len(FAILURE_REASONS))
     restarts: list[int] = field(default_factory=lambda: [0] * len(RESTART_REASONS))
     pending: dict[str, float] = field(default_factory=dict[str, float])
     """The pending jobs by UID, and since when."""
@@ -222,6 +240,10 @@ class JobTotals(Collector):
         """``event`` is one of ``COUNTS``."""
         self._get(namespace, framework).counts[COUNTS.index(event)] += 1
 
+    def count_failure(self, namespace: str, framework: str, reason: str) -> None:
+        """Count a failed job. ``reason`` is one of ``FAILURE_REASONS``."""
+        self._get(namespace, framework).failures[FAILURE_REASONS.index(reason)] += 1
+
     def count_restarts(self, namespace: str, framework: str, reason: str, count: int = 1) -> None:
         """``reason`` is one of ``RESTART_REASONS``."""
         self._get(namespace, framework).restarts[RESTART_REASONS.index(reason)] += count
@@ -233,17 +255,17 @@ class JobTotals(Collector):
     @override
     def collect(self) -> Iterator[Metric]:
         self._remove_idle()
-        totals = list(self._totals.items())
+        totals, now = list(self._totals.items()), self._now().timestamp()
         for index, event in enumerate(COUNTS):
             yield _metric(COUNTERS[event], ((key, own.counts[index]) for key, own in totals))
+        yield _metric(FAILURES, _each(FAILURE_REASONS, ((key, own.failures) for key, own in totals)))
+        yield _metric(RESTARTS, _each(RESTART_REASONS, ((key, own.restarts) for key, own in totals)))
         yield _metric(JOBS, _each(STATES, ((key, own.jobs) for key, own in totals)))
         yield _metric(REPLICAS, _each(REPLICA_STATES, ((key, own.replicas) for key, own in totals)))
         requests = (
             ((*key, resource), amounts) for key, own in totals for resource, amounts in own.requests.items()
         )
         yield _metric(REQUESTED, _each(REQUEST_STATES, requests))
-        yield _metric(RESTARTS, _each(RESTART_REASONS, ((key, own.restarts) for key, own in totals)))
-        now = self._now().timestamp()
         ages = ((key, max(now - min(own.pending.values(), default=now), 0.0)) for key, own in totals)
         yield _metric(OLDEST_PENDING, ages)
 

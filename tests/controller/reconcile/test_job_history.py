@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from api.children import Exit, Pod
-from controller.reconcile.job_history import JobHistory, restart_reason
-from tests.support.builders import pod
+from controller.reconcile.job_history import JobHistory, failure_reason, restart_reason
+from tests.support.builders import NOON, pod
 
 SIZES = {"master": 1, "worker": 2}
 OOM = Exit("pytorch", 137, "OOMKilled")
@@ -44,6 +44,39 @@ def test_the_reason_of_a_replaced_pod(fields: dict[str, Any], reason: str) -> No
     row: dict[str, Any] = {"phase": "Failed", **fields}
 
     assert restart_reason(pod(**row)) == reason
+
+
+@pytest.mark.parametrize(
+    ("pods", "reason"),
+    [
+        pytest.param([pod(), pod(phase="Failed", code=1)], "error", id="a failed pod"),
+        pytest.param(
+            [pod(phase="Failed", exits=(OOM,), resource_version=9), pod(phase="Failed", code=1)],
+            "oom",
+            id="the pod that failed last",
+        ),
+        pytest.param(
+            [pod(deleting=True, disruption="PreemptionByScheduler")], "preempted", id="a pod that is deleted"
+        ),
+        pytest.param(
+            [pod(restarts=1, previous_failure=OOM), pod(phase="Failed", code=1)],
+            "error",
+            id="a failed pod counts before a restarted one",
+        ),
+        pytest.param(
+            [
+                pod(restarts=1, previous_failure=Exit("pytorch", 1, finished_at=NOON)),
+                pod(restarts=1, previous_failure=OOM),
+            ],
+            "error",
+            id="the last restart in place",
+        ),
+        pytest.param([pod(phase="Succeeded", code=0), pod(restarts=1)], "other", id="no failure"),
+        pytest.param([], "other", id="no pod"),
+    ],
+)
+def test_the_reason_of_a_failed_job(pods: list[Pod], reason: str) -> None:
+    assert failure_reason(pods) == reason
 
 
 def test_a_failed_pod_is_counted_once_and_when_it_is_replaced() -> None:

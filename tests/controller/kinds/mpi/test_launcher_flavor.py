@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from api.children import Exit
 from api.job import JobCondition
-from controller.domain import Count
+from controller.domain import Count, FailureReason, Snapshot
 from controller.kind import Options
 from controller.kinds.mpi.hosts import LATE_SECONDS, WAIT_ANNOTATION
 from controller.kinds.mpi.options import MPIOptions
 from controller.kinds.mpi.v2beta1 import V2BETA1
+from tests.support.builders import NOON
 from tests.support.in_memory_cluster import InMemoryCluster
 from tests.support.mpi import container, mpi_job
 
@@ -186,10 +187,11 @@ def test_a_failure_has_the_launcher_s_reason(
     if pod is not None:
         cluster.launch("Failed", 3, **pod)
     cluster.end_batch("Failed", failed=1, **batch)
-    cluster.settle()
+    (plan, *_) = [plan for plan in cluster.settle() if Count.FAILED in plan.counts]
 
     failed = (cluster.status.conditions or [])[-1]
     assert (failed.type, failed.reason, failed.message) == ("Failed", reason, message)
+    assert plan.failure_reason == (FailureReason.DEADLINE if reason == "DeadlineExceeded" else "")
     assert cluster.events[-1].reason == reason
     assert cluster.counters["Launcher"] == {"failed": 1}
     assert cluster.status.completion_time is not None
@@ -595,6 +597,12 @@ def test_the_start_time_is_preserved_if_the_node_placement_is_unchanged() -> Non
 
     assert launcher(cluster)["suspend"] is False
     assert "startTime" in cluster.batch_jobs["pi-launcher"]["status"]
+
+
+def test_an_invalid_job_fails_for_that_reason() -> None:
+    plan = V2BETA1.decide(mpi_job(workers=0), Snapshot(), NOON, Options(), ())
+
+    assert (plan.counts[-1], plan.failure_reason) == (Count.FAILED, FailureReason.INVALID)
 
 
 def test_an_invalid_job_fails_and_names_the_field() -> None:
