@@ -31,6 +31,7 @@ from controller.kube.errors import NotLeading
 from controller.runtime import clock
 from controller.runtime.lifecycle import DRAIN_SECONDS, FLUSH_SECONDS, NothingServed
 from controller.settings import Settings
+from controller.telemetry.metrics.jobs import ZERO_TIME
 from tests.support.builders import template
 from tests.support.faults import Delay, Drop, Refuse, Reset, Rule
 from tests.support.harness import (
@@ -822,17 +823,22 @@ def test_a_lease_without_a_namespace_is_an_error() -> None:
 
 
 async def test_a_failed_job_is_counted() -> None:
-    async with start_harness() as harness, starting(harness) as answer:
-        await harness.settle()
-        await harness.submit("wrong", pytorchReplicaSpecs={"Master": {"template": template("tensorflow")}})
-        await harness.settle()
+    with fake_clock() as now:
+        async with start_harness(clock=now) as harness, starting(harness) as answer:
+            await harness.settle()
+            await harness.submit(
+                "wrong", pytorchReplicaSpecs={"Master": {"template": template("tensorflow")}}
+            )
+            await harness.settle()
 
-        lines = (await answer("/metrics"))[1].splitlines()
-        counts = [line for line in lines if line.startswith("training_operator_jobs_")]
-        labels = '{framework="pytorch",job_namespace="default"}'
-        assert f"training_operator_jobs_failed_total{labels} 1.0" in counts
-        assert f"training_operator_jobs_created_total{labels} 1.0" in counts
-        assert f"training_operator_jobs_successful_total{labels} 0.0" in counts
+            await answer("/metrics")
+            await harness.settle(ZERO_TIME.total_seconds())  # until then new counters are exposed at 0
+            lines = (await answer("/metrics"))[1].splitlines()
+            counts = [line for line in lines if line.startswith("training_operator_jobs_")]
+            labels = '{framework="pytorch",job_namespace="default"}'
+            assert f"training_operator_jobs_failed_total{labels} 1.0" in counts
+            assert f"training_operator_jobs_created_total{labels} 1.0" in counts
+            assert f"training_operator_jobs_successful_total{labels} 0.0" in counts
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from api.meta import PODS
 from api.mpijob import RESOURCE as MPI_JOBS
 from api.mpijob import Flavor
 from api.v1.pytorchjob import RESOURCE
+from controller.telemetry.metrics.jobs import ZERO_TIME
 from rallypoint.local.batch.jobs import Jobs
-from tests.support.builders import template
+from tests.support.builders import pod_status, template
 from tests.support.faults import Cut, Refuse, Rule
 from tests.support.harness import (
     TEST_SETTINGS,
@@ -63,6 +64,14 @@ class Scrape:
         return self.values("rallypoint_job_pod_restarts_total", "reason")
 
     @property
+    def failures(self) -> dict[str, float]:
+        return self.values("rallypoint_job_failures_total", "reason")
+
+    @property
+    def oldest_pending_seconds(self) -> dict[str, float]:
+        return self.values("rallypoint_job_oldest_pending_seconds", "framework")
+
+    @property
     def phases(self) -> dict[str, float]:
         """The number of jobs that reached each phase."""
         return self.values("rallypoint_job_phase_seconds_count", "phase")
@@ -93,6 +102,13 @@ async def scrape(answer: Answer) -> Scrape:
     return Scrape((await answer("/metrics"))[1])
 
 
+async def scrape_counters(harness: Harness, answer: Answer) -> Scrape:
+    """Scrape, and again when new counters are no longer exposed at 0."""
+    await scrape(answer)
+    await harness.settle(ZERO_TIME.total_seconds())
+    return await scrape(answer)
+
+
 def gpus(count: int, **fields: Any) -> dict[str, Any]:
     """Return a role of pods that request this many GPUs each."""
     return {"template": template(resources={"limits": {GPU: count}}), **fields}
@@ -109,7 +125,7 @@ async def test_the_life_of_a_job(clock: Any) -> None:
             {"pending": 3},
             {"pending": 5},
         )
-        assert pending.values("rallypoint_job_oldest_pending_seconds", "framework") == {"pytorch": 10}
+        assert pending.oldest_pending_seconds == {"pytorch": 10}
         assert (pending.phases, pending.phase_seconds) == ({"created": 1}, {})
 
         await harness.set_phase("Running")
@@ -120,7 +136,7 @@ async def test_the_life_of_a_job(clock: Any) -> None:
             {"running": 3},
             {"running": 5},
         )
-        assert running.values("rallypoint_job_oldest_pending_seconds", "framework") == {}
+        assert running.oldest_pending_seconds == {}
         assert running.phases == {"created": 1, "scheduled": 1, "started": 1, "running": 1}
         assert running.phase_seconds == {"scheduled": 10, "started": 10, "running": 10}
 
@@ -159,7 +175,7 @@ async def test_a_suspended_job_waits_with_its_requests_and_counts_from_its_resum
         await harness.settle(5)
         resumed = await scrape(answer)
         assert (resumed.states, resumed.gpus) == ({"pending": 1}, {"pending": 5})
-        assert resumed.values("rallypoint_job_oldest_pending_seconds", "framework") == {"pytorch": 5}
+        assert resumed.oldest_pending_seconds == {"pytorch": 5}
 
         await harness.set_phase("Running")
         await harness.settle()
@@ -204,6 +220,101 @@ async def test_a_failed_job(clock: Any) -> None:
         assert (failed.states, failed.phases) == ({"failed": 1}, {"finished": 1})
 
 
+async def test_the_first_failure_of_a_namespace_is_an_increase(clock: Any) -> None:
+    """The job has failed before the first scrape. A second Prometheus server scrapes half a minute after the first one."""
+    async with controller(clock) as (harness, answer):
+        await harness.submit("wrong", pytorchReplicaSpecs={"Master": {"template": template("tensorflow")}})
+        await harness.settle(300)
+        scrapes = [await scrape(answer)]
+        for _ in range(2):
+            await harness.settle(30)
+            scrapes.append(await scrape(answer))
+
+        name = "training_operator_jobs_failed_total"
+        assert [found.values(name, "framework") for found in scrapes] == [{}, {}, {"pytorch": 1}]
+        assert [found.failures for found in scrapes] == [{}, {}, {"invalid": 1}]
+
+
+NEVER = {"restartPolicy": "Never"}
+OOM_KILLED = pod_status("Failed", "pytorch", 137, reason="OOMKilled")
+EVICTED = {"phase": "Failed", "reason": "Evicted"}
+LAST_OOM = {
+    "phase": "Running",
+    "containerStatuses": [
+        {
+            **pod_status("Running", "pytorch")["containerStatuses"][0],
+            "restartCount": 1,
+            "lastState": OOM_KILLED["containerStatuses"][0]["state"],
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("role", "policy", "status", "reason"),
+    [
+        pytest.param(NEVER, {}, OOM_KILLED, "oom", id="a pod that is not restarted"),
+        pytest.param(NEVER, {}, EVICTED, "evicted", id="an evicted pod"),
+        pytest.param(
+            {"restartPolicy": "ExitCode"}, {}, pod_status("Failed", "pytorch", 1), "error", id="an exit code"
+        ),
+        pytest.param(
+            ON_FAILURE, {"backoffLimit": 1}, OOM_KILLED, "oom", id="a backoff limit reached by a failed pod"
+        ),
+        pytest.param(ON_FAILURE, {"backoffLimit": 1}, LAST_OOM, "oom", id="a backoff limit reached in place"),
+        pytest.param(NEVER, {"activeDeadlineSeconds": 5}, {}, "deadline", id="a deadline"),
+    ],
+)
+async def test_failed_jobs_are_counted_by_reason(
+    clock: Any, role: dict[str, Any], policy: dict[str, Any], status: dict[str, Any], reason: str
+) -> None:
+    async with controller(clock) as (harness, answer):
+        await harness.submit(
+            pytorchReplicaSpecs={"Master": {"template": template(), **role}}, runPolicy=policy
+        )
+        await harness.settle()
+        await harness.set_phase("Running")
+        await harness.settle()
+        await harness.change(PODS, "train-master-0", {"status": status}, "status")
+        await harness.settle(10)
+
+        failed = await scrape_counters(harness, answer)
+        assert (failed.states, failed.failures) == ({"failed": 1}, {reason: 1})
+        assert failed.values("training_operator_jobs_failed_total", "framework") == {"pytorch": 1}
+
+
+async def test_a_job_whose_pods_the_server_refuses_is_invalid(clock: Any) -> None:
+    async with controller(clock) as (harness, answer):
+        refused = Refuse(422, "Invalid", "no", fields=(("spec.containers", "too few"),))
+        harness.faults.rules.append(Rule(refused, verb="create", plural="pods"))
+        await harness.submit()
+        await harness.settle()
+
+        failed = await scrape_counters(harness, answer)
+        assert (failed.states, failed.failures) == ({"failed": 1}, {"invalid": 1})
+
+
+async def test_jobs_count_again_when_their_kind_is_served_again(clock: Any) -> None:
+    """Meanwhile nothing observes them."""
+    async with controller(clock) as (harness, answer):
+        await harness.submit()
+        await harness.settle(60)
+        before = await scrape(answer)
+        assert (before.states, before.oldest_pending_seconds) == ({"pending": 1}, {"pytorch": 60})
+
+        rules = [Rule(Cut(), plural=RESOURCE.plural), Rule(Refuse(404, "NotFound"), plural=RESOURCE.plural)]
+        harness.faults.rules += rules
+        await harness.settle(300)
+        unserved = await scrape(answer)
+        assert (unserved.states, unserved.replicas, unserved.oldest_pending_seconds) == ({}, {}, {})
+
+        harness.faults.rules.clear()
+        await harness.settle(60)
+        again = await scrape(answer)
+        assert (again.states, again.phases) == (before.states, before.phases)
+        assert again.oldest_pending_seconds["pytorch"] > 360
+
+
 async def test_a_failed_pod_is_counted_when_it_is_replaced(clock: Any) -> None:
     async with controller(clock) as (harness, answer):
         await harness.submit(pytorchReplicaSpecs={"Master": ON_FAILURE, "Worker": ON_FAILURE})
@@ -213,7 +324,7 @@ async def test_a_failed_pod_is_counted_when_it_is_replaced(clock: Any) -> None:
         await harness.set_phase("Failed", "train-worker-0", code=1)
         await harness.settle()
 
-        restarted = await scrape(answer)
+        restarted = await scrape_counters(harness, answer)
         assert (restarted.states, restarted.restarts) == ({"running": 1}, {"error": 1})
         assert restarted.values("training_operator_jobs_restarted_total", "framework") == {"pytorch": 1}
 
@@ -286,7 +397,7 @@ async def test_the_launcher_of_an_mpijob(clock: Any) -> None:
         await harness.set_phase("Failed", launcher, code=1, container="mpi")
         await harness.settle(5)
         assert (await scrape(answer)).restarts == {}
-        await harness.settle(30)
+        await harness.settle(60)
         assert (await scrape(answer)).restarts == {"error": 1}
         batch.cancel()
 
