@@ -5,6 +5,7 @@ Nothing here reads a clock or calls a server. A restart of this process loses th
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 from api.children import Exit, Pod, end_order
@@ -34,6 +35,12 @@ class JobHistory:
 
     reached: tuple[str, ...] = ()
     """Phases that are counted, or that were reached before this process reconciled the job."""
+    since: datetime | None = None
+    """From when on the phases count; None before the first one."""
+    known_since: datetime | None = None
+    """When this process first reconciled the job, if another one had before."""
+    is_complete: bool = False
+    """Whether all pods have run since the job was created or last resumed, so that a missing one is a lost one."""
     _restarts: dict[str, int] = field(default_factory=dict[str, int])
     """By the pod's UID: counted restarts of its containers."""
     _lost: dict[str, Pod] = field(default_factory=dict[str, Pod])

@@ -62,8 +62,11 @@ class JobMetrics:
         if not loaded.row.has_conditions:
             return
         with _logged():
-            observed = self._observe(loaded, loaded.row, history)
-            history.reached = tuple(phase for phase, _ in observed.new_phases(self._now()))
+            now = self._now()
+            observed = self._observe(loaded, loaded.row, history, *self._pods_of(loaded, loaded.row))
+            history.reached = tuple(phase for phase, _ in observed.new_phases(now))
+            history.since = observed.since if history.reached else None
+            history.known_since = now
             history.count_restarts(observed.pods, observed.batch_pods, observed.sizes)
 
     def record(self, loaded: LoadedJob, row: JobRow | None) -> None:
@@ -72,28 +75,41 @@ class JobMetrics:
         if row is None or row.uid != loaded.row.uid or row.deleting or history is None:
             return
         with _logged():
-            observed = self._observe(loaded, row, history)
-            self._totals.put(row.uid, observed.sample(row.namespace, framework))
-            for phase, at in observed.new_phases(self._now()):
+            pods, batch_pods = self._pods_of(loaded, row)
+            now = self._now()
+            observed = self._observe(loaded, row, history, pods, batch_pods)
+            history.is_complete = observed.is_complete(now, history)
+            waiting_since = observed.waiting_since(history)
+            self._totals.put(row.uid, observed.sample(row.namespace, framework, waiting_since))
+            for phase, at in observed.new_phases(now):
                 seconds = (at.replace(microsecond=0) - observed.since).total_seconds()
                 self._totals.observe_phase(framework, phase, max(seconds, 0.0))
-                history.reached = (*history.reached, phase)
+                history.since, history.reached = observed.since, (*history.reached, phase)
             if observed.has_ended:
                 history.reached = PHASES
-            for reason, count in history.count_restarts(observed.pods, observed.batch_pods, observed.sizes):
+            for reason, count in history.count_restarts(pods, batch_pods, observed.sizes):
                 self._totals.count_restarts(row.namespace, framework, reason, count)
 
     def discard(self, loaded: LoadedJob) -> None:
         """Report that the job is left to another controller."""
         self._totals.discard(loaded.row.uid)
 
-    def _observe(self, loaded: LoadedJob, row: JobRow, history: JobHistory) -> "_ObservedJob":
-        status = stored_status(row)
+    def _pods_of(self, loaded: LoadedJob, row: JobRow) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
+        return pods_of(self._sources, loaded.kind, Key(row.namespace, row.name), row.uid)
+
+    def _observe(
+        self,
+        loaded: LoadedJob,
+        row: JobRow,
+        history: JobHistory,
+        pods: Sequence[Pod],
+        batch_pods: Sequence[Pod],
+    ) -> "_ObservedJob":
+        status, kind = stored_status(row), loaded.kind
         state = _state(status, row)
-        kind, key = loaded.kind, Key(row.namespace, row.name)
         needs_roles = state not in _ENDED or history.reached != PHASES
-        since = _since(status) or loaded.job.metadata.creation_timestamp or self._now()
-        pods, batch_pods = pods_of(self._sources, kind, key, row.uid)
+        begun = _resumed_at(status) or loaded.job.metadata.creation_timestamp or self._now()
+        begun = begun.replace(microsecond=0)
         counts = Counter((pod.phase, pod.role, pod.extended) for pod in pods)
         for pod in batch_pods:
             role = pod.owner_name.removeprefix(f"{row.name}-")  # a batch Job is named after its role
@@ -101,13 +117,14 @@ class JobMetrics:
         return _ObservedJob(
             status,
             state,
-            since.replace(microsecond=0),
+            history.since or begun,
+            begun,
             kind.roles(kind.normal(loaded.job)) if needs_roles else {},
             pods,
             batch_pods,
             counts,
             history.reached,
-            conditions.is_true(loaded.job.status, ConditionType.SUSPENDED),
+            _was_suspended(loaded),
         )
 
 
@@ -127,6 +144,8 @@ class _ObservedJob:
     status: StoredStatus
     state: str
     since: datetime
+    """From when on its phases count: its creation, or the end of the suspension before its first phase."""
+    begun: datetime
     """Its creation, or the end of its last suspension, in whole seconds."""
     roles: Roles
     """Empty if the job has ended and all its phases are counted."""
@@ -150,8 +169,26 @@ class _ObservedJob:
             return {}
         return {role.label: role.replicas for role in self.roles.values()}
 
-    def sample(self, namespace: str, framework: str) -> JobSample:
-        since = self.since.timestamp() if self.state == "pending" else None
+    def is_complete(self, now: datetime, history: JobHistory) -> bool:
+        """Return whether all pods have run since the job was created or last resumed."""
+        if self.state == "suspended":
+            return False
+        return history.is_complete or self.has_ended or self._started(now) is not None
+
+    def waiting_since(self, history: JobHistory) -> datetime | None:
+        """Return since when the job waits for its pods, None if it does not.
+
+        A job that runs with some of its pods may hold GPUs in vain. If another process has reconciled it before, it may be complete and have
+        lost a pod, so that its waiting counts from the first reconcile here.
+        """
+        if self.state == "pending":
+            return self.begun
+        if self.has_ended or self.state == "suspended" or history.is_complete:
+            return None
+        return max(self.begun, history.known_since or self.begun)
+
+    def sample(self, namespace: str, framework: str, waiting_since: datetime | None) -> JobSample:
+        since = waiting_since.timestamp() if waiting_since else None
         return JobSample(namespace, framework, self.state, self._replicas(), self._requests(), since)
 
     def new_phases(self, now: datetime) -> Iterator[tuple[str, datetime]]:
@@ -227,7 +264,12 @@ def _state(status: StoredStatus, row: JobRow) -> str:
     return "pending"
 
 
-def _since(status: StoredStatus) -> datetime | None:
+def _was_suspended(loaded: LoadedJob) -> bool:
+    """Return whether the job was suspended before this reconcile."""
+    return conditions.is_true(loaded.job.status, ConditionType.SUSPENDED)
+
+
+def _resumed_at(status: StoredStatus) -> datetime | None:
     """Return the end of the job's last suspension, None if it had none."""
     resumed = status.find(ConditionType.SUSPENDED, FALSE)
     return time_of(resumed.last_transition_time) if resumed else None

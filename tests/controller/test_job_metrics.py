@@ -294,6 +294,67 @@ async def test_a_job_whose_pods_the_server_refuses_is_invalid(clock: Any) -> Non
         assert (failed.states, failed.failures) == ({"failed": 1}, {"invalid": 1})
 
 
+async def test_a_job_that_runs_with_some_of_its_pods_waits(clock: Any) -> None:
+    """It holds GPUs, and so may another one that waits for them."""
+    async with controller(clock) as (harness, answer):
+        await harness.submit(pytorchReplicaSpecs={"Master": gpus(1), "Worker": gpus(2, replicas=2)})
+        await harness.settle()
+        await harness.set_phase("Running", "train-master-0", "train-worker-0")
+        await harness.settle(600)
+        waiting = await scrape(answer)
+        assert (waiting.states, waiting.gpus) == ({"running": 1}, {"pending": 2, "running": 3})
+        assert waiting.oldest_pending_seconds["pytorch"] == pytest.approx(600, abs=2)
+
+        await harness.set_phase("Running")
+        await harness.settle()
+        assert (await scrape(answer)).oldest_pending_seconds == {}
+
+        await harness.delete(PODS, "train-worker-0", grace_period_seconds=0)
+        await harness.settle(60)
+        restarting = await scrape(answer)
+        assert (restarting.gpus, restarting.oldest_pending_seconds) == ({"pending": 2, "running": 3}, {})
+
+        for suspend in (True, False):
+            await harness.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": suspend}}})
+            await harness.settle()
+        await harness.set_phase("Running", "train-master-0")
+        await harness.settle(600)
+        assert (await scrape(answer)).oldest_pending_seconds["pytorch"] == pytest.approx(600, abs=2)
+
+
+async def test_a_job_that_a_new_leader_finds_incomplete_waits_from_then_on(clock: Any) -> None:
+    """Nobody knows whether its pods ran before."""
+    async with start_harness(clock=clock) as harness:
+        async with starting(harness):
+            await harness.settle()
+            await harness.submit()
+            await harness.settle()
+            await harness.set_phase("Running", "train-master-0")
+            await harness.settle(600)
+        async with starting(harness) as answer:
+            await harness.settle(60)
+            found = await scrape(answer)
+            assert found.states == {"running": 1}
+            assert 50 < found.oldest_pending_seconds["pytorch"] <= 60
+
+
+async def test_the_phases_of_a_preempted_job_count_from_its_first_start(clock: Any) -> None:
+    async with controller(clock) as (harness, answer):
+        await harness.submit(pytorchReplicaSpecs={"Master": gpus(1)}, runPolicy={"suspend": True})
+        await harness.settle(500)
+        for suspend in (False, True, False):
+            await harness.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": suspend}}})
+            await harness.settle()
+            await harness.set_phase("Running")
+            await harness.settle(600)
+        await harness.set_phase("Succeeded", code=0)
+        await harness.settle()
+
+        done = await scrape(answer)
+        assert done.phases["finished"] == done.phases["running"] == 1
+        assert done.phase_seconds["finished"] == pytest.approx(3 * 600, abs=10)
+
+
 async def test_jobs_count_again_when_their_kind_is_served_again(clock: Any) -> None:
     """Meanwhile nothing observes them."""
     async with controller(clock) as (harness, answer):

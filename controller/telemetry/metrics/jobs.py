@@ -85,7 +85,7 @@ REQUESTED = Family(
 PHASE_SECONDS = Family(
     "rallypoint_job_phase_seconds",
     "histogram",
-    "Time from the creation of a job, or from the end of its suspension, until it reached a phase for the first time",
+    "Time from the creation of a job, or from the end of the suspension before its first phase, until it reached a phase for the first time",
     (
         FRAMEWORK,
         Label("phase", PHASES, "all pods `created`, `scheduled`, `started`; the job `running`, `finished`"),
@@ -114,7 +114,7 @@ RESTARTS = Family(
 OLDEST_PENDING = Family(
     "rallypoint_job_oldest_pending_seconds",
     "gauge",
-    "For how long the oldest pending job has been pending, 0 if none is",
+    "For how long the oldest waiting job has waited for its pods, 0 if none waits: a pending job, or one that does not have all pods running yet",
     _JOB,
 )
 
@@ -129,7 +129,7 @@ GROUP = Group(
     "States of jobs",
     "The Go operators do not have these metrics. Only the leader exposes them and the counters above, and jobs that another controller "
     "manages (`managedBy`) do not count. A phase counts once for each job, in whole seconds as the API's times are; what happens while no "
-    "process leads is not counted. While the API server does not serve a kind, its jobs do not count. When a namespace has had no job of a "
+    "process leads is not counted, and a new leader knows only the last suspension of a job. While the API server does not serve a kind, its jobs do not count. When a namespace has had no job of a "
     "framework for an hour, these series and the counters above are removed. Counters that are new, also after such a removal, stay at 0 "
     "for a minute after the first scrape, and then show all that they have counted: `increase` and `rate` of a Prometheus server that "
     "scrapes once a minute or more often contain the first failure of a namespace, too.",
@@ -151,7 +151,7 @@ class JobSample(NamedTuple):
     """Pods in the order of ``REPLICA_STATES``."""
     requests: Requests = ()
     pending_since: float | None = None
-    """Of a pending job, in seconds since 1970."""
+    """Of a job that waits for pods, in seconds since 1970."""
 
 
 @dataclass(slots=True)
@@ -167,7 +167,7 @@ class _Totals:
     failures: list[int] = field(default_factory=lambda: [0] * len(FAILURE_REASONS))
     restarts: list[int] = field(default_factory=lambda: [0] * len(RESTART_REASONS))
     pending: dict[str, float] = field(default_factory=dict[str, float])
-    """The pending jobs by UID, and since when."""
+    """The jobs that wait for pods, by UID, and since when."""
     exposed_at: float = inf
     """When the series were exposed first."""
 
