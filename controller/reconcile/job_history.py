@@ -41,6 +41,8 @@ class JobHistory:
     """When this process first reconciled the job, if another one had before."""
     is_complete: bool = False
     """Whether all pods have run since the job was created or last resumed, so that a missing one is a lost one."""
+    last_basis: int = 0
+    """A hash of what the last report was computed from. A reconcile that finds the same reports nothing."""
     _restarts: dict[str, int] = field(default_factory=dict[str, int])
     """By the pod's UID: counted restarts of its containers."""
     _lost: dict[str, Pod] = field(default_factory=dict[str, Pod])

@@ -1,7 +1,7 @@
 """Reports each job to the metrics after its reconcile: its present state from the caches, and what is new in its history."""
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -76,6 +76,9 @@ class JobMetrics:
             return
         with _logged():
             pods, batch_pods = self._pods_of(loaded, row)
+            basis = _basis(row, (*pods, *batch_pods), was_suspended=_was_suspended(loaded))
+            if basis == history.last_basis and row.uid in self._totals:
+                return
             now = self._now()
             observed = self._observe(loaded, row, history, pods, batch_pods)
             history.is_complete = observed.is_complete(now, history)
@@ -89,6 +92,7 @@ class JobMetrics:
                 history.reached = PHASES
             for reason, count in history.count_restarts(pods, batch_pods, observed.sizes):
                 self._totals.count_restarts(row.namespace, framework, reason, count)
+            history.last_basis = basis
 
     def discard(self, loaded: LoadedJob) -> None:
         """Report that the job is left to another controller."""
@@ -262,6 +266,11 @@ def _state(status: StoredStatus, row: JobRow) -> str:
         if status.find(type_, TRUE) or (type_ == ConditionType.SUSPENDED and row.is_suspended):
             return state
     return "pending"
+
+
+def _basis(row: JobRow, pods: Iterable[Pod], *, was_suspended: bool) -> int:
+    """Return a hash of all that a report is computed from, by the versions of the objects."""
+    return hash((was_suspended, row.resource_version, *(pod.resource_version for pod in pods)))
 
 
 def _was_suspended(loaded: LoadedJob) -> bool:

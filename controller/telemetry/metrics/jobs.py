@@ -250,6 +250,9 @@ class JobTotals(Collector):
         if sample is not None:
             self._change(uid, sample, -1)
 
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._samples
+
     def count(self, namespace: str, framework: str, event: str) -> None:
         """``event`` is one of ``COUNTS``."""
         self._get(namespace, framework).counts[COUNTS.index(event)] += 1
