@@ -3,10 +3,11 @@
 import argparse
 import asyncio
 import gc
+import struct
 import sys
 import time
 import tracemalloc
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import cycle, islice
 from typing import Any
 
@@ -32,6 +33,7 @@ from controller.kube.connect import Connection
 from controller.reconcile import plan as planning
 from controller.reconcile.apply import Cache
 from controller.reconcile.events import EventRecorder
+from controller.reconcile.job_history import JobHistory
 from controller.reconcile.job_metrics import JobMetrics
 from controller.reconcile.jobs import JobRow, job_from_json
 from controller.reconcile.load import LoadedJob
@@ -45,13 +47,13 @@ from controller.runtime.store import Store
 from controller.runtime.workers import ReconcileResult
 from controller.server.http import serving
 from controller.telemetry.metrics import Metrics
-from controller.telemetry.metrics.jobs import IDLE_TIME, STATES, JobSample, JobTotals
+from controller.telemetry.metrics.jobs import IDLE_TIME, PHASES, STATES, JobSample, JobTotals
 from rallypoint.testing.controlplane.process import free_port
 
 SERIES = {
     "series": "series",
     "exposition_mib": "exposition, MiB",
-    "memory_mib": "memory, MiB",
+    "memory_mib": "memory with what is kept of each job and pod, MiB",
     "memory_after_idle_mib": "memory an hour after the last job, MiB",
     "scrape_wall_ms": "scrape, wall, ms",
     "scrape_cpu_ms": "scrape, CPU of the controller, ms",
@@ -64,6 +66,10 @@ RECONCILE = {
 }
 GPU = "nvidia.com/gpu"
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+PODS_PER_JOB = 2
+"""Pods of each job."""
+POD_BYTES = 3 * struct.calcsize("P") + sys.getsizeof(NOW)
+"""What the row of a pod contains for metrics: three references, and the time when it got its node."""
 JOBS = 300
 """Jobs whose reconciles are measured together."""
 SCRAPE = "import sys, time, urllib.request as u; t = time.time(); b = u.urlopen(sys.argv[1]).read(); print(time.time() - t, len(b))"
@@ -95,7 +101,7 @@ def execute(args: argparse.Namespace) -> int:
     time_callbacks(longest)
     for name, among in cases.items():
         registry = CollectorRegistry()
-        _fill(Metrics(registry).jobs, args.jobs, args.namespaces, among)
+        fill(Metrics(registry).jobs, args.jobs, args.namespaces, among)
         longest.clear()
         asyncio.run(_scrape(registry))
         callback_ms = next(iter(longest.table().values()))
@@ -115,29 +121,38 @@ def execute(args: argparse.Namespace) -> int:
 def measure_series(jobs: int, namespaces: int, frameworks: tuple[str, ...]) -> dict[str, float]:
     """Measure the metrics of jobs of these kinds, each of two pods with GPUs, evenly distributed over namespaces and states."""
     registry = CollectorRegistry()
-    _fill(Metrics(registry).jobs, jobs, namespaces, frameworks)
+    fill(Metrics(registry).jobs, jobs, namespaces, frameworks)
     samples = (sample for family in registry.collect() for sample in family.samples)
     series = sum("framework" in sample.labels for sample in samples)
     return {"series": series, **_memory(jobs, namespaces, frameworks), **asyncio.run(_scrape(registry))}
 
 
-def _fill(totals: JobTotals, jobs: int, namespaces: int, frameworks: tuple[str, ...]) -> None:
+def fill(totals: JobTotals, jobs: int, namespaces: int, frameworks: tuple[str, ...]) -> list[JobHistory]:
+    """Report jobs, and return what the reconciler remembers of them."""
     groups = [(f"team-{number:04}", framework) for framework in frameworks for number in range(namespaces)]
     for namespace, framework in groups:
         totals.start(framework)
         totals.count(namespace, framework, "created")
+    histories: list[JobHistory] = []
     for number, ((namespace, framework), state) in enumerate(islice(zip(cycle(groups), cycle(STATES)), jobs)):
         since = NOW.timestamp() if state == "pending" else None
-        job = JobSample(namespace, framework, state, (0, 2, 0, 0), ((GPU, (0, 0, 16, 0)),), since)
-        totals.put(_uid(number), job)
+        # Each job has tuples of its own, as those that the reconciler reports have.
+        requests = ((GPU, (0, 0, 8 * PODS_PER_JOB, 0)),)
+        replicas = (0, PODS_PER_JOB, 0, 0)
+        totals.put(_uid(number), JobSample(namespace, framework, state, replicas, requests, since))
+        reached = (*PHASES[:4],)
+        basis, created = hash((number, *reached)), NOW + timedelta(seconds=number)
+        histories.append(JobHistory(reached, created, is_complete=True, last_basis=basis))
+    return histories
 
 
 def _memory(jobs: int, namespaces: int, frameworks: tuple[str, ...]) -> dict[str, float]:
     now = NOW
     totals = Metrics(CollectorRegistry(), now=lambda: now).jobs
     tracemalloc.start()
-    _fill(totals, jobs, namespaces, frameworks)
-    filled = _traced_mib()
+    histories = fill(totals, jobs, namespaces, frameworks)
+    filled = _traced_mib() + jobs * PODS_PER_JOB * POD_BYTES / 2**20
+    histories.clear()
     for number in range(jobs):
         totals.discard(_uid(number))
     now += IDLE_TIME
