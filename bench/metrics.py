@@ -24,6 +24,7 @@ from bench import record
 from bench.controlplane.callbacks import LongestCallbacks, time_callbacks
 from bench.figures import table
 from bench.subparsers import Subparsers
+from controller.command import spare_garbage_collector
 from controller.domain import Key
 from controller.kind import Options
 from controller.kinds import DEFAULT
@@ -102,6 +103,7 @@ def execute(args: argparse.Namespace) -> int:
     for name, among in cases.items():
         registry = CollectorRegistry()
         fill(Metrics(registry).jobs, args.jobs, args.namespaces, among)
+        spare_garbage_collector()  # as the controller does
         longest.clear()
         asyncio.run(_scrape(registry))
         callback_ms = next(iter(longest.table().values()))
