@@ -13,7 +13,6 @@ from api.meta import PODS
 from api.mpijob import RESOURCE as MPI_JOBS
 from api.mpijob import Flavor
 from api.v1.pytorchjob import RESOURCE
-from controller.telemetry.metrics.jobs import ZERO_TIME
 from rallypoint.local.batch.jobs import Jobs
 from tests.support.builders import pod_status, template
 from tests.support.faults import Cut, Refuse, Rule
@@ -100,13 +99,6 @@ async def controller(now: Any, *crds: Any) -> AsyncGenerator[tuple[Harness, Answ
 
 async def scrape(answer: Answer) -> Scrape:
     return Scrape((await answer("/metrics"))[1])
-
-
-async def scrape_counters(harness: Harness, answer: Answer) -> Scrape:
-    """Scrape, and again when new counters are no longer exposed at 0."""
-    await scrape(answer)
-    await harness.settle(ZERO_TIME.total_seconds())
-    return await scrape(answer)
 
 
 def gpus(count: int, **fields: Any) -> dict[str, Any]:
@@ -220,21 +212,6 @@ async def test_a_failed_job(clock: Any) -> None:
         assert (failed.states, failed.phases) == ({"failed": 1}, {"finished": 1})
 
 
-async def test_the_first_failure_of_a_namespace_is_an_increase(clock: Any) -> None:
-    """The job has failed before the first scrape. A second Prometheus server scrapes half a minute after the first one."""
-    async with controller(clock) as (harness, answer):
-        await harness.submit("wrong", pytorchReplicaSpecs={"Master": {"template": template("tensorflow")}})
-        await harness.settle(300)
-        scrapes = [await scrape(answer)]
-        for _ in range(2):
-            await harness.settle(30)
-            scrapes.append(await scrape(answer))
-
-        name = "training_operator_jobs_failed_total"
-        assert [found.values(name, "framework") for found in scrapes] == [{}, {}, {"pytorch": 1}]
-        assert [found.failures for found in scrapes] == [{}, {}, {"invalid": 1}]
-
-
 NEVER = {"restartPolicy": "Never"}
 OOM_KILLED = pod_status("Failed", "pytorch", 137, reason="OOMKilled")
 EVICTED = {"phase": "Failed", "reason": "Evicted"}
@@ -278,7 +255,7 @@ async def test_failed_jobs_are_counted_by_reason(
         await harness.change(PODS, "train-master-0", {"status": status}, "status")
         await harness.settle(10)
 
-        failed = await scrape_counters(harness, answer)
+        failed = await scrape(answer)
         assert (failed.states, failed.failures) == ({"failed": 1}, {reason: 1})
         assert failed.values("training_operator_jobs_failed_total", "framework") == {"pytorch": 1}
 
@@ -290,7 +267,7 @@ async def test_a_job_whose_pods_the_server_refuses_is_invalid(clock: Any) -> Non
         await harness.submit()
         await harness.settle()
 
-        failed = await scrape_counters(harness, answer)
+        failed = await scrape(answer)
         assert (failed.states, failed.failures) == ({"failed": 1}, {"invalid": 1})
 
 
@@ -385,7 +362,7 @@ async def test_a_failed_pod_is_counted_when_it_is_replaced(clock: Any) -> None:
         await harness.set_phase("Failed", "train-worker-0", code=1)
         await harness.settle()
 
-        restarted = await scrape_counters(harness, answer)
+        restarted = await scrape(answer)
         assert (restarted.states, restarted.restarts) == ({"running": 1}, {"error": 1})
         assert restarted.values("training_operator_jobs_restarted_total", "framework") == {"pytorch": 1}
 

@@ -37,8 +37,8 @@ def test_a_job_runs_from_created_to_succeeded(
     jobs.wait_for("life", "Succeeded")
 
     assert jobs.conditions("life") == [("Created", "True"), ("Running", "False"), ("Succeeded", "True")]
-    succeeded = f'rallypoint_jobs{{framework="pytorch",job_namespace="{namespace}",state="succeeded"}}'
-    control_plane.wait("the job is counted", lambda: operator.metric(succeeded) == 1, seconds=30)
+    succeeded = f'training_operator_jobs_successful_total{{framework="pytorch",job_namespace="{namespace}"}}'
+    assert operator.metric(succeeded) == 1
 
 
 def test_a_failed_worker_is_replaced_and_the_job_continues(

@@ -2,14 +2,11 @@
 
 The reconciler reports a ``JobSample`` after each reconcile, and the totals change by the difference to the job's last one. A scrape only reads
 the totals. A namespace and framework without jobs lose their series after an hour.
-
-``increase`` and ``rate`` see only changes between two scrapes. So new counters are exposed at 0 for a minute before they show what they count.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from math import inf
 from typing import NamedTuple, cast, overload
 
 from prometheus_client import CollectorRegistry
@@ -35,8 +32,6 @@ PHASE_BUCKETS = (
 """They fit jobs of seconds and of days."""
 IDLE_TIME = timedelta(hours=1)
 """The series of a namespace and framework without jobs are removed after this time."""
-ZERO_TIME = timedelta(minutes=1)
-"""For how long after the first scrape new counters are exposed at 0: each Prometheus server with an interval up to this sees them rise."""
 MAX_RESOURCES = 16
 """Extended resources with series of their own, for each namespace and framework: their names are in the hands of users."""
 OTHER_RESOURCES = "other"
@@ -129,10 +124,10 @@ GROUP = Group(
     "States of jobs",
     "The Go operators do not have these metrics. Only the leader exposes them and the counters above, and jobs that another controller "
     "manages (`managedBy`) do not count. A phase counts once for each job, in whole seconds as the API's times are; what happens while no "
-    "process leads is not counted, and a new leader knows only the last suspension of a job. While the API server does not serve a kind, its jobs do not count. When a namespace has had no job of a "
-    "framework for an hour, these series and the counters above are removed. Counters that are new, also after such a removal, stay at 0 "
-    "for a minute after the first scrape, and then show all that they have counted: `increase` and `rate` of a Prometheus server that "
-    "scrapes once a minute or more often contain the first failure of a namespace, too.",
+    "process leads is not counted, and a new leader knows only the last suspension of a job. While the API server does not serve a kind, its "
+    "jobs do not count. When a namespace has had no job of a framework for an hour, these series and the counters above are removed. "
+    "`increase` does not contain what a counter shows at its first scrape, such as a job that fails within seconds in a namespace without "
+    "other jobs; `(X unless X offset 1h) or increase(X[1h])` does.",
     (JOBS, REPLICAS, REQUESTED, PHASE_SECONDS, FAILURES, RESTARTS, OLDEST_PENDING),
 )
 
@@ -168,13 +163,6 @@ class _Totals:
     restarts: list[int] = field(default_factory=lambda: [0] * len(RESTART_REASONS))
     pending: dict[str, float] = field(default_factory=dict[str, float])
     """The jobs that wait for pods, by UID, and since when."""
-    exposed_at: float = inf
-    """When the series were exposed first."""
-
-    def is_new(self, now: float) -> bool:
-        """Return whether the counters are exposed at 0. A scrape calls this, and the first one sets the time."""
-        self.exposed_at = min(self.exposed_at, now)
-        return now - self.exposed_at < ZERO_TIME.total_seconds()
 
     def change(self, uid: str, sample: JobSample, sign: int) -> None:
         self.size += sign
@@ -273,11 +261,10 @@ class JobTotals(Collector):
     def collect(self) -> Iterator[Metric]:
         self._remove_idle()
         totals, now = list(self._totals.items()), self._now().timestamp()
-        counted = [(key, _Totals() if own.is_new(now) else own) for key, own in totals]
         for index, event in enumerate(COUNTS):
-            yield _metric(COUNTERS[event], ((key, own.counts[index]) for key, own in counted))
-        yield _metric(FAILURES, _each(FAILURE_REASONS, ((key, own.failures) for key, own in counted)))
-        yield _metric(RESTARTS, _each(RESTART_REASONS, ((key, own.restarts) for key, own in counted)))
+            yield _metric(COUNTERS[event], ((key, own.counts[index]) for key, own in totals))
+        yield _metric(FAILURES, _each(FAILURE_REASONS, ((key, own.failures) for key, own in totals)))
+        yield _metric(RESTARTS, _each(RESTART_REASONS, ((key, own.restarts) for key, own in totals)))
         yield _metric(JOBS, _each(STATES, ((key, own.jobs) for key, own in totals)))
         yield _metric(REPLICAS, _each(REPLICA_STATES, ((key, own.replicas) for key, own in totals)))
         requests = (

@@ -265,7 +265,7 @@ async def test_the_controller_runs_and_counts_the_kind(
         async with running_controller(product, harness.connection, tmp_path, unused_tcp_port):
             await harness.create(RELAYS, relay(product))
             metrics = await until(
-                'rallypoint_jobs{framework="relay",job_namespace="default",state="pending"} 1',
+                'training_operator_jobs_created_total{framework="relay",job_namespace="default"} 1',
                 unused_tcp_port,
             )
             await until(

@@ -8,14 +8,12 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.samples import Sample
 
 from controller.telemetry.metrics.jobs import (
-    COUNTS,
     FAILURE_REASONS,
     IDLE_TIME,
     MAX_RESOURCES,
     PHASES,
     RESTART_REASONS,
     STATES,
-    ZERO_TIME,
     JobSample,
     JobTotals,
 )
@@ -48,7 +46,6 @@ def totals(registry: CollectorRegistry, clock: Clock) -> JobTotals:
 
 
 Read = Callable[..., "float | None"]
-ZERO_SECONDS = ZERO_TIME.total_seconds()
 
 
 @pytest.fixture
@@ -128,16 +125,9 @@ def test_a_job_from_the_future_has_no_negative_age(totals: JobTotals, read: Read
     assert read("rallypoint_job_oldest_pending_seconds") == 0
 
 
-def expose(totals: JobTotals, clock: Clock) -> None:
-    """Scrape, and let the time pass in which new counters are exposed at 0."""
-    list(totals.collect())
-    clock.seconds += ZERO_SECONDS
-
-
 def test_restarts_are_counted_by_reason(totals: JobTotals, read: Read, clock: Clock) -> None:
     totals.count_restarts("team", "pytorch", "oom", 3)
     totals.count_restarts("team", "pytorch", "error")
-    expose(totals, clock)
 
     found = [read("rallypoint_job_pod_restarts_total", reason=reason) for reason in RESTART_REASONS]
     assert found == [1, 3, 0, 0, 0, 0]
@@ -146,44 +136,9 @@ def test_restarts_are_counted_by_reason(totals: JobTotals, read: Read, clock: Cl
 def test_failures_are_counted_by_reason(totals: JobTotals, read: Read, clock: Clock) -> None:
     for reason in (*FAILURE_REASONS, "deadline"):
         totals.count_failure("team", "pytorch", reason)
-    expose(totals, clock)
 
     found = [read("rallypoint_job_failures_total", reason=reason) for reason in FAILURE_REASONS]
     assert found == [1, 1, 1, 1, 1, 1, 2, 1]
-
-
-def test_new_counters_are_exposed_at_zero_for_a_minute(totals: JobTotals, read: Read, clock: Clock) -> None:
-    """Otherwise ``increase`` would not contain what they count before the first scrape."""
-    for event in COUNTS:
-        totals.count("team", "pytorch", event)
-    totals.count_restarts("team", "pytorch", "oom")
-    totals.count_failure("team", "pytorch", "oom")
-
-    def exposed() -> set[float | None]:
-        restarts = read("rallypoint_job_pod_restarts_total", reason="oom")
-        failures = read("rallypoint_job_failures_total", reason="oom")
-        return {read(f"training_operator_jobs_{event}_total") for event in COUNTS} | {restarts, failures}
-
-    clock.seconds = 600
-    assert exposed() == {0}
-    clock.seconds += ZERO_SECONDS - 1
-    assert exposed() == {0}
-    clock.seconds += 1
-    assert exposed() == {1}
-    totals.count("other", "pytorch", "created")
-    assert exposed() == {1}
-
-
-def test_a_clock_that_is_set_back_delays_counters_by_a_minute(
-    totals: JobTotals, read: Read, clock: Clock
-) -> None:
-    totals.count("team", "pytorch", "failed")
-    clock.seconds = 1000
-    assert read("training_operator_jobs_failed_total") == 0
-    clock.seconds = 0
-    assert read("training_operator_jobs_failed_total") == 0
-    clock.seconds = ZERO_SECONDS
-    assert read("training_operator_jobs_failed_total") == 1
 
 
 def test_phases_are_observed_by_framework(totals: JobTotals, registry: CollectorRegistry) -> None:
@@ -213,7 +168,6 @@ def test_a_namespace_without_jobs_loses_its_series_after_an_hour(
 ) -> None:
     totals.count("team", "pytorch", "created")
     totals.put("uid", sample())
-    expose(totals, clock)
     clock.seconds = 10 * IDLE_SECONDS
     leave(totals)
     clock.seconds += IDLE_SECONDS - 1
@@ -261,10 +215,8 @@ def test_idle_series_are_removed_without_a_scrape(
 
 def test_a_removed_counter_starts_again_at_zero(totals: JobTotals, read: Read, clock: Clock) -> None:
     totals.count("team", "pytorch", "created")
-    expose(totals, clock)
     clock.seconds = IDLE_SECONDS
     totals.put("uid", sample())
-    expose(totals, clock)
 
     assert read("training_operator_jobs_created_total") == 0
 
@@ -275,7 +227,6 @@ def test_the_first_job_after_an_hour_is_counted(totals: JobTotals, read: Read, c
     clock.seconds = IDLE_SECONDS
     totals.count("team", "pytorch", "created")
     totals.put("uid", sample())
-    expose(totals, clock)
 
     assert read("training_operator_jobs_created_total") == 1
 
