@@ -1,7 +1,7 @@
 """Text tables as kubectl prints them: columns as wide as needed, three spaces apart."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from api.times import parse_time
@@ -90,3 +90,10 @@ def age(time: str | datetime | None, now: datetime) -> str:
         if seconds >= 2 * length:
             return f"{seconds // length}{unit}"
     return f"{seconds}s"
+
+
+def exactly(length: timedelta) -> str:
+    """Format a duration as ``3s``, ``8m12s`` or ``2h0m5s``."""
+    minutes, seconds = divmod(max(int(length.total_seconds()), 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes}m{seconds}s" if hours else f"{minutes}m{seconds}s" if minutes else f"{seconds}s"

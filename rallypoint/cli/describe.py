@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -12,10 +13,18 @@ from api.meta import EVENTS, PODS
 from controller.runtime import clock
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, Object, ServedResource
-from rallypoint.cli.columns import NONE, Columns, age, indented
+from rallypoint.cli.columns import NONE, Columns, age, exactly, indented
+from rallypoint.cli.job_reader import JobReader
+from rallypoint.cli.log_lines import in_one_line
+from rallypoint.diagnosis import Timeline, timeline
 from rallypoint.diagnosis.objects import all_container_statuses, container_statuses, event_time, replica_specs
+from rallypoint.diagnosis.terminations import spell_count
 
 JOB_GROUP = "kubeflow.org"
+BAR_ROWS = 12
+"""The largest number of rows of a timeline."""
+BAR_WIDTH = 40
+"""In characters."""
 
 
 def add_parser(
@@ -49,10 +58,16 @@ async def _description(cluster: Cluster, served: ServedResource, obj: Object) ->
     uid, now = obj["metadata"]["uid"], clock.now()
     events = await cluster.list_objects(EVENTS, fieldSelector=f"involvedObject.uid={uid}")
     pods: list[Object] = []
+    bar: Iterable[str] = ()
     if served.resource.group == JOB_GROUP:
-        label = f"{JOB_NAME}={obj['metadata']['name']}"
-        pods = await cluster.list_objects(PODS, labelSelector=label)
-    parts = (_head(obj, now), _state(obj), _roles(obj), _pods(pods), _containers(obj), _conditions(obj, now))
+        reader = JobReader(replace(cluster, namespace=obj["metadata"]["namespace"]))
+        await reader.read_related([obj], by_label=True)
+        pods = await cluster.list_objects(PODS, labelSelector=f"{JOB_NAME}={obj['metadata']['name']}")
+        bar = timeline_bar(timeline(await reader.snapshot(obj, with_logs=False)), now)
+    parts = (
+        *(_head(obj, now), _state(obj), _roles(obj), bar, _pods(pods)),
+        *(_containers(obj), _conditions(obj, now)),
+    )
     return "".join([line for part in parts for line in part] + list(_events(events, now)))
 
 
@@ -110,6 +125,33 @@ def _roles(obj: Object) -> Iterator[str]:
     ]
     yield "Replicas:\n"
     yield indented(rows, ["Role", "Desired", "Active", "Succeeded", "Failed"])
+
+
+def timeline_bar(found: Timeline, now: datetime) -> Iterator[str]:
+    """Yield a row per span with its place in the job's life. Neighbors beyond ``BAR_ROWS``, the shortest first, share a row."""
+    if not found.spans:
+        return
+    begin = found.spans[0].start
+    total = ((found.spans[-1].end or now) - begin).total_seconds()
+    rows: list[list[str]] = []
+    spans = [(span.name, span.start, span.end or now) for span in found.spans]
+    while len(spans) > BAR_ROWS:
+        pairs = range(len(spans) - 1)
+        at = min(pairs, key=lambda index: (spans[index + 1][2] - spans[index][1]).total_seconds())
+        names = list(dict.fromkeys(f"{spans[at][0]}, {spans[at + 1][0]}".split(", ")))
+        spans[at : at + 2] = [(", ".join(names), spans[at][1], spans[at + 1][2])]
+    for name, start, end in spans:
+        first, last = (
+            round(BAR_WIDTH * (at - begin).total_seconds() / total) if total else 0 for at in (start, end)
+        )
+        bar = " " * min(first, BAR_WIDTH - 1) + "#" * max(last - first, 1)
+        rows.append([name, f"+{exactly(start - begin)}", exactly(end - start), f"|{bar:<{BAR_WIDTH}}|"])
+    yield "Timeline:\n"
+    yield indented(rows, ["Phase", "At", "Duration", "Bar"])
+    if found.restarts:
+        last_restart = found.restarts[-1]
+        count = spell_count(len(found.restarts))
+        yield f"  Restarted {count}, last {age(last_restart.at, now)} ago: {last_restart.pod} {in_one_line(last_restart.text)}\n"
 
 
 def _pods(pods: Sequence[Object]) -> Iterator[str]:

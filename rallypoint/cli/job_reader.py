@@ -10,6 +10,7 @@ import orjson
 
 from api.batch import BATCH_JOBS
 from api.job import ConditionType
+from api.labels import JOB_NAME
 from api.meta import EVENTS, PODS, VOLCANO_POD_GROUPS, Resource
 from api.nodes import NODES
 from api.queues import VOLCANO_QUEUES, queue_of
@@ -23,6 +24,7 @@ from rallypoint.diagnosis import (
     LINES_OF_FAILURE,
     MAX_DETAILED_FAILURES,
     MAX_READS,
+    ArchivedPod,
     JobSnapshot,
     LastLines,
     LogRequest,
@@ -31,19 +33,26 @@ from rallypoint.diagnosis import (
 )
 from rallypoint.diagnosis.gangs import is_unadmitted
 from rallypoint.diagnosis.objects import (
+    desired_pods,
     is_condition_true,
     is_finished,
+    is_pod_name,
+    missing_pod_names,
     name_of,
     owners_of,
+    parse_timestamp,
+    replica_specs,
     spec_of,
 )
-from rallypoint.diagnosis.resources import holds, lacking, largest_owners, needed
-from rallypoint.local.log_archive import ArchivedPod, container_names, pods_of_job
+from rallypoint.diagnosis.resources import holds, lacking, largest_owners
+from rallypoint.local import log_archive
+from rallypoint.local.log_archive import container_names, pods_of_job
 
 MAX_CONCURRENT_READS = 32
 """Logs and nodes that are read at the same time."""
 KINDS = {kind.resource.plural: kind.resource.kind for kind in ALL}
-_OPT_IN = {kind.resource.plural for kind in ALL if kind.is_opt_in}
+MAX_OBJECTS_OF_EVENTS = 32
+"""The largest number of objects whose events are requested one by one."""
 _GROUP = "kubeflow.org"
 _KUEUE = "kueue.x-k8s.io"
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
@@ -80,8 +89,8 @@ class JobReader:
     _workloads: Owned = field(default_factory=dict)
     _events: dict[str, list[Object]] = field(default_factory=dict)
     """By the UID of the involved object."""
-    _events_of_deleted_pods: list[Object] = field(default_factory=list)
-    """Events of pods that no longer exist."""
+    _events_of_deleted_pods: dict[str, list[Object]] = field(default_factory=dict)
+    """Events of pods that no longer exist, by the pod's name."""
     _queues: dict[str, Object] = field(default_factory=dict)
     """Volcano's queues, empty for one that does not exist; without those that could not be read."""
     _holders: list[Object] = field(default_factory=list)
@@ -92,7 +101,7 @@ class JobReader:
     """Whether ``_holders`` covers all namespaces."""
     _owners: dict[str, Object] = field(default_factory=dict)
     """Jobs that own holders, by UID."""
-    _archived: list[ArchivedPod] = field(default_factory=list)
+    _archived: list[log_archive.ArchivedPod] = field(default_factory=list)
     """Pods in the log folder of a local cluster."""
 
     async def unfinished(self) -> list[Object]:
@@ -101,12 +110,17 @@ class JobReader:
         self.forbidden[:] = [plural for plural in self.forbidden if plural not in _OPT_IN]
         return [job for jobs in found for job in jobs if not is_finished(job)]
 
-    async def read_related(self, jobs: Sequence[Object]) -> None:
-        """List each related resource once, for all these jobs."""
+    async def read_related(self, jobs: Sequence[Object], *, by_label: bool = False) -> None:
+        """List each related resource once, for all these jobs.
+
+        With ``by_label``, for a single job, select its pods by their label and its events by the names of these pods: little to read in a
+        namespace of many jobs.
+        """
+        selected = {"labelSelector": f"{JOB_NAME}={name_of(jobs[0])}"} if by_label else {}
         pods, batch_jobs, events, gangs, workloads = await asyncio.gather(
-            self._all(PODS),
+            self._all(PODS, **selected),
             self._all(BATCH_JOBS),
-            self._all(EVENTS),
+            self._events_of_job(jobs[0]) if by_label else self._all(EVENTS),
             self._all(
                 *self._resources_of_kind("PodGroup", "volcano.sh"),
                 *self._resources_of_kind("PodGroup", "scheduling.x-k8s.io"),
@@ -120,15 +134,22 @@ class JobReader:
             involved = event["involvedObject"]
             self._events.setdefault(involved.get("uid", ""), []).append(event)
             if involved.get("kind") == PODS.kind and involved.get("uid") not in existing:
-                self._events_of_deleted_pods.append(event)
-        await asyncio.gather(self._read_holders(pods, jobs), self._read_queues(gangs), self._read_archive())
+                self._events_of_deleted_pods.setdefault(str(involved.get("name")), []).append(event)
+        await asyncio.gather(
+            self._read_holders(pods, jobs, are_all=not by_label),
+            self._read_queues(gangs),
+            self._read_archive(),
+        )
 
     async def _read_archive(self) -> None:
         if self.cluster.archive is not None:
             self._archived = await asyncio.to_thread(self.cluster.archive.pods, self.cluster.namespace)
 
-    async def _read_holders(self, pods: Sequence[Object], jobs: Sequence[Object]) -> None:
-        """Read which pods hold the resources that pods and PodGroups of the jobs lack, in all namespaces if the user may, and their jobs."""
+    async def _read_holders(self, pods: Sequence[Object], jobs: Sequence[Object], *, are_all: bool) -> None:
+        """Read which pods hold the resources that unscheduled ones of the jobs lack, in all namespaces if the user may, and their jobs.
+
+        ``are_all``: ``pods`` are all pods of the namespace.
+        """
         owners = {job["metadata"]["uid"] for job in jobs}
         owners |= {
             batch_job["metadata"]["uid"] for owner in owners for batch_job in self._batch_jobs.get(owner, ())
@@ -139,7 +160,8 @@ class JobReader:
         }
         if not resources:
             return
-        self._holders = [pod for pod in pods if holds(pod, resources)]
+        near = pods if are_all else await self._all(PODS)
+        self._holders = [pod for pod in near if holds(pod, resources)]
         self._holders_known = not self.cluster.namespace
         # Neither is worth a failure of the command, nor a long wait.
         with contextlib.suppress(ApiError, TimeoutError):
@@ -196,14 +218,26 @@ class JobReader:
                 return None
         return queue
 
-    async def snapshot(self, job: Object) -> JobSnapshot:
+    async def _events_of_job(self, job: Object) -> list[Object]:
+        """Return the events of the job and of its pods, deleted ones too: all of the namespace if the job has many pods."""
+        if desired_pods(job) > MAX_OBJECTS_OF_EVENTS or "Launcher" in replica_specs(job):
+            return await self._all(EVENTS)  # The names of a launcher's pods have a suffix.
+        names = [name_of(job), *missing_pod_names(job, ())]
+        found = await asyncio.gather(
+            *(self._all(EVENTS, fieldSelector=f"involvedObject.name={name}") for name in names)
+        )
+        return [event for events in found for event in events]
+
+    async def snapshot(self, job: Object, *, with_logs: bool = True) -> JobSnapshot:
+        """Return the job with what ``read_related`` has read, and with the last lines of its logs."""
         uid = job["metadata"]["uid"]
         batch_jobs = self._batch_jobs.get(uid, [])
         owners = [uid, *(batch_job["metadata"]["uid"] for batch_job in batch_jobs)]
         pods = sorted((pod for owner in owners for pod in self._pods.get(owner, ())), key=name_of)
         gangs = self._gangs.get(uid, [])
         objects = [job, *batch_jobs, *pods, *gangs]
-        requests, nodes = log_requests(job, pods), nodes_to_read(pods)
+        requests, nodes = log_requests(job, pods) if with_logs else [], nodes_to_read(pods)
+        archived = self._archived_pods(job)
         answers = await asyncio.gather(*(self._log_lines(job, request) for request in requests))
         found_nodes = await asyncio.gather(*map(self._node, nodes))
         return JobSnapshot(
@@ -213,7 +247,7 @@ class JobReader:
             pods_known=PODS.plural not in self.forbidden,
             events=[
                 *(event for obj in objects for event in self._events.get(obj["metadata"]["uid"], ())),
-                *(self._events_of_deleted_pods if is_finished(job) else ()),
+                *self._events_of_deleted_pods_of(job),
             ],
             nodes={name_of(node): node for node in found_nodes if node},
             gangs=gangs,
@@ -222,7 +256,8 @@ class JobReader:
             all_nodes=self._all_nodes,
             holders_known=self._holders_known,
             owners=self._owners,
-            lines_of_deleted_pods=self._lines_of_deleted_pods(job, pods),
+            lines_of_deleted_pods=_lines_of_deleted_pods(job, pods, archived) if with_logs else {},
+            archived_pods=[pod for pod in map(_times_of, archived) if pod],
             workloads=self._workloads.get(uid, ()),
             workloads_known="workloads" not in self.forbidden,
             is_kueue_served=any(served.resource.group == _KUEUE for served in self.cluster.resources),
@@ -238,34 +273,30 @@ class JobReader:
         found = (served.resource for served in self.cluster.resources)
         return [resource for resource in found if resource.kind == kind and resource.group.endswith(group)]
 
-    async def _all(self, *resources: Resource) -> list[Object]:
+    def _events_of_deleted_pods_of(self, job: Object) -> list[Object]:
+        """Return the events of deleted pods that may have been of the job, by their names."""
+        prefix = f"{name_of(job)}-"
+        return [
+            event
+            for name, events in self._events_of_deleted_pods.items()
+            if name.startswith(prefix) and is_pod_name(job, name)
+            for event in events
+            if event["metadata"].get("namespace") == job["metadata"].get("namespace")
+        ]
+
+    def _archived_pods(self, job: Object) -> list[log_archive.ArchivedPod]:
+        metadata = job["metadata"]
+        near = [pod for pod in self._archived if pod.namespace == metadata["namespace"]]
+        return pods_of_job(near, job["kind"], metadata["name"], job)
+
+    async def _all(self, *resources: Resource, **query: str) -> list[Object]:
         found: list[Object] = []
         for resource in resources:
             try:
-                found += await self.cluster.list_objects(resource)
+                found += await self.cluster.list_objects(resource, **query)
             except Forbidden:
                 self._add_forbidden(resource.plural)
         return found
-
-    def _lines_of_deleted_pods(self, job: Object, pods: Sequence[Object]) -> dict[tuple[str, str], LastLines]:
-        """Return what the job's pods that no longer exist logged last, from the log folder of a local cluster.
-
-        Of several pods of a name, the last one counts.
-        """
-        metadata = job["metadata"]
-        if is_condition_true(job, ConditionType.SUCCEEDED):
-            return {}
-        existing = {pod["metadata"]["uid"] for pod in pods}
-        near = [pod for pod in self._archived if pod.namespace == metadata["namespace"]]
-        archived = pods_of_job(near, job["kind"], metadata["name"], job)
-        newest = {pod.name: pod for pod in archived if pod.uid not in existing}
-        found: dict[tuple[str, str], LastLines] = {}
-        for pod in sorted(newest.values(), key=lambda pod: pod.created, reverse=True)[:MAX_READS]:
-            for container in container_names(pod):
-                most = LINES_OF_FAILURE if len(found) < MAX_DETAILED_FAILURES else 1
-                if lines := _lines_of_last_run(pod, container, most):
-                    found[pod.name, container] = lines
-        return dict(sorted(found.items()))
 
     async def _node(self, name: str) -> Object | None:
         answer = await self._ask(NODES.path("", name), NODES.plural)
@@ -316,7 +347,33 @@ def _by_owner(objects: Iterable[Object]) -> Owned:
     return found
 
 
-def _lines_of_last_run(pod: ArchivedPod, container: str, most: int) -> LastLines | None:
+def _lines_of_deleted_pods(
+    job: Object, pods: Sequence[Object], archived: Sequence[log_archive.ArchivedPod]
+) -> dict[tuple[str, str], LastLines]:
+    """Return what the job's pods that no longer exist logged last, from the log folder of a local cluster.
+
+    Of several pods of a name, the last one counts.
+    """
+    if is_condition_true(job, ConditionType.SUCCEEDED):
+        return {}
+    existing = {pod["metadata"]["uid"] for pod in pods}
+    newest = {pod.name: pod for pod in archived if pod.uid not in existing}
+    found: dict[tuple[str, str], LastLines] = {}
+    for pod in sorted(newest.values(), key=lambda pod: pod.created, reverse=True)[:MAX_READS]:
+        for container in container_names(pod):
+            most = LINES_OF_FAILURE if len(found) < MAX_DETAILED_FAILURES else 1
+            if lines := _lines_of_last_run(pod, container, most):
+                found[pod.name, container] = lines
+    return dict(sorted(found.items()))
+
+
+def _times_of(pod: log_archive.ArchivedPod) -> ArchivedPod | None:
+    """Return when the pod ran, as far as its logs tell: its containers started at once, and ended with the last output."""
+    created, ended = parse_timestamp(pod.created), pod.last_output
+    return ArchivedPod(pod.name, pod.uid, created, created if ended else None, ended) if created else None
+
+
+def _lines_of_last_run(pod: log_archive.ArchivedPod, container: str, most: int) -> LastLines | None:
     """Return the last lines of the last run that logged something; None if there is none."""
     for log in reversed(pod.runs(container)):
         try:

@@ -15,6 +15,11 @@ def clean_line(line: str) -> str:
     return f"{shown[:LONGEST_LINE]}…" if len(shown) > LONGEST_LINE else shown
 
 
+def in_one_line(text: str) -> str:
+    """Return the text in one line, without terminal control."""
+    return without_control(" ".join(text.split()))
+
+
 def last_lines(log: Path, count: int) -> list[str]:
     """Return up to ``count`` last lines of a log file that are not empty, the last one last; none if it cannot be read."""
     try:

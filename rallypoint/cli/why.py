@@ -5,17 +5,18 @@ import asyncio
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 import orjson
 
-from api.messages import first_of, without_control
+from api.messages import first_of
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, CommandError, Object
-from rallypoint.cli.columns import age, indented
+from rallypoint.cli.columns import age, exactly, indented
 from rallypoint.cli.job_reader import KINDS, JobReader, served_jobs
+from rallypoint.cli.log_lines import in_one_line
 from rallypoint.diagnosis import (
     Cause,
     Diagnosis,
@@ -66,8 +67,7 @@ async def _why(args: argparse.Namespace, cluster: Cluster) -> int:
     reports = [Report(snapshot, diagnose(snapshot), reader.forbidden) for snapshot in snapshots]
     if args.output == "json":
         sys.stdout.write(
-            orjson.dumps([_document(report) for report in reports], option=orjson.OPT_INDENT_2).decode()
-            + "\n"
+            orjson.dumps([document(report) for report in reports], option=orjson.OPT_INDENT_2).decode() + "\n"
         )
     else:
         sys.stdout.write(
@@ -124,7 +124,7 @@ def _parts(report: Report) -> Iterator[str]:
         yield "The cluster's objects name no cause.\n"
     if notes:
         yield f"Notes:\n{_causes(notes, now)}"
-    yield "Phases:\n" + indented([_phase(phase, report.snapshot.created) for phase in found.timeline])
+    yield "Phases:\n" + indented([_phase(phase, report.snapshot.created) for phase in found.phases])
     if rows := [row for named in _last_lines(report.snapshot) for row in _said(*named, now)]:
         yield "Last log lines:\n" + indented(rows, ["Container", "Age", "Line"])
     if report.forbidden:
@@ -143,14 +143,10 @@ def _rows(cause: Cause, now: datetime) -> Iterator[list[str]]:
     yield [
         _who(cause.about),
         age(cause.since, now) if cause.since else "",
-        _in_one_line(f"{cause.text}{said}"),
+        in_one_line(f"{cause.text}{said}"),
     ]
     if cause.next_step:
-        yield ["", "", f"Next: {_in_one_line(cause.next_step)}"]
-
-
-def _in_one_line(text: str) -> str:
-    return without_control(" ".join(text.split()))
+        yield ["", "", f"Next: {in_one_line(cause.next_step)}"]
 
 
 def _who(names: Sequence[str]) -> str:
@@ -159,14 +155,7 @@ def _who(names: Sequence[str]) -> str:
 
 def _phase(phase: Phase, since: datetime) -> list[str]:
     count = f"{phase.done} of {phase.total} pods " if phase.total else ""
-    return [f"+{_exactly(phase.at - since)}" if phase.at else "-", f"{count}{phase.name}"]
-
-
-def _exactly(length: timedelta) -> str:
-    """Format a duration as ``3s``, ``8m12s`` or ``2h0m5s``."""
-    minutes, seconds = divmod(max(int(length.total_seconds()), 0), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes}m{seconds}s" if hours else f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
+    return [f"+{exactly(phase.at - since)}" if phase.at else "-", f"{count}{phase.name}"]
 
 
 def _last_lines(snapshot: JobSnapshot) -> Iterator[tuple[str, str, bool, LastLines]]:
@@ -183,7 +172,8 @@ def _said(pod: str, container: str, exists: bool, lines: LastLines, now: datetim
         yield [name, age(lines.at, now), line] if number == 0 else ["", "", line]
 
 
-def _document(report: Report) -> Mapping[str, Any]:
+def document(report: Report) -> Mapping[str, Any]:
+    """Return the report for programs."""
     job, found = report.snapshot.job, report.diagnosis
     return {
         "apiVersion": job["apiVersion"],
@@ -204,7 +194,8 @@ def _document(report: Report) -> Mapping[str, Any]:
             }
             for cause in found.causes
         ],
-        "phases": found.timeline,
+        "phases": found.phases,
+        "timeline": found.timeline,
         "lastLines": [
             {"pod": pod, "container": container, "at": lines.at, "lines": lines.lines, "exists": exists}
             for pod, container, exists, lines in _last_lines(report.snapshot)

@@ -4,8 +4,8 @@
 Go operators.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from api.job import ConditionType
@@ -18,28 +18,35 @@ from rallypoint.diagnosis.objects import (
     is_condition_true,
     is_pod_terminal,
     name_of,
+    parse_timestamp,
     running_init_statuses,
     spec_of,
     state_of,
     transition_time,
 )
-from rallypoint.diagnosis.snapshot import Cause, JobSnapshot, LastLines
+from rallypoint.diagnosis.snapshot import ArchivedPod, Cause, JobSnapshot, LastLines
 from rallypoint.diagnosis.terminations import failures
-from rallypoint.diagnosis.timeline import Phase, timeline
+from rallypoint.diagnosis.timeline import Phase, Restart, Span, Timeline, phases, timeline
 
 __all__ = [
     "LINES_OF_FAILURE",
     "MAX_DETAILED_FAILURES",
     "MAX_READS",
+    "ArchivedPod",
     "Cause",
     "Diagnosis",
     "JobSnapshot",
     "LastLines",
     "LogRequest",
     "Phase",
+    "Restart",
+    "Span",
+    "Timeline",
     "diagnose",
     "log_requests",
     "nodes_to_read",
+    "state_of_job",
+    "timeline",
 ]
 
 MAX_READS = 64
@@ -64,7 +71,8 @@ class Diagnosis:
     """``Succeeded``, ``Failed``, ``Suspended``, ``Restarting``, ``Running`` or ``Waiting``."""
     since: datetime | None
     causes: Sequence[Cause]
-    timeline: Sequence[Phase]
+    phases: Sequence[Phase]
+    timeline: Timeline = field(default_factory=lambda: Timeline((), ()))
 
     @property
     def blocked(self) -> bool:
@@ -73,16 +81,17 @@ class Diagnosis:
 
 
 def diagnose(snapshot: JobSnapshot) -> Diagnosis:
-    state, at = _state(snapshot)
-    return Diagnosis(state, at, list(_causes(snapshot, state)), timeline(snapshot))
+    state, at = state_of_job(snapshot.job)
+    return Diagnosis(state, at, list(_causes(snapshot, state)), phases(snapshot), timeline(snapshot))
 
 
-def _state(snapshot: JobSnapshot) -> tuple[str, datetime | None]:
+def state_of_job(job: Object) -> tuple[str, datetime | None]:
+    """Return the state as in ``Diagnosis``, and since when; for a job that waits, its creation."""
     types = (*FINISHED, ConditionType.SUSPENDED, ConditionType.RESTARTING, ConditionType.RUNNING)
     for type_ in types:
-        if is_condition_true(snapshot.job, type_):
-            return str(type_), transition_time(snapshot.job, type_)
-    return "Waiting", snapshot.created
+        if is_condition_true(job, type_):
+            return str(type_), transition_time(job, type_)
+    return "Waiting", parse_timestamp(job["metadata"].get("creationTimestamp"))
 
 
 def _causes(snapshot: JobSnapshot, state: str) -> Iterator[Cause]:

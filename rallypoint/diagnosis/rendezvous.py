@@ -42,19 +42,15 @@ _WAITS = re.compile(
 def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     """Yield the pods whose running containers have logged nothing since before the others began to wait.
 
-    These are notes: a program may also compute in silence. There is none if a pod that does not wait still logs. Workers of an MPIJob only
-    run sshd, which logs nothing.
+    These are notes: a program may also compute in silence. There is none if a pod that does not wait still logs.
     """
-    if snapshot.job["kind"] == "MPIJob":
-        return
-    waiting: dict[str, LastLines] = {}
-    logging: set[str] = set()
-    for (name, _), last in snapshot.last_lines.items():
-        if last.lines and _WAITS.search(last.lines[-1]):
-            waiting.setdefault(name, last)
-        elif last.at and snapshot.now - last.at < _SILENT_FOR:
-            logging.add(name)
-    if not waiting or not logging <= waiting.keys():
+    waiting = waiting_pods(snapshot)
+    logging = {
+        name
+        for (name, _), last in snapshot.last_lines.items()
+        if name not in waiting and last.at and snapshot.now - last.at < _SILENT_FOR
+    }
+    if not waiting or logging:
         return
     first = min((last.at for last in waiting.values() if last.at), default=snapshot.now)
     names = sorted(waiting)
@@ -74,6 +70,18 @@ def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
             text = f"{silence}, while {waits}"
             found.append(Cause((name_of(pod),), text, since, blocks=False, next_step=step))
     yield from group_by_text(found)
+
+
+def waiting_pods(snapshot: JobSnapshot) -> dict[str, LastLines]:
+    """Return the pods whose last log line says that they wait for other ranks, with that line.
+
+    Workers of an MPIJob only run sshd, so it has none.
+    """
+    waiting: dict[str, LastLines] = {}
+    for (pod, _), last in snapshot.last_lines.items() if snapshot.job["kind"] != "MPIJob" else ():
+        if last.lines and _WAITS.search(last.lines[-1]):
+            waiting.setdefault(pod, last)
+    return waiting
 
 
 def _silence(snapshot: JobSnapshot, pod: Object, first: datetime) -> tuple[datetime, bool] | None:

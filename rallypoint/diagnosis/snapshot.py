@@ -16,6 +16,17 @@ class LastLines:
     lines: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ArchivedPod:
+    """A pod that local mode keeps logs of. ``started`` and ``ended`` are the times of its first and last output, None if there was none."""
+
+    name: str
+    uid: str
+    created: datetime
+    started: datetime | None = None
+    ended: datetime | None = None
+
+
 @dataclass(frozen=True)
 class JobSnapshot:
     """A job and its related objects, as read from the API server at ``now``. What the user may not read is empty."""
@@ -48,6 +59,8 @@ class JobSnapshot:
     """The jobs that own ``holders``, by UID, as far as they could be read."""
     lines_of_deleted_pods: Mapping[tuple[str, str], LastLines] = field(default_factory=dict)
     """By pod and container: what pods of the job that no longer exist logged last. Only local mode keeps it."""
+    archived_pods: Sequence[ArchivedPod] = ()
+    """The pods of the job that local mode keeps logs of, existing ones too."""
     last_lines: Mapping[tuple[str, str], LastLines] = field(default_factory=dict)
     """By pod and container; those that ``log_requests`` returned."""
 

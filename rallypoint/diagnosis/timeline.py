@@ -1,26 +1,62 @@
-"""The time at which a job reached each phase, from the objects that still exist. Kubernetes records whole seconds."""
+"""What a job did when: the time at which it reached each phase, and the spans of its life without gaps.
 
-from collections.abc import Callable, Iterator, Sequence
+Both come from conditions, pods and events as they are now. The status has no field for them: see docs/decisions/0027-timeline.md.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 
 from api.job import ConditionType
+from rallypoint.diagnosis.kueue import local_queue_of
+from rallypoint.diagnosis.lifetimes import (
+    Lifetime,
+    created_at,
+    initialized_at,
+    lifetimes,
+    scheduled_at,
+    slot_name,
+    started_at,
+)
 from rallypoint.diagnosis.objects import (
     FINISHED,
     Object,
-    container_statuses,
+    condition,
     desired_pods,
+    event_time,
     is_condition_true,
     is_finished,
+    missing_pod_names,
+    name_of,
     parse_timestamp,
     spec_of,
-    state_of,
     status_of,
     transition_time,
 )
+from rallypoint.diagnosis.rendezvous import waiting_pods
 from rallypoint.diagnosis.snapshot import JobSnapshot
 
+_EARLY_SECONDS = 5.0
+"""A job that is suspended this early was created so."""
 _STATES = (ConditionType.RUNNING, ConditionType.RESTARTING, ConditionType.SUSPENDED)
+
+SPANS = (
+    "queued",
+    "suspended",
+    "restarting",
+    "creating",
+    "scheduling",
+    "pulling",
+    "initializing",
+    "starting",
+    "awaiting launcher",
+    "rendezvous",
+    "running",
+    "active",
+)
+"""The names of spans. A job is in the first one that fits one of its replicas; ``active`` means that no pod is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +69,60 @@ class Phase:
     total: int = 0
 
 
-def timeline(snapshot: JobSnapshot) -> list[Phase]:
-    """Return the phases in order. Deleted pods of a finished job do not count."""
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of the job's life, with a name of ``SPANS``. ``end`` is None if it lasts."""
+
+    name: str
+    start: datetime
+    end: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """A pod that failed and was replaced, or a container that was started in place."""
+
+    at: datetime
+    pod: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    spans: Sequence[Span]
+    """Without gaps, from the job's creation to its end."""
+    restarts: Sequence[Restart]
+    """The oldest first."""
+
+
+def phases(snapshot: JobSnapshot) -> list[Phase]:
+    """Return the phases in order. Deleted pods do not count, except as restarts."""
     return list(_phases(snapshot))
+
+
+def timeline(snapshot: JobSnapshot) -> Timeline:
+    """Return the spans and the restarts of the job."""
+    pods = lifetimes(snapshot)
+    pauses = list(_pauses(snapshot))
+    return Timeline(_spans(snapshot, pods, pauses), list(_restarts(snapshot, pods, pauses)))
 
 
 def _phases(snapshot: JobSnapshot) -> Iterator[Phase]:
     yield Phase("created", snapshot.created)
-    started_at = parse_timestamp(status_of(snapshot.job).get("startTime"))
-    if started_at and started_at > snapshot.created:
-        yield Phase("started", started_at)
+    for workload in snapshot.workloads:
+        yield Phase("queued", parse_timestamp(workload["metadata"].get("creationTimestamp")))
+        admitted = is_condition_true(workload, "Admitted")
+        yield Phase("admitted", transition_time(workload, "Admitted") if admitted else None)
+    started = _start_time(snapshot)
+    if started and started > snapshot.created:
+        yield Phase("started", started)
     yield from _of_pods(snapshot)
     for type_ in _STATES:
         if is_condition_true(snapshot.job, type_):
             yield Phase(str(type_), transition_time(snapshot.job, type_))
     for type_ in FINISHED:
         if is_condition_true(snapshot.job, type_):
-            ended = parse_timestamp(status_of(snapshot.job).get("completionTime"))
-            yield Phase(str(type_), ended or transition_time(snapshot.job, type_))
+            yield Phase(str(type_), _end_time(snapshot))
 
 
 def _of_pods(snapshot: JobSnapshot) -> Iterator[Phase]:
@@ -58,46 +130,183 @@ def _of_pods(snapshot: JobSnapshot) -> Iterator[Phase]:
     if not pods:
         return
     total = len(pods) if is_finished(snapshot.job) else max(desired_pods(snapshot.job), len(pods))
-    yield _reached("created", pods, _created, total)
-    yield _reached("scheduled", pods, _scheduled, total)
+    lives = lifetimes(snapshot)
+    existing = {(name_of(pod), created_at(pod)) for pod in pods}
+    current = [life for life in lives if (life.name, life.created) in existing]
+    yield _reached("created", map(created_at, pods), total)
+    yield _reached("scheduled", map(scheduled_at, pods), total)
+    if any(life.pulled or life.is_pulling for life in current):
+        # Only events tell when an image was there, but what has started has its images.
+        pulled = [life.pulled or life.started for life in current if not life.is_pulling]
+        yield _reached("pulled", pulled, total)
     if any(spec_of(pod).get("initContainers") for pod in pods):
-        yield _reached("initialized", pods, _initialized, total)
-    yield _reached("started", pods, _started, total)
+        yield _reached("initialized", map(initialized_at, pods), total)
+    yield _reached("started", map(started_at, pods), total)
+    waiting = waiting_pods(snapshot)
+    if waiting or any(_rendezvous_end(life) for life in current):
+        yield _reached("ready", (life.ready for life in current if life.name not in waiting), total)
+    restarts = list(_restarts(snapshot, lives, list(_pauses(snapshot))))
+    if restarts:
+        yield Phase("restarted", restarts[-1].at, len({restart.pod for restart in restarts}), total)
 
 
-def _reached(
-    name: str, pods: Sequence[Object], when: Callable[[Object], datetime | None], total: int
-) -> Phase:
-    found = [at for pod in pods if (at := when(pod))]
+def _reached(name: str, times: Iterable[datetime | None], total: int) -> Phase:
+    found = [at for at in times if at]
     return Phase(name, max(found, default=None), len(found), total)
 
 
-def _created(pod: Object) -> datetime | None:
-    return parse_timestamp(pod["metadata"].get("creationTimestamp"))
+def _start_time(snapshot: JobSnapshot) -> datetime | None:
+    return parse_timestamp(status_of(snapshot.job).get("startTime"))
 
 
-def _scheduled(pod: Object) -> datetime | None:
-    """Without a condition PodScheduled, a pod that was created for a node counts as scheduled from its creation."""
-    if not spec_of(pod).get("nodeName"):
-        return None
-    return (
-        transition_time(pod, "PodScheduled") if is_condition_true(pod, "PodScheduled") else None
-    ) or _created(pod)
+def _end_time(snapshot: JobSnapshot) -> datetime | None:
+    """Return when the job finished; None if it has not."""
+    for type_ in FINISHED:
+        if is_condition_true(snapshot.job, type_):
+            completed = parse_timestamp(status_of(snapshot.job).get("completionTime"))
+            return completed or transition_time(snapshot.job, type_)
+    return None
 
 
-def _initialized(pod: Object) -> datetime | None:
-    return transition_time(pod, "Initialized") if is_condition_true(pod, "Initialized") else None
+def _rendezvous_end(pod: Lifetime) -> datetime | None:
+    """Return when a pod that was not Ready at its start became Ready."""
+    return pod.ready if pod.started and pod.ready and pod.ready > pod.started else None
 
 
-def _started(pod: Object) -> datetime | None:
-    """Return when the last of its containers started, in this run or the previous one."""
-    found: list[datetime] = []
-    for status in container_statuses(pod):
-        state = state_of(status, "running") or state_of(status, "terminated")
-        at, made = parse_timestamp(state.get("startedAt")), _created(pod)
-        if at is None or (
-            made and at < made
-        ):  # The kubelet writes 1970 for a container that could not start.
-            return None
-        found.append(at)
-    return max(found, default=None)
+def _restarts(
+    snapshot: JobSnapshot, pods: Sequence[Lifetime], pauses: Sequence["_Part"]
+) -> Iterator[Restart]:
+    last: dict[str, Lifetime] = {slot_name(snapshot.job, pod.name): pod for pod in pods}
+    stops = (Restart(stop.at, pod.name, stop.text) for pod in pods for stop in pod.stops)
+    replaced = (
+        Restart(pod.ended, pod.name, pod.failure or "was replaced")
+        for pod in pods
+        if last[slot_name(snapshot.job, pod.name)] is not pod and pod.ended and not _is_paused(pod, pauses)
+    )
+    yield from sorted((*stops, *replaced), key=lambda restart: (restart.at, restart.pod))
+
+
+def _is_paused(pod: Lifetime, pauses: Sequence["_Part"]) -> bool:
+    """Return whether the pod ended because its job was suspended."""
+    return any(pod.ended and pause.start <= pod.ended <= pause.end for pause in pauses)
+
+
+def _spans(snapshot: JobSnapshot, pods: Sequence[Lifetime], pauses: Sequence["_Part"]) -> list[Span]:
+    """Return the spans, without those shorter than a second unless it is the last one and lasts."""
+    start, end = snapshot.created, _end_time(snapshot)
+    until = max(end or snapshot.now, start)
+    changes: dict[datetime, Counter[str]] = {start: Counter(), until: Counter()}
+    for part in (*pauses, *_parts(snapshot, pods, pauses, until)):
+        first, last = max(part.start, start), min(part.end, until)
+        if first < last:
+            changes.setdefault(first, Counter())[part.name] += 1
+            changes.setdefault(last, Counter())[part.name] -= 1
+    spans: list[Span] = []
+    current = Counter[str]()
+    times = sorted(changes)
+    for at, following in pairwise(times):
+        current.update(changes[at])
+        idle = spans[-1].name if spans else "active" if end else "creating"
+        name = next((name for name in SPANS if current[name] > 0), idle)
+        if spans and spans[-1].name == name:
+            spans[-1] = Span(name, spans[-1].start, following)
+        else:
+            spans.append(Span(name, at, following))
+    if end is None and spans:
+        spans[-1] = Span(spans[-1].name, spans[-1].start, None)
+    return spans
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one replica, or the job, does in a part of its life."""
+
+    name: str
+    start: datetime
+    end: datetime
+
+
+def _parts(
+    snapshot: JobSnapshot, pods: Sequence[Lifetime], pauses: Sequence[_Part], until: datetime
+) -> Iterator[_Part]:
+    begin = max((pause.end for pause in pauses if pause.start == snapshot.created), default=snapshot.created)
+    slots: dict[str, list[Lifetime]] = {}
+    for pod in pods:
+        slots.setdefault(slot_name(snapshot.job, pod.name), []).append(pod)
+    waiting = waiting_pods(snapshot)
+    for slot, lives in slots.items():
+        yield _Part(_absent(snapshot.job, slot), begin, lives[0].created)
+        for number, life in enumerate(lives):
+            following = lives[number + 1].created if number + 1 < len(lives) else None
+            again = number > 0 and not _is_paused(lives[number - 1], pauses)
+            yield from _parts_of_pod(life, following, until, again=again, waits=life.name in waiting)
+            if following and life.ended and (life.failure or life.started):
+                gap = "creating" if _is_paused(life, pauses) else "restarting"
+                yield _Part(gap, life.ended, following)
+    if not is_finished(snapshot.job) and snapshot.pods_known:
+        for slot in missing_pod_names(snapshot.job, snapshot.pods):
+            if slot not in slots:
+                yield _Part(_absent(snapshot.job, slot), begin, until)
+
+
+def _absent(job: Object, slot: str) -> str:
+    """Return the span of a replica without a pod. A launcher is created once the workers run."""
+    return "awaiting launcher" if slot == f"{name_of(job)}-launcher" else "creating"
+
+
+def _parts_of_pod(
+    pod: Lifetime, following: datetime | None, until: datetime, *, again: bool, waits: bool
+) -> Iterator[_Part]:
+    """Yield the parts of one pod, up to its successor if it failed and has one."""
+    stages = [("scheduling", pod.scheduled)]
+    if pod.scheduled:
+        before_start = [("initializing", pod.initialized)] if pod.has_init_containers else []
+        if pod.pulled or pod.is_pulling:
+            before_start.append(("pulling", None if pod.is_pulling else pod.pulled))
+        known = sorted((stage for stage in before_start if stage[1]), key=lambda stage: str(stage[1]))
+        stages += [
+            *known,
+            *(stage for stage in reversed(before_start) if not stage[1]),
+            ("starting", pod.started),
+        ]
+        if waits or (not pod.ended and _rendezvous_end(pod)):
+            stages.append(("rendezvous", None if waits else pod.ready))
+    at, end = pod.created, pod.ended or following or until
+    for name, reached in stages:
+        following_at = min(max(reached or end, at), end)
+        yield _Part("restarting" if again else name, at, following_at)
+        at = following_at
+        if reached is None and pod.started is None:
+            break
+    else:
+        yield _Part("running", at, end)
+    for stop in pod.stops:
+        yield _Part("restarting", stop.at, stop.until or end)
+
+
+def _pauses(snapshot: JobSnapshot) -> Iterator[_Part]:
+    """Yield when the job was suspended, by its events; without them, what its condition and its start time show."""
+    job = snapshot.job
+    name = "queued" if snapshot.workloads or local_queue_of(job) else "suspended"
+    changes = sorted(
+        (at, str(event.get("reason")).endswith("Suspended"))
+        for event in snapshot.events_of(job)
+        if str(event.get("reason")).endswith(("Suspended", "Resumed"))
+        for at in {parse_timestamp(event.get("firstTimestamp")), parse_timestamp(event_time(event))}
+        if at and at >= snapshot.created
+    )
+    if condition(job, ConditionType.SUSPENDED):
+        since = transition_time(job, ConditionType.SUSPENDED)
+        if since and since not in {at for at, _ in changes}:
+            changes = sorted([*changes, (since, is_condition_true(job, ConditionType.SUSPENDED))])
+    is_first_known = all(suspends for _, suspends in changes[:1])
+    paused_at = None if is_first_known else snapshot.created
+    for at, suspends in changes:
+        if suspends and paused_at is None:
+            # A job that was created suspended got its condition a moment later.
+            paused_at = snapshot.created if (at - snapshot.created).total_seconds() < _EARLY_SECONDS else at
+        elif not suspends and paused_at is not None:
+            yield _Part(name, paused_at, at)
+            paused_at = None
+    if paused_at is not None and not is_finished(job):
+        yield _Part(name, paused_at, snapshot.now)

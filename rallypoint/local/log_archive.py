@@ -5,7 +5,8 @@ kubeconfig of a local cluster names the folder, so commands of the same user can
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,12 @@ class ArchivedPod:
         """The creation time as text; all have one format."""
         return str(self.manifest["metadata"].get("creationTimestamp") or "")
 
+    @property
+    def last_output(self) -> datetime | None:
+        """When a container of the pod last wrote something; None if none did."""
+        times = [log.stat().st_mtime for log in self.folder.glob("*/*.log")]
+        return datetime.fromtimestamp(max(times), UTC) if times else None
+
     def runs(self, container: str) -> list[Path]:
         """Return the log files of a container, the first run first."""
         files = (file for file in (self.folder / container).glob("*.log") if file.stem.isdecimal())
@@ -59,6 +66,8 @@ class LogArchive:
     """The folder of a local cluster's logs."""
 
     folder: Path
+    _read: dict[Path, ArchivedPod] = field(default_factory=dict, compare=False, repr=False)
+    """What has been read: the node never changes a ``pod.json``."""
 
     def pods(self, namespace: str) -> list[ArchivedPod]:
         """Return the pods of a namespace, of all namespaces if it is empty, the oldest first.
@@ -68,7 +77,9 @@ class LogArchive:
         found = []
         for file in self.folder.glob(f"{namespace or '*'}_*/{POD_FILE}"):
             try:
-                found.append(ArchivedPod(orjson.loads(file.read_bytes()), file.parent))
+                if file not in self._read:
+                    self._read[file] = ArchivedPod(orjson.loads(file.read_bytes()), file.parent)
+                found.append(self._read[file])
             except (OSError, orjson.JSONDecodeError):
                 continue
         return sorted(found, key=lambda pod: (pod.created, pod.name))

@@ -1,5 +1,6 @@
 """What ``rallypoint why`` reads from an API server and from the log folder of a local cluster."""
 
+import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from api.meta import PODS, VOLCANO_POD_GROUPS, OwnerReference, Resource
+from api.labels import JOB_NAME
+from api.meta import EVENTS, PODS, VOLCANO_POD_GROUPS, OwnerReference, Resource
 from api.queues import VOLCANO_QUEUES
 from api.v1.pytorchjob import RESOURCE
 from controller.crds import all_crds
@@ -19,7 +21,7 @@ from controller.kube.client import Client
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster
 from rallypoint.cli.job_reader import JobReader, parse_log
-from rallypoint.diagnosis import JobSnapshot, LastLines
+from rallypoint.diagnosis import ArchivedPod, JobSnapshot, LastLines
 from rallypoint.local import log_archive
 from rallypoint.local.apiserver.serving.interceptor import Call
 from rallypoint.local.log_archive import LogArchive
@@ -63,6 +65,7 @@ async def create_pod(
     node: str = "",
     message: str = "",
     namespace: str = "",
+    labels: dict[str, str] | None = None,
 ) -> None:
     """Create a pod with a GPU, on a node or refused by the scheduler with that message."""
     owner = OwnerReference(
@@ -77,7 +80,7 @@ async def create_pod(
     body = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "ownerReferences": [owner]},
+        "metadata": {"name": name, "ownerReferences": [owner], "labels": labels or {}},
         "spec": spec,
     }
     await harness.create(PODS, body, namespace)
@@ -268,6 +271,54 @@ async def test_logs_of_deleted_pods_of_the_job_are_read(tmp_path: Path) -> None:
         assert {key: lines.lines for key, lines in found.lines_of_deleted_pods.items()} == {
             ("train-worker-0", "pytorch"): ("no luck",)
         }
+
+
+async def test_what_belongs_to_one_job_is_read_alone(tmp_path: Path) -> None:
+    """The result is that of a read for all jobs; a job of a launcher or of many pods reads all events."""
+    async with start_harness() as harness, user(harness) as cluster:
+        jobs = {name: await harness.submit(name=name) for name in ("train", "other")}
+        for name, job in jobs.items():
+            await create_pod(harness, job, f"{name}-worker-0", labels={JOB_NAME: name})
+            for about, uid in ((f"{name}-worker-0", "deleted"), (name, job["metadata"]["uid"])):
+                kind = "Pod" if about != name else "PyTorchJob"
+                involved = {"kind": kind, "namespace": NAMESPACE, "name": about, "uid": uid}
+                event = {"metadata": {"name": f"{about}.1"}, "involvedObject": involved, "reason": about}
+                await harness.create(EVENTS, {"apiVersion": "v1", "kind": "Event", **event})
+        alone = JobReader(cluster)
+        await alone.read_related([jobs["train"]], by_label=True)
+        narrow = await alone.snapshot(jobs["train"], with_logs=False)
+
+        wide = await snapshot(cluster)
+
+    assert jobs["other"]["metadata"]["uid"] not in alone._events
+    assert [pod["metadata"]["name"] for pod in narrow.pods] == ["train-worker-0"]
+    assert {event["reason"] for event in narrow.events} == {"train", "train-worker-0"}
+    assert {event["reason"] for event in wide.events} == {"train", "train-worker-0"}
+
+
+async def test_the_times_of_archived_pods_are_read(tmp_path: Path) -> None:
+    async with start_harness() as harness, user(harness, LogArchive(tmp_path)) as cluster:
+        job = await harness.submit()
+        for name, lines in (("train-worker-0", ["said"]), ("train-worker-1", [])):
+            folder = tmp_path / f"{NAMESPACE}_{name}_{name}"
+            (folder / "pytorch").mkdir(parents=True)
+            for number, line in enumerate(lines):
+                log = folder / "pytorch" / f"{number}.log"
+                log.write_text(line)
+                os.utime(log, (4e9, 4e9))
+            owner = {"kind": "PyTorchJob", "name": "train", "uid": job["metadata"]["uid"], "controller": True}
+            metadata = {"name": name, "namespace": NAMESPACE, "uid": name, "ownerReferences": [owner]}
+            times = {"creationTimestamp": "2999-01-01T00:00:00Z"}
+            pod = {"metadata": metadata | times, "spec": {"containers": [{"name": "pytorch"}]}}
+            (folder / "pod.json").write_bytes(log_archive.record(pod))
+
+        found = await snapshot(cluster)
+
+    created = datetime(2999, 1, 1, tzinfo=UTC)
+    assert list(found.archived_pods) == [
+        ArchivedPod("train-worker-0", "train-worker-0", created, created, datetime.fromtimestamp(4e9, UTC)),
+        ArchivedPod("train-worker-1", "train-worker-1", created),
+    ]
 
 
 @pytest.mark.parametrize(

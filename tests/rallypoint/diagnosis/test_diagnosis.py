@@ -694,7 +694,7 @@ def test_a_retried_launcher() -> None:
         ((), True),
     ]
     assert found.causes[1].text == "1 of 2 pods do not exist, and no condition or event says why"
-    assert {phase.name: (phase.done, phase.total) for phase in found.timeline}["created"] == (1, 2)
+    assert {phase.name: (phase.done, phase.total) for phase in found.phases}["created"] == (1, 2)
 
 
 def test_a_failed_launcher_without_a_replacement() -> None:
@@ -872,7 +872,7 @@ def test_a_container_with_unknown_status_was_not_killed_by_a_signal() -> None:
 def test_a_container_that_could_not_be_started_has_not_started() -> None:
     never = pod(containerStatuses=[container(terminated={**ended(128), "startedAt": "1970-01-01T00:00:00Z"})])
 
-    assert diagnose(JobSnapshot(job(CREATED), NOW, pods=[never])).timeline[-1] == Phase("started", None, 0, 2)
+    assert diagnose(JobSnapshot(job(CREATED), NOW, pods=[never])).phases[-1] == Phase("started", None, 0, 2)
 
 
 def test_failures_of_restartable_containers_are_named() -> None:
@@ -1052,7 +1052,7 @@ def test_phases() -> None:
     begun = job(CREATED, RUNNING)
     begun["status"]["startTime"] = at(58)
 
-    found = diagnose(JobSnapshot(begun, NOW, pods=[done, unscheduled])).timeline
+    found = diagnose(JobSnapshot(begun, NOW, pods=[done, unscheduled])).phases
 
     assert list(found) == [
         Phase("created", NOW - timedelta(seconds=60)),
@@ -1068,7 +1068,7 @@ def test_phases() -> None:
 def test_phases_of_a_job_whose_pods_have_been_cleaned_up() -> None:
     done = diagnose(
         JobSnapshot(job(CREATED, true("Succeeded", since=5), workers=7), NOW, pods=[master()])
-    ).timeline
+    ).phases
 
     assert {(phase.done, phase.total) for phase in done} == {(0, 0), (1, 1)}
     assert done[-1] == Phase("Succeeded", NOW - timedelta(seconds=5))
