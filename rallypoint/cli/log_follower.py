@@ -64,6 +64,8 @@ class JobLogFollower:
     timestamps: bool = False
     """Whether to write the time of each line."""
     settle_seconds: float = SETTLE_SECONDS
+    pod_name: str = ""
+    """Follow only pods of this name; empty for all."""
     _pods: dict[str, Manifest] = field(default_factory=dict)
     """The pods by UID."""
     _owners: set[str] = field(default_factory=set)
@@ -76,6 +78,11 @@ class JobLogFollower:
     """Loop time."""
 
     async def run(self) -> None:
+        """Follow as ``follow`` does, in a process whose only output is that of the writers."""
+        with _quiet_informers():
+            await self.follow()
+
+    async def follow(self) -> None:
         """Follow until the owner has finished or is gone.
 
         Raises:
@@ -83,10 +90,6 @@ class JobLogFollower:
             CommandError: the server refuses to list the owner or its pods.
             aiohttp.ClientError, TimeoutError, OSError: the server does not answer.
         """
-        with _quiet_informers():
-            await self._run()
-
-    async def _run(self) -> None:
         name, uid = self.owner["metadata"]["name"], self.owner["metadata"]["uid"]
         self._owners.add(uid)
         namespace, client = self.cluster.namespace, self.cluster.client
@@ -134,7 +137,8 @@ class JobLogFollower:
 
     def _follow_new_pods(self, tasks: asyncio.TaskGroup, followed: dict[str, asyncio.Task[None]]) -> None:
         for uid, pod in list(self._pods.items()):
-            if uid not in followed and self._owners & owners_of(pod):
+            is_selected = self.pod_name in ("", pod["metadata"]["name"])
+            if uid not in followed and is_selected and self._owners & owners_of(pod):
                 followed[uid] = tasks.create_task(self._follow_pod(uid))
 
     async def _settle(self, followed: list[asyncio.Task[None]]) -> None:
