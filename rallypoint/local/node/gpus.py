@@ -157,6 +157,10 @@ class DeviceManager:
         self._free.sort(key=self._order.__getitem__)
         self._released.set()
 
+    def allocated(self, uid: str) -> tuple[str, ...]:
+        """Return the GPUs of the pod with this UID."""
+        return tuple(self._allocated.get(uid, ()))
+
     def of(self, pod: Manifest, container: str) -> tuple[str, ...] | None:
         """Return the GPUs of one container; None if the node has no GPUs to allocate or hide.
 

@@ -172,6 +172,10 @@ class Node:
         except Unresolved as error:
             raise CannotStart(str(error)) from error
 
+    def gpus_of_running_pods(self) -> dict[str, tuple[str, ...]]:
+        """Return the UUIDs of the GPUs of each running pod, by the pod's UID; pods without GPUs too."""
+        return {uid: self._gpus.allocated(uid) for uid in self._running}
+
     def kill(self) -> None:
         """Stop all pods without any grace."""
         for pod, _ in self._running.values():

@@ -15,6 +15,8 @@ MARK = "RALLYPOINT_NODE"
 """The environment variable with the node of a process."""
 CONTAINER = "RALLYPOINT_CONTAINER"
 """The environment variable with the container of a process."""
+POD = "RALLYPOINT_POD"
+"""The environment variable with the UID of a process's pod."""
 ROUNDS = 10
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rallypoint.local.manifest import Manifest, containers
 from rallypoint.local.node.containers.environment import Variable, expand
+from rallypoint.local.node.containers.guard import POD
 from rallypoint.local.node.containers.images import Image, command_line
 from rallypoint.local.node.containers.process import Launch
 from rallypoint.local.node.gpus import CUDA
@@ -60,6 +61,7 @@ def launch(
         **elastic,
         **base.env,
         "HOSTNAME": host_name(pod),
+        POD: pod["metadata"]["uid"],
         **values,
         **gpu_variables(gpus, values.get(CUDA)),
     }

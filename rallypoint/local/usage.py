@@ -1,0 +1,137 @@
+"""CPU, memory and GPU of local pods over time.
+
+A process belongs to the pod that its environment names, also in a sandbox; the memory that processes share counts in each. GPUs are
+allocated to one pod each, so a GPU's figures are those of its pod.
+"""
+
+import asyncio
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import psutil
+import structlog
+
+from controller.runtime import clock
+from rallypoint.local.node.containers.guard import POD
+
+INTERVAL_SECONDS = 5.0
+MAX_SAMPLES = 720
+"""An hour."""
+_EXECUTED_SECONDS = 10.0
+"""A process this old has executed its program, which gives it its environment."""
+
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    at: datetime
+    cpu: float
+    """Cores, on average since the sample before."""
+    memory_bytes: int
+    gpu: float = 0.0
+    """GPUs, on average: 1.5 are three at 50 %."""
+    gpu_memory_bytes: int = 0
+
+
+@dataclass(slots=True)
+class UsageSampler:
+    """Samples the processes of pods until canceled."""
+
+    gpus: Callable[[], Mapping[str, Sequence[str]]]
+    """Returns the UUIDs of the GPUs of each running pod, by the pod's UID; pods without GPUs too."""
+    library: Any = None
+    """The result of ``gpus.nvml``."""
+    samples: dict[str, deque[Sample]] = field(default_factory=dict)
+    """By the pod's UID, the oldest first."""
+    _pods: dict[tuple[int, float], str] = field(default_factory=dict)
+    """The pod of each process, empty for other processes, by PID and creation time."""
+    _cpu_seconds: dict[tuple[int, float], float] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """Sample while pods run."""
+        loop = asyncio.get_running_loop()
+        await asyncio.to_thread(self._open_library)
+        last = loop.time()
+        while True:
+            await asyncio.sleep(INTERVAL_SECONDS)
+            running = self.gpus()
+            if running:
+                now = loop.time()
+                self._add(await asyncio.to_thread(self._sample, running, now - last))
+                last = now
+            self._discard(running)
+
+    def series(self, uids: Sequence[str]) -> dict[str, list[Sample]]:
+        """Return the samples of these pods."""
+        return {uid: list(self.samples[uid]) for uid in uids if uid in self.samples}
+
+    def _add(self, found: Mapping[str, Sample]) -> None:
+        for uid, sample in found.items():
+            self.samples.setdefault(uid, deque(maxlen=MAX_SAMPLES)).append(sample)
+
+    def _discard(self, running: Mapping[str, Any]) -> None:
+        """Discard the oldest pods beyond twice the number of samples."""
+        ended = [uid for uid in self.samples if uid not in running]
+        for uid in ended[: max(len(self.samples) - 2 * MAX_SAMPLES, 0)]:
+            del self.samples[uid]
+
+    def _sample(self, running: Mapping[str, Sequence[str]], seconds: float) -> dict[str, Sample]:
+        cpu: dict[str, float] = defaultdict(float)
+        memory: dict[str, int] = defaultdict(int)
+        pods: dict[tuple[int, float], str] = {}
+        cpu_seconds: dict[tuple[int, float], float] = {}
+        for process in psutil.process_iter():
+            try:
+                key = (process.pid, process.create_time())
+                uid = pods[key] = self._pod_of(process, key)
+                if uid:
+                    with process.oneshot():
+                        times = process.cpu_times()
+                        memory[uid] += process.memory_info().rss
+                    cpu_seconds[key] = times.user + times.system
+                    before = self._cpu_seconds.get(key)
+                    cpu[uid] += cpu_seconds[key] - (before if before is not None else cpu_seconds[key])
+            except psutil.Error:
+                continue
+        self._pods, self._cpu_seconds = pods, cpu_seconds
+        now = clock.now()
+        return {
+            uid: Sample(now, cpu[uid] / seconds, memory[uid], *self._gpu(devices))
+            for uid, devices in running.items()
+        }
+
+    def _pod_of(self, process: psutil.Process, key: tuple[int, float]) -> str:
+        """Return the pod of a process; empty for others. A process keeps its pod, whatever it does to its environment later."""
+        known = self._pods.get(key)
+        if known or (known is not None and time.time() - key[1] > _EXECUTED_SECONDS):
+            return known
+        try:
+            return process.environ().get(POD, "")
+        except (psutil.Error, OSError):
+            return ""
+
+    def _open_library(self) -> None:
+        try:
+            if self.library is not None:
+                self.library.nvmlInit()
+        except self.library.NVMLError as error:
+            log.warning("GPUs are not sampled", error=str(error))
+            self.library = None
+
+    def _gpu(self, devices: Sequence[str]) -> tuple[float, int]:
+        """Return the utilization and the memory of GPUs. A GPU that does not report counts as idle."""
+        used, memory = 0.0, 0
+        for uuid in devices if self.library is not None else ():
+            try:
+                handle = self.library.nvmlDeviceGetHandleByUUID(uuid)
+                memory += int(self.library.nvmlDeviceGetMemoryInfo(handle).used)
+                used += self.library.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+            except self.library.NVMLError:
+                continue
+        return used, memory
