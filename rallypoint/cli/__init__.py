@@ -12,6 +12,7 @@ from importlib.metadata import version
 COMMANDS = (
     "run",
     "up",
+    "ui",
     "get",
     "describe",
     "logs",

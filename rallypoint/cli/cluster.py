@@ -191,6 +191,13 @@ def add_flags(parser: argparse.ArgumentParser, *, all_namespaces: bool = False) 
         parser.add_argument("--all-namespaces", "-A", action="store_true", help="use all namespaces")
 
 
+def port(text: str) -> int:
+    """Parse a port number; raise argparse.ArgumentTypeError if it is none."""
+    if not text.isdecimal() or not 0 <= int(text) < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text}: must be from 0 to 65535")
+    return int(text)
+
+
 Operation: TypeAlias = Callable[[Cluster], Awaitable[int]]
 
 

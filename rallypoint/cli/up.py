@@ -5,18 +5,27 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
 import yaml
 
 from controller import app, command
+from controller.kube.client import Client
 from controller.telemetry import logs
+from rallypoint.cli import cluster as clusters
 from rallypoint.cli import local_flags
+from rallypoint.cli.cluster import Cluster
+from rallypoint.cli.ui.history import History
+from rallypoint.cli.ui.server import page
 from rallypoint.local import private
 from rallypoint.local.apiserver.storage.journal import JournalError
 from rallypoint.local.cluster import LocalCluster, ServerConfig
+from rallypoint.local.log_archive import LogArchive
+from rallypoint.local.node.gpus import nvml
+from rallypoint.local.usage import UsageSampler
 
 CLUSTER_NAME = "rallypoint"
 """The name of the only cluster in a kubeconfig that this command writes."""
@@ -37,7 +46,7 @@ def add_parser(
         epilog="Exit status: 0 stopped, 1 it could not start.",
     )
     parser.add_argument(
-        "--port", type=port, default=0, help="port of the API server (default: any free port)"
+        "--port", type=clusters.port, default=0, help="port of the API server (default: any free port)"
     )
     parser.add_argument(
         "--kubeconfig-out",
@@ -57,15 +66,17 @@ def add_parser(
         metavar="DIR",
         help="folder for logs without --data (default: a new folder in .rallypoint/runs)",
     )
+    parser.add_argument(
+        "--ui-port",
+        type=clusters.port,
+        default=0,
+        help="port of the page in the browser (default: any free port)",
+    )
+    parser.add_argument(
+        "--ui", action=argparse.BooleanOptionalAction, default=True, help="serve the page (default: yes)"
+    )
     local_flags.add_flags(parser)
     parser.set_defaults(execute=execute)
-
-
-def port(text: str) -> int:
-    """Parse a port number; raise argparse.ArgumentTypeError if it is none."""
-    if not text.isdecimal() or not 0 <= int(text) < 1 << 16:
-        raise argparse.ArgumentTypeError(f"{text}: must be from 0 to 65535")
-    return int(text)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -81,10 +92,19 @@ def execute(args: argparse.Namespace) -> int:
     except (*local_flags.START_ERRORS, ForeignKubeconfig, JournalError) as error:
         return _report(str(error))
     except OSError as error:
-        return _report(
-            f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
-        )
+        return _report(_text_of(error))
+    except ExceptionGroup as group:  # The page starts while the cluster's tasks run.
+        cause: Exception = group
+        while isinstance(cause, ExceptionGroup) and len(cause.exceptions) == 1:
+            cause = cause.exceptions[0]
+        if not isinstance(cause, OSError):
+            raise
+        return _report(_text_of(cause))
     return 0
+
+
+def _text_of(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
 
 
 def _report(why: str) -> int:
@@ -99,17 +119,38 @@ async def _serve(args: argparse.Namespace, folder: Path, kubeconfig: Path, log_f
     data = folder / "objects.sqlite" if args.data else None
     async with local_flags.open_cluster(args, folder, ServerConfig(args.port, tls=True), data) as local:
         local_flags.stop_on_signal(local, stop)
-        async with asyncio.TaskGroup() as tasks:
+        async with _page(args, local) as url, asyncio.TaskGroup() as tasks:
             controller = tasks.create_task(app.run(local_flags.settings_of(args), local.connection))
             _write_kubeconfig(kubeconfig, local.kubeconfig)
-            _print_banner(local, folder, kubeconfig)
+            _print_banner(local, folder, kubeconfig, url)
             await stop.wait()
             controller.cancel()
 
 
-def _print_banner(local: LocalCluster, folder: Path, kubeconfig: Path) -> None:
+@asynccontextmanager
+async def _page(args: argparse.Namespace, local: LocalCluster) -> AsyncGenerator[str]:
+    """Serve the page if the flags request it; yield its URL, empty without it."""
+    if not args.ui:
+        yield ""
+        return
+    archive = LogArchive(local.node.logs.folder)
+    history = History.beside(archive)
+    usage = UsageSampler(local.node.gpus_of_running_pods, await asyncio.to_thread(nvml))
+    async with Client(local.connection, user_agent="rallypoint-ui") as client:
+        cluster = Cluster(client, local.server, "", await clusters.discover(client), archive)
+        async with (
+            page(cluster, port=args.ui_port, history=history, records=True, usage=usage) as url,
+            asyncio.TaskGroup() as tasks,
+        ):
+            sampling = tasks.create_task(usage.run())
+            yield url
+            sampling.cancel()
+
+
+def _print_banner(local: LocalCluster, folder: Path, kubeconfig: Path, url: str) -> None:
+    shown = f"page: {url}\n" if url else ""
     sys.stdout.write(
-        f"{local.server}: {local_flags.banner(local)}\nlogs: {folder}\nexport KUBECONFIG={shlex.quote(str(kubeconfig))}\n"
+        f"{local.server}: {local_flags.banner(local)}\nlogs: {folder}\n{shown}export KUBECONFIG={shlex.quote(str(kubeconfig))}\n"
     )
     sys.stdout.flush()
 

@@ -22,10 +22,12 @@ TIMEOUT_SECONDS = 60.0
 class Up:
     """One process of ``rallypoint up``."""
 
-    def __init__(self, process: Process, client: RawClient, kubeconfig: Path) -> None:
+    def __init__(self, process: Process, client: RawClient, kubeconfig: Path, page: str = "") -> None:
         self.process = process
         self.client = client
         self.kubeconfig = kubeconfig
+        self.page = page
+        """The URL of the page with its token."""
 
     async def stop(self, number: signal.Signals = signal.SIGINT) -> int:
         """Send a signal, wait for the end and return the exit status."""
@@ -56,12 +58,14 @@ async def up(*arguments: str, folder: Path, command: Sequence[str] = COMMAND) ->
     try:
         assert process.stdout is not None
         async with asyncio.timeout(TIMEOUT_SECONDS):
+            page = ""
             while not (line := (await process.stdout.readline()).decode()).startswith("export KUBECONFIG="):
                 assert line, "it has ended before it was up"
+                page = line.removeprefix("page: ").strip() if line.startswith("page: ") else page
         kubeconfig = Path(*shlex.split(line.partition("=")[2]))
         config = yaml.safe_load(await asyncio.to_thread(kubeconfig.read_text))
         async with RawClient.from_kubeconfig(config) as client:
-            yield Up(process, client, kubeconfig)
+            yield Up(process, client, kubeconfig, page)
     finally:
         if process.returncode is None:
             process.kill()

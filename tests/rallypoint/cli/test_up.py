@@ -4,10 +4,12 @@ import asyncio
 import os
 import re
 import signal
+import socket
 from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import psutil
 import pytest
 import yaml
@@ -50,6 +52,32 @@ async def test_the_written_kubeconfig_allows_running_a_job(tmp_path: Path) -> No
     assert cluster.client.url.startswith("https://127.0.0.1:")
     assert log.text == "done\n"
     assert status == 0
+
+
+async def test_the_page_is_served_by_default(tmp_path: Path) -> None:
+    async with up("--ui-port", "0", folder=tmp_path) as cluster, aiohttp.ClientSession() as session:
+        address, _, token = cluster.page.partition("#token=")
+        headers = {"Authorization": f"Bearer {token}"}
+        async with session.get(f"{address}api/cluster", headers=headers) as answer:
+            about = await answer.json()
+
+    assert about["server"] == cluster.client.url
+    assert about["history"]
+
+
+async def test_without_a_page(tmp_path: Path) -> None:
+    async with up("--no-ui", folder=tmp_path) as cluster:
+        assert cluster.page == ""
+
+
+async def test_a_taken_port_of_the_page(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        process = await asyncio.create_subprocess_exec(*COMMAND, "--ui-port", port, cwd=tmp_path, stderr=PIPE)
+        _, errors = await process.communicate()
+
+    assert process.returncode == 1
+    assert "address already in use" in errors.decode().lower()
 
 
 async def test_a_shell_understands_the_line_with_the_kubeconfig(tmp_path: Path) -> None:

@@ -1,0 +1,241 @@
+"""The rows of all jobs, kept up to date by watches."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeAlias
+
+import structlog
+
+from api.meta import EVENTS, Resource
+from api.requests import requests
+from controller.runtime.informer import Informer
+from rallypoint.cli.cluster import Cluster
+from rallypoint.cli.job_reader import served_jobs
+from rallypoint.diagnosis import state_of_job
+from rallypoint.diagnosis.kueue import local_queue_of
+from rallypoint.diagnosis.objects import (
+    FINISHED,
+    Object,
+    condition,
+    desired_pods,
+    event_time,
+    parse_timestamp,
+    reason_and_message,
+    replica_specs,
+    spec_of,
+    status_of,
+)
+from rallypoint.local.manifest import Manifest, Row, decode
+
+GATHER_SECONDS = 0.3
+"""Changes within this time are sent together."""
+_REPORT = re.compile(r"Error pod \S+ (container \S+ \w+|condition) message: ")
+"""How the operator's reports about pods begin: which pod it is, the job's own page tells."""
+_COUNTS = ("active", "succeeded", "failed")
+
+log = structlog.get_logger()
+
+Document: TypeAlias = dict[str, Any]
+"""What the page gets, as JSON."""
+Key: TypeAlias = tuple[str, str, str]
+"""Kind, namespace and name."""
+
+
+class JobList:
+    """The jobs of a cluster, by key. ``run`` keeps them up to date."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.manifests: dict[Key, Manifest] = {}
+        self.served = {served.resource.kind: served for served in served_jobs(cluster)}
+        self._rows: dict[Key, Document] = {}
+        self._keys: dict[str, Key] = {}
+        """By UID."""
+        self._warnings: dict[str, Object] = {}
+        """The newest warning event about each job, by the job's UID."""
+        self._subscribers: dict[asyncio.Event, set[Key]] = {}
+        self._informers = [
+            Informer(
+                cluster.client,
+                served.resource,
+                decode,
+                partial(self._changed, served.resource),
+                namespace=cluster.namespace,
+            )
+            for served in self.served.values()
+        ]
+        self._events = Informer(
+            cluster.client,
+            EVENTS,
+            decode,
+            self._event_changed,
+            namespace=cluster.namespace,
+            field_selector="type=Warning",
+        )
+
+    async def run(self) -> None:
+        """Watch until canceled."""
+        async with asyncio.TaskGroup() as tasks:
+            for informer in (*self._informers, self._events):
+                tasks.create_task(informer.run())
+
+    async def filled(self) -> None:
+        """Wait until all jobs are known."""
+        for informer in self._informers:
+            await informer.settled.wait()
+
+    @property
+    def unread(self) -> list[str]:
+        """Plural names of the kinds that cannot be read."""
+        return [informer.resource.plural for informer in self._informers if informer.unserved.is_set()]
+
+    def row(self, key: Key) -> Document | None:
+        return self._rows.get(key)
+
+    def rows(self) -> list[Document]:
+        return list(self._rows.values())
+
+    async def changes(self) -> AsyncGenerator[Document]:
+        """Yield all rows, then the rows that change and the ids of jobs that are gone."""
+        await self.filled()
+        changed, keys = asyncio.Event(), set[Key]()
+        self._subscribers[changed] = keys
+        try:
+            yield {"all": self.rows(), "unread": self.unread}
+            while True:
+                await changed.wait()
+                await asyncio.sleep(GATHER_SECONDS)
+                found = {key: self._rows.get(key) for key in keys}
+                changed.clear()
+                keys.clear()
+                yield {
+                    "changed": [row for row in found.values() if row],
+                    "gone": [id_of(key) for key, row in found.items() if row is None],
+                    "unread": self.unread,
+                }
+        finally:
+            del self._subscribers[changed]
+
+    async def wait_for_change(self, key: Key, timeout_seconds: float) -> None:
+        """Return when the job changes, or after the timeout."""
+        changed, keys = asyncio.Event(), set[Key]()
+        self._subscribers[changed] = keys
+        before = self._rows.get(key)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_seconds):
+                    while self._rows.get(key) is before:
+                        await changed.wait()
+                        changed.clear()
+        finally:
+            del self._subscribers[changed]
+
+    def _changed(self, resource: Resource, before: Row | None, after: Row | None) -> None:
+        found = after or before
+        assert found is not None
+        key = (resource.kind, found.namespace, found.name)
+        if after is None:
+            self.manifests.pop(key, None)
+            self._warnings.pop(found.uid, None)
+            self._keys.pop(found.uid, None)
+        else:
+            self.manifests[key] = {
+                "apiVersion": resource.api_version,
+                "kind": resource.kind,
+                **after.manifest,
+            }
+            self._keys[found.uid] = key
+        self._draw(key)
+
+    def _event_changed(self, before: Row | None, after: Row | None) -> None:
+        """Keep the newest warning of each job, also after its event has expired."""
+        if after is None or after.manifest["involvedObject"].get("kind") not in self.served:
+            return
+        uid = str(after.manifest["involvedObject"].get("uid"))
+        known = self._warnings.get(uid)
+        if known is None or event_time(known) <= event_time(after.manifest):
+            self._warnings[uid] = after.manifest
+            if key := self._keys.get(uid):
+                self._draw(key)
+
+    def _draw(self, key: Key) -> None:
+        """Compute the row, and wake those who follow it."""
+        job = self.manifests.get(key)
+        if job is None:
+            self._rows.pop(key, None)
+        else:
+            try:
+                self._rows[key] = row_of(job, self._warnings.get(job["metadata"]["uid"]))
+            except (AttributeError, KeyError, TypeError, ValueError):
+                log.exception("job left out of the list", job=id_of(key))
+        for event, keys in self._subscribers.items():
+            keys.add(key)
+            event.set()
+
+
+def id_of(key: Key) -> str:
+    return "/".join(key)
+
+
+def row_of(job: Object, warning: Object | None = None) -> Document:
+    """Return what the list shows of a job. ``warning`` is the newest warning event about it."""
+    metadata = job["metadata"]
+    state, since = state_of_job(job)
+    key = (str(job["kind"]), str(metadata.get("namespace") or ""), str(metadata["name"]))
+    return {
+        "id": id_of(key),
+        "kind": key[0],
+        "namespace": key[1],
+        "name": key[2],
+        "uid": metadata["uid"],
+        "state": state,
+        "since": since,
+        "created": parse_timestamp(metadata.get("creationTimestamp")),
+        "ended": _ended(job),
+        "replicas": replica_counts(job),
+        "requests": requested(job),
+        "queue": local_queue_of(job),
+        "message": _message(job, state, warning),
+    }
+
+
+def replica_counts(job: Object) -> Mapping[str, int]:
+    """Return how many pods the spec requests, and how many are active, succeeded and failed."""
+    statuses = (status_of(job).get("replicaStatuses") or {}).values()
+    counts = {count: sum(int((status or {}).get(count) or 0) for status in statuses) for count in _COUNTS}
+    return {"desired": desired_pods(job), **counts}
+
+
+def requested(job: Object) -> Mapping[str, float]:
+    """Return the sums of what the pods of the spec request, by resource. A template with an invalid amount counts as nothing."""
+    found: dict[str, float] = {}
+    for role in replica_specs(job).values():
+        count = role.get("replicas")
+        try:
+            by_name = requests(spec_of(role.get("template") or {}))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+        for name, request in by_name.items():
+            found[name] = found.get(name, 0.0) + float(request.amount) * (1 if count is None else count)
+    return found
+
+
+def _ended(job: Object) -> datetime | None:
+    state, since = state_of_job(job)
+    completed = parse_timestamp(status_of(job).get("completionTime"))
+    return (completed or since) if state in FINISHED else None
+
+
+def _message(job: Object, state: str, warning: Object | None) -> str:
+    """Return the message of the condition that explains the state; of a job that waits, a newer warning, or the newest condition."""
+    found: Sequence[Object] = status_of(job).get("conditions") or ()
+    if state != "Waiting":
+        return str(condition(job, state).get("message") or "")
+    newest = max(found, key=lambda entry: str(entry.get("lastUpdateTime") or ""), default={})
+    if warning and event_time(warning) >= str(newest.get("lastUpdateTime") or ""):
+        message = _REPORT.sub("", str(warning.get("message") or ""))
+        return reason_and_message({**warning, "message": message})
+    return str(newest.get("message") or "")

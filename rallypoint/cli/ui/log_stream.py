@@ -1,0 +1,128 @@
+"""The logs of a job for the page: of all its pods or of one, followed live; of a deleted pod from the archive of local mode."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from pathlib import Path
+
+import aiohttp
+
+from api.messages import without_control
+from controller.kube.errors import ApiError
+from rallypoint.cli.cluster import Cluster, CommandError, Object, ServedResource
+from rallypoint.cli.log_follower import JobLogFollower, Write
+from rallypoint.cli.ui.job_page import container_names
+from rallypoint.local.log_archive import ArchivedPod
+from rallypoint.local.manifest import Manifest
+
+TAIL_LINES = 1000
+"""Lines of one pod that are shown from its past; of all pods together, ``TAIL_LINES_OF_EACH`` each."""
+TAIL_LINES_OF_EACH = 200
+MAX_UNSENT_LINES = 5000
+"""A browser that reads slower than pods write misses the oldest lines."""
+GATHER_SECONDS = 0.1
+LONGEST_LINE = 4000
+"""Characters; the rest is cut off."""
+
+Line = tuple[str, str]
+"""The name of the pod, and the text."""
+
+
+class _Unsent:
+    """Lines on their way to the browser."""
+
+    def __init__(self) -> None:
+        self._lines: deque[Line] = deque()
+        self._dropped = 0
+        self.changed = asyncio.Event()
+
+    def writer(self, pod: Manifest, container: str) -> Write:
+        name = str(pod["metadata"]["name"])
+
+        def write(data: bytes) -> None:
+            for line in data.split(b"\n")[:-1]:
+                self.add((name, clean(line)))
+
+        return write
+
+    def add(self, line: Line) -> None:
+        self._lines.append(line)
+        if len(self._lines) > MAX_UNSENT_LINES:
+            self._lines.popleft()
+            self._dropped += 1
+        self.changed.set()
+
+    def take(self) -> list[Line]:
+        """Return the lines since the last call, after a line that says how many are missing."""
+        lines = list(self._lines)
+        if self._dropped:
+            lines.insert(0, ("", f"… {self._dropped} lines are left out"))
+        self._lines.clear()
+        self._dropped = 0
+        self.changed.clear()
+        return lines
+
+
+def clean(line: bytes) -> str:
+    """Return the line as a terminal would show it: without control sequences, the last state of one that is overwritten."""
+    text = line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]
+    shown = without_control(text)
+    return f"{shown[:LONGEST_LINE]}…" if len(shown) > LONGEST_LINE else shown
+
+
+async def follow_logs(
+    cluster: Cluster, served: ServedResource, job: Object, pod_name: str, container: str
+) -> AsyncGenerator[list[Line]]:
+    """Yield lines of the job's pods as they are written, until the job has finished. Empty names stand for all pods, and for the default container."""
+    unsent = _Unsent()
+
+    def container_of(pod: Manifest) -> str:
+        names = container_names(pod)
+        return container if container in names else names[0]
+
+    follower = JobLogFollower(
+        cluster,
+        served,
+        job,
+        {"follow": "true", "tailLines": str(TAIL_LINES if pod_name else TAIL_LINES_OF_EACH)},
+        container_of=container_of,
+        writer_of=unsent.writer,
+        pod_name=pod_name,
+    )
+    task = asyncio.create_task(_follow(follower, unsent))
+    task.add_done_callback(lambda _: unsent.changed.set())
+    try:
+        while not task.done():
+            await unsent.changed.wait()
+            await asyncio.sleep(GATHER_SECONDS)
+            if lines := unsent.take():
+                yield lines
+        if lines := unsent.take():
+            yield lines
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _follow(follower: JobLogFollower, unsent: _Unsent) -> None:
+    """Follow; an error becomes the last line."""
+    try:
+        await follower.follow()
+    except* (ApiError, CommandError, aiohttp.ClientError, OSError) as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        unsent.add(("", f"… the log cannot be read: {clean(str(error).encode())}"))
+
+
+def archived_lines(pod: ArchivedPod, container: str) -> list[Line]:
+    """Return the last lines of the newest run of a deleted pod's container."""
+    runs = pod.runs(container)
+    return [(pod.name, line) for line in _tail(runs[-1])] if runs else []
+
+
+def _tail(file: Path) -> list[str]:
+    with file.open("rb") as lines:
+        return [clean(line.rstrip(b"\n")) for line in deque(lines, TAIL_LINES)]

@@ -1,0 +1,332 @@
+"""Serves the page: static files for everybody on this machine, data for those who have the token.
+
+The token comes in the fragment of the URL, which browsers never send. The page keeps it in its own storage and sends it as a header:
+unlike a cookie it is no use to other ports of this machine, and no other site can make a browser send it.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import replace
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+from aiohttp import web
+
+from controller.kube.errors import ApiError, Forbidden, NotFound, unreachable
+from controller.serving import BoundedServer
+from rallypoint.cli.cluster import Cluster
+from rallypoint.cli.ui.history import History, record
+from rallypoint.cli.ui.job_list import JobList, Key
+from rallypoint.cli.ui.job_page import follow_job, read_job
+from rallypoint.cli.ui.log_stream import archived_lines, follow_logs
+from rallypoint.local.usage import INTERVAL_SECONDS, UsageSampler
+
+STATIC = Path(__file__).parent / "static"
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+MAX_CONNECTIONS = 64
+IDLE_SECONDS = 90.0
+PING_SECONDS = 15.0
+"""A stream without news sends a ping after this time, so that both ends notice a lost connection."""
+MAX_MERGED_PODS = 64
+"""Logs of larger jobs are shown per replica."""
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+Event = tuple[str, Any]
+"""The name of a server-sent event and its data."""
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def page(
+    cluster: Cluster,
+    *,
+    address: str = "127.0.0.1",
+    port: int = 0,
+    history: History | None = None,
+    records: bool = False,
+    usage: UsageSampler | None = None,
+) -> AsyncGenerator[str]:
+    """Serve the page until the end of the block, and yield its URL with the token.
+
+    ``records`` adds the jobs that end to ``history``. ``usage`` is that of a local cluster.
+
+    Raises:
+        OSError: the address is unknown or in use.
+    """
+    jobs = JobList(cluster)
+    token = secrets.token_urlsafe(32)
+    server = PageServer(cluster, jobs, token, history, usage, loopback_only=is_loopback(address))
+    listener = BoundedServer(
+        server.app(),
+        max_connections=MAX_CONNECTIONS,
+        idle_seconds=IDLE_SECONDS,
+        handler_cancellation=True,
+        shutdown_timeout=0.1,
+    )
+    await listener.start()
+    try:
+        host, chosen = await listener.listen(address, port)
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(jobs.run())]
+            if history is not None and records:
+                running.append(
+                    tasks.create_task(record(history, jobs, lambda key: read_job(cluster, jobs, key)))
+                )
+            try:
+                shown = f"[{host}]" if ":" in host else host
+                yield f"http://{shown}:{chosen}/#token={token}"
+            finally:
+                for task in running:
+                    task.cancel()
+    finally:
+        await listener.stop()
+
+
+def is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+class PageServer:
+    """The handlers of the page."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        jobs: JobList,
+        token: str,
+        history: History | None = None,
+        usage: UsageSampler | None = None,
+        *,
+        loopback_only: bool = True,
+    ) -> None:
+        self._cluster = cluster
+        self._jobs = jobs
+        self._token = token
+        self._history = history
+        self._usage = usage
+        self._loopback_only = loopback_only
+        self._files = {file.name: file.read_bytes() for file in STATIC.iterdir() if file.suffix in TYPES}
+
+    def app(self) -> web.Application:
+        app = web.Application(middlewares=[self._guard])
+        job = "/api/jobs/{kind}/{namespace}/{name}"
+        app.router.add_get("/", self._static)
+        app.router.add_get("/{name}", self._static)
+        app.router.add_get("/api/cluster", self._about)
+        app.router.add_get("/api/jobs", self._list)
+        app.router.add_get(job, self._job)
+        app.router.add_get(f"{job}/logs", self._logs)
+        app.router.add_get("/api/history", self._past)
+        app.router.add_get("/api/history/{uid}", self._past_job)
+        return app
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse requests of other sites, and data without the token; add the headers."""
+        try:
+            self._check(request)
+            response = await handler(request)
+        except web.HTTPException as error:
+            response = web.json_response({"message": error.text or error.reason}, status=error.status)
+        except NotFound:
+            response = web.json_response({"message": "it does not exist"}, status=404)
+        except Forbidden as error:
+            response = web.json_response({"message": error.message}, status=403)
+        except (ApiError, aiohttp.ClientError, TimeoutError) as error:
+            response = web.json_response({"message": _text_of(error)}, status=502)
+        if not response.prepared:
+            response.headers.update(HEADERS)
+        return response
+
+    def _check(self, request: web.Request) -> None:
+        if self._loopback_only and not _names_loopback(request.host):
+            raise web.HTTPForbidden(text="this page is served to this machine only")
+        if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+            # A link from another site may open the page, but nothing else.
+            is_page = request.path == "/" and request.headers.get("Sec-Fetch-Mode") == "navigate"
+            if not is_page:
+                raise web.HTTPForbidden(text="requests of other sites are refused")
+        if request.headers.get("Origin", f"http://{request.host}") != f"http://{request.host}":
+            raise web.HTTPForbidden(text="requests of other sites are refused")
+        if request.path.startswith("/api/"):
+            given = request.headers.get("Authorization", "").removeprefix("Bearer ")
+            if not secrets.compare_digest(given.encode(), self._token.encode()):
+                raise web.HTTPUnauthorized(text="the token is missing or wrong")
+
+    async def _static(self, request: web.Request) -> web.Response:
+        name = request.match_info.get("name") or "index.html"
+        content = self._files.get(name)
+        if content is None:
+            raise web.HTTPNotFound(text="there is no such file")
+        return web.Response(body=content, content_type=TYPES[Path(name).suffix], charset="utf-8")
+
+    async def _about(self, request: web.Request) -> web.Response:
+        return _json(
+            {
+                "server": self._cluster.server,
+                "namespace": self._cluster.namespace,
+                "kinds": sorted(self._jobs.served),
+                "history": self._history is not None,
+            }
+        )
+
+    async def _list(self, request: web.Request) -> web.StreamResponse:
+        return await _stream(request, _named("jobs", self._jobs.changes()))
+
+    async def _job(self, request: web.Request) -> web.StreamResponse:
+        key = self._key(request)
+        if self._jobs.row(key) is None:
+            await self._jobs.filled()
+            if self._jobs.row(key) is None:
+                raise web.HTTPNotFound(text="the job does not exist")
+        names: dict[str, str] = {}
+        sources = [self._job_events(key, names)]
+        if self._usage is not None:
+            sources.append(_samples(self._usage, names))
+        return await _stream(request, *sources)
+
+    async def _job_events(self, key: Key, names: dict[str, str]) -> AsyncGenerator[Event]:
+        """Yield the documents of a job, and add the names of its pods to ``names``, by UID."""
+        async with aclosing(follow_job(self._cluster, self._jobs, key)) as documents:
+            async for found in documents:
+                names.update({pod["uid"]: pod["name"] for pod in (*found["deletedPods"], *found["pods"])})
+                yield "job", found
+        yield "gone", {}
+
+    async def _logs(self, request: web.Request) -> web.StreamResponse:
+        key = self._key(request)
+        pod, container = request.query.get("pod", ""), request.query.get("container", "")
+        uid = request.query.get("uid", "")
+        if uid:
+            return await _stream(request, self._archived(key, uid, container))
+        job = self._jobs.manifests.get(key)
+        row = self._jobs.row(key)
+        if job is None or row is None:
+            raise web.HTTPNotFound(text="the job does not exist")
+        if not pod and row["replicas"]["desired"] > MAX_MERGED_PODS:
+            raise web.HTTPBadRequest(text=f"the job has more than {MAX_MERGED_PODS} pods: choose one")
+        inside = replace(self._cluster, namespace=key[1])
+        lines = follow_logs(inside, self._jobs.served[key[0]], dict(job), pod, container)
+        return await _stream(request, _named("lines", lines))
+
+    async def _archived(self, key: Key, uid: str, container: str) -> AsyncGenerator[Event]:
+        archive = self._cluster.archive
+        pods = archive.pods(key[1]) if archive else []
+        for pod in (pod for pod in pods if pod.uid == uid):
+            yield "lines", await asyncio.to_thread(archived_lines, pod, container)
+
+    async def _past(self, request: web.Request) -> web.Response:
+        rows = await asyncio.to_thread(self._history.rows) if self._history else []
+        namespace = self._cluster.namespace
+        return _json([row for row in rows if namespace in ("", row["namespace"])])
+
+    async def _past_job(self, request: web.Request) -> web.Response:
+        found = (
+            await asyncio.to_thread(self._history.read, request.match_info["uid"]) if self._history else None
+        )
+        if found is None or self._cluster.namespace not in ("", found["namespace"]):
+            raise web.HTTPNotFound(text="there is no record of this job")
+        return _json(found)
+
+    def _key(self, request: web.Request) -> Key:
+        found = request.match_info
+        key = found["kind"], found["namespace"], found["name"]
+        if key[0] not in self._jobs.served or self._cluster.namespace not in ("", key[1]):
+            raise web.HTTPNotFound(text="the job does not exist")
+        return key
+
+
+def _names_loopback(host: str) -> bool:
+    """Return whether the Host header names this machine's loopback: a name that another site owns could lead here too."""
+    name = host.rpartition(":")[0] if ":" in host.rpartition("]")[2] else host
+    return is_loopback(name.strip("[]"))
+
+
+def _json(content: Any) -> web.Response:
+    return web.Response(body=orjson.dumps(content), content_type="application/json")
+
+
+async def _named(name: str, items: AsyncGenerator[Any]) -> AsyncGenerator[Event]:
+    async with aclosing(items):
+        async for item in items:
+            yield name, item
+
+
+async def _samples(usage: UsageSampler, names: Mapping[str, str]) -> AsyncGenerator[Event]:
+    while True:
+        if series := usage.series(list(names)):
+            yield "usage", {names[uid]: samples for uid, samples in series.items()}
+        await asyncio.sleep(INTERVAL_SECONDS if names else 1.0)
+
+
+async def _stream(request: web.Request, *sources: AsyncGenerator[Event]) -> web.StreamResponse:
+    """Send server-sent events until the first source ends or the browser leaves."""
+    response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    events: asyncio.Queue[Event | None] = asyncio.Queue(maxsize=1)
+
+    async def produce(source: AsyncGenerator[Event]) -> None:
+        try:
+            async with aclosing(source):
+                async for event in source:
+                    await events.put(event)
+        except (ApiError, aiohttp.ClientError, TimeoutError) as error:
+            await events.put(("failed", {"message": _text_of(error)}))
+        else:
+            if source is sources[0]:
+                await events.put(("end", {}))
+        if source is sources[0]:
+            await events.put(None)
+
+    with suppress(ConnectionResetError):  # The browser has left.
+        async with _first_error(), asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(produce(source)) for source in sources]
+            try:
+                while (event := await _next(events)) is not None:
+                    name, data = event
+                    await response.write(b"event: %b\ndata: %b\n\n" % (name.encode(), orjson.dumps(data)))
+            finally:
+                for task in running:
+                    task.cancel()
+    return response
+
+
+@asynccontextmanager
+async def _first_error() -> AsyncGenerator[None]:
+    """Raise the only error of a group of tasks instead of the group."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) > 1:
+            raise
+        raise group.exceptions[0] from None
+
+
+def _text_of(error: ApiError | aiohttp.ClientError | TimeoutError) -> str:
+    why = error.message if isinstance(error, ApiError) else unreachable(error)
+    return f"the cluster does not answer: {why}"
+
+
+async def _next(events: "asyncio.Queue[Event | None]") -> Event | None:
+    """Return the next event; a ping if there is none for a while."""
+    try:
+        async with asyncio.timeout(PING_SECONDS):
+            return await events.get()
+    except TimeoutError:
+        return "ping", {}

@@ -1,0 +1,160 @@
+// One job: why it waits, its timeline, replicas, logs, usage, conditions and events.
+import { follow, get } from "/api.js";
+import { drawUsage } from "/chart.js";
+import { ago, at, badge, duration, h, notice, replicaBar, resources } from "/dom.js";
+import { logs } from "/logs.js";
+import { drawPicture, drawTimeline } from "/timeline.js";
+
+const MAX_SHOWN = 200;
+
+export async function showJob({ root, signal, setConnection }, { path, uid }) {
+  const name = path ? path[2] : "";
+  document.title = name || "Deleted job";
+  const title = h("h1", {}, h("span", {}, name || "…"));
+  const facts = h("dl", { class: "facts" });
+  const gone = h("div", {});
+  const sections = {};
+  const shown = {};
+  root.append(h("nav", { "aria-label": "Path" }, h("a", { href: "#/" }, "← All jobs"), " ", h("kbd", {}, "Esc")), title, gone, facts);
+  for (const [key, heading] of [["why", "Why"], ["timeline", "Timeline"], ["replicas", "Replicas"], ["logs", "Logs"], ["usage", "Usage"], ["conditions", "Conditions"], ["events", "Events"]]) {
+    const content = h("div", {});
+    sections[key] = { content, element: h("section", { id: `section-${key}`, "aria-labelledby": `heading-${key}` }, h("h2", { id: `heading-${key}` }, heading), content) };
+    root.append(sections[key].element);
+  }
+  const logView = logs(signal);
+  sections.logs.content.append(logView.element);
+  sections.usage.element.hidden = true;
+
+  let current = null;
+  const growing = setInterval(() => {
+    const picture = sections.timeline.content.querySelector(".picture");
+    if (picture && !current.why.timeline.spans.at(-1).end) picture.replaceChildren(...drawPicture(current));
+  }, 1000);
+  signal.addEventListener("abort", () => clearInterval(growing), { once: true });
+
+  /** Draw a section again only if its data have changed: focus and selection stay where they are. */
+  function section(key, data, draw) {
+    const text = JSON.stringify(data);
+    if (shown[key] === text) return;
+    shown[key] = text;
+    sections[key].content.replaceChildren(...[draw(data)].flat().filter(Boolean));
+  }
+
+  function draw(job) {
+    current = job;
+    document.title = `${job.name}: ${job.state}`;
+    const heading = [job.kind, job.namespace, job.name, job.state];
+    if (shown.title !== heading.join()) {
+      shown.title = heading.join();
+      title.replaceChildren(h("span", {}, job.name), " ", badge(job.state));
+    }
+    facts.replaceChildren(...Object.entries({
+      Kind: job.kind,
+      Namespace: job.namespace,
+      Queue: job.queue,
+      [job.state]: h("span", {}, "for ", ago(job.since)),
+      Created: h("span", {}, ago(job.created), " ago"),
+      Duration: job.ended && duration(at(job.ended) - at(job.created)),
+      Replicas: replicaBar(job.replicas),
+      Requests: resources(job.requests),
+    }).filter(([, value]) => value).map(([term, value]) => h("div", {}, h("dt", {}, term), h("dd", {}, value))));
+    if (job.why) {
+      section("why", [job.why.causes, job.why.blocked, job.why.state, job.why.notRead], () => drawWhy(job.why));
+      const { spans, restarts } = job.why.timeline;
+      section("timeline", [spans, restarts, job.why.phases, job.created], () => drawTimeline(job));
+    } else {
+      section("why", job.message, (message) => h("p", {}, message));
+      sections.timeline.element.hidden = true;
+    }
+    section("replicas", [job.pods, job.deletedPods], () => drawReplicas(job, logView.select));
+    section("conditions", job.conditions || [], drawConditions);
+    section("events", job.events || [], drawEvents);
+    logView.update(job, Boolean(uid));
+  }
+
+  if (uid) {
+    const job = await get(`/api/history/${encodeURIComponent(uid)}`, signal);
+    gone.append(notice("This job has been deleted. This is how it ended."));
+    setConnection(true);
+    draw(job);
+    return;
+  }
+  await follow(`/api/jobs/${path.map(encodeURIComponent).join("/")}`, (kind, data) => {
+    if (kind === "job") {
+      gone.replaceChildren();
+      draw(data);
+    }
+    if (kind === "failed") gone.replaceChildren(notice(data.message));
+    if (kind === "usage") {
+      sections.usage.element.hidden = false;
+      sections.usage.content.replaceChildren(...drawUsage(data));
+    }
+    if (kind === "gone") gone.replaceChildren(notice("This job has been deleted."));
+  }, signal, setConnection);
+}
+
+function names(about) {
+  if (!about.length) return "the job";
+  return about.length > 3 ? `${about.slice(0, 3).join(", ")} and ${about.length - 3} more` : about.join(", ");
+}
+
+function drawWhy(why) {
+  const list = (causes) => h("ol", { class: "causes" }, causes.slice(0, MAX_SHOWN).map((cause) =>
+    h("li", {},
+      h("p", {}, h("b", {}, names(cause.about)), ": ", cause.text, cause.since && h("span", { class: "dim" }, " (", ago(cause.since), ")")),
+      cause.quote && h("p", { class: "quote" }, "last log line: ", h("code", {}, cause.quote)),
+      cause.nextStep && h("p", { class: "next" }, h("b", {}, "Next: "), cause.nextStep))));
+  const blocking = why.causes.filter((cause) => cause.blocks);
+  const notes = why.causes.filter((cause) => !cause.blocks);
+  const healthy = { Running: "The job runs, and nothing in the cluster blocks it.", Succeeded: "The job has succeeded." }[why.state]
+    || "The cluster's objects name no cause.";
+  return [
+    blocking.length ? list(blocking) : h("p", {}, healthy),
+    notes.length && h("h3", {}, "Notes"), notes.length && list(notes),
+    why.notRead.length && notice(`You have no permission to read ${why.notRead.join(", ")}; this omits them.`),
+  ];
+}
+
+function drawReplicas(job, select) {
+  const pods = job.pods || [];
+  if (!pods.length && !(job.deletedPods || []).length) return h("p", {}, "The job has no pods.");
+  const button = (pod) => h("button", { click: () => select(pod), "aria-label": `Show the logs of ${pod.name}` }, "Logs");
+  return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Replicas" }, h("table", {},
+    h("thead", {}, h("tr", {}, ["Pod", "State", "Age", "Restarts", "Node", "Ports", "Logs"].map((text) => h("th", { scope: "col" }, text)))),
+    h("tbody", {},
+      pods.slice(0, MAX_SHOWN).map((pod) => h("tr", {},
+        h("td", {}, pod.name), h("td", {}, badge(pod.state), pod.state === "Running" && !pod.ready && " not ready"), h("td", {}, ago(pod.created)),
+        h("td", {}, String(pod.restarts)), h("td", {}, pod.node), h("td", {}, pod.ports.map((port) => drawPort(job, pod, port))), h("td", {}, button(pod)))),
+      (job.deletedPods || []).slice(-MAX_SHOWN).map((pod) => h("tr", { class: "past" },
+        h("td", {}, pod.name), h("td", {}, "deleted"), h("td", {}, ago(pod.created)), h("td", {}), h("td", {}), h("td", {}), h("td", {}, button({ ...pod, isPast: true })))))),
+    pods.length > MAX_SHOWN && h("p", {}, `and ${pods.length - MAX_SHOWN} more`));
+}
+
+function drawPort(job, pod, port) {
+  const text = [port.name, port.port].filter(Boolean).join(" ");
+  if (port.url) return h("a", { class: "port", href: port.url, target: "_blank", rel: "noreferrer noopener" }, text);
+  const command = `rallypoint port-forward ${pod.name} ${port.port} -n ${job.namespace}`;
+  return h("button", { class: "port", title: `Copy: ${command}`, click: async (event) => {
+    const element = event.currentTarget;
+    await navigator.clipboard.writeText(command);
+    element.textContent = "copied: run it, then open localhost";
+  } }, text);
+}
+
+function drawConditions(conditions) {
+  if (!conditions.length) return h("p", {}, "The job has no conditions.");
+  return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Conditions" }, h("table", {},
+    h("thead", {}, h("tr", {}, ["Type", "Status", "Since", "Reason", "Message"].map((text) => h("th", { scope: "col" }, text)))),
+    h("tbody", {}, conditions.map((condition) => h("tr", {},
+      h("td", {}, condition.type), h("td", {}, condition.status), h("td", {}, ago(condition.lastTransitionTime)),
+      h("td", {}, condition.reason || ""), h("td", { class: "long" }, condition.message || ""))))));
+}
+
+function drawEvents(events) {
+  if (!events.length) return h("p", {}, "No events. Most clusters keep them for an hour.");
+  return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Events" }, h("table", {},
+    h("thead", {}, h("tr", {}, ["Age", "Type", "Reason", "About", "Message"].map((text) => h("th", { scope: "col" }, text)))),
+    h("tbody", {}, events.slice(0, MAX_SHOWN).map((event) => h("tr", {},
+      h("td", {}, ago(event.at)), h("td", { class: event.type === "Warning" && "bad" }, event.type),
+      h("td", {}, event.reason, event.count > 1 && ` (x${event.count})`), h("td", {}, event.about), h("td", { class: "long" }, event.message))))));
+}

@@ -1,0 +1,139 @@
+// The list of jobs.
+import { follow, get } from "/api.js";
+import { ago, at, badge, duration, h, notice, replicaBar, resources } from "/dom.js";
+
+const STATES = ["Waiting", "Suspended", "Running", "Restarting", "Failed", "Succeeded"];
+const MAX_ROWS = 2000;
+const COLUMNS = [
+  ["State", (row) => STATES.indexOf(row.state)],
+  ["Job", (row) => `${row.namespace}/${row.name}`],
+  ["Kind", (row) => row.kind],
+  ["Age", (row) => -at(row.created)],
+  ["Duration", (row) => (at(row.ended) || Date.now()) - at(row.created)],
+  ["Replicas", (row) => row.replicas.desired],
+  ["Requests", (row) => Object.entries(row.requests || {}).find(([name]) => name.includes("/"))?.[1] || 0],
+  ["Message", (row) => row.message],
+];
+// Kept while the page is open, so that the way back from a job leads to the same list.
+const view = { text: "", states: new Set(), past: false, column: 3, descending: false, focus: "" };
+
+export async function showJobs({ root, signal, about, setConnection }) {
+  document.title = "Jobs";
+  const rows = new Map();
+  const elements = new Map();
+  let past = [];
+  let unread = [];
+  const count = h("p", { role: "status", class: "count" });
+  const warning = h("div", {});
+  const body = h("tbody", {});
+  const states = h("div", { class: "states", role: "group", "aria-label": "States" });
+  const head = h("tr", {});
+  const filter = h("input", {
+    id: "filter", type: "search", placeholder: "Filter by name, namespace, kind or queue", "aria-label": "Filter", "aria-keyshortcuts": "/", value: view.text,
+    input: (event) => { view.text = event.target.value; draw(); },
+  });
+  const pastBox = h("label", { class: "check" },
+    h("input", { type: "checkbox", change: async (event) => { view.past = event.target.checked; await readPast(); draw(); } }), "Deleted jobs");
+  pastBox.firstChild.checked = view.past;
+  pastBox.hidden = true;
+  about.then(({ history }) => { pastBox.hidden = !history; });
+  root.append(
+    h("h1", { class: "hidden" }, "Jobs"), h("div", { class: "bar" }, filter, states, pastBox),
+    warning, count,
+    h("div", { class: "scroll" }, h("table", { class: "jobs", keydown: move }, h("thead", {}, head), body)));
+  if (view.past) await readPast();
+
+  async function readPast() {
+    past = view.past ? (await get("/api/history", signal)).map((row) => ({ ...row, isPast: true })) : [];
+  }
+
+  function move(event) {
+    const step = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1 }[event.key];
+    const row = document.activeElement.closest("tbody tr");
+    if (!step || !row) return;
+    event.preventDefault();
+    (step > 0 ? row.nextElementSibling : row.previousElementSibling)?.querySelector("a").focus();
+  }
+  filter.addEventListener("keydown", (event) => {
+    if (event.key !== "ArrowDown") return;
+    event.preventDefault();
+    body.querySelector("a")?.focus();
+  });
+
+  function drawHead() {
+    head.replaceChildren(...COLUMNS.map(([title], index) => {
+      const sorted = index === view.column;
+      return h("th", { scope: "col", "aria-sort": sorted && (view.descending ? "descending" : "ascending") },
+        h("button", { click: () => {
+          view.descending = sorted && !view.descending;
+          view.column = index;
+          drawHead();
+          head.children[index].firstChild.focus();
+          draw();
+        } }, title));
+    }));
+  }
+
+  function drawStates(all) {
+    const counts = Object.groupBy(all, (row) => row.state);
+    const isFocused = document.activeElement?.dataset?.state;
+    states.replaceChildren(...STATES.map((state) => h("button", {
+      class: "chip", "aria-pressed": String(view.states.has(state)), "data-state": state,
+      click: () => { view.states.has(state) ? view.states.delete(state) : view.states.add(state); draw(); },
+    }, `${state} ${counts[state]?.length || 0}`)));
+    if (isFocused) states.querySelector(`[data-state=${isFocused}]`)?.focus();
+  }
+
+  function element(row) {
+    const known = elements.get(row.uid);
+    if (known?.row === row) return known.element;
+    const made = h("tr", { "data-id": row.id, class: row.isPast && "past" },
+      h("td", {}, badge(row.state)),
+      h("td", { class: "name" }, h("a", { href: link(row), focus: () => { view.focus = row.uid; } },
+        h("span", { class: "namespace" }, `${row.namespace}/`), row.name)),
+      h("td", { class: "kind" }, row.kind),
+      h("td", { class: "age" }, ago(row.created)),
+      h("td", { class: "duration" }, row.ended ? duration(at(row.ended) - at(row.created)) : ago(row.created)),
+      h("td", {}, replicaBar(row.replicas)),
+      h("td", { class: "requests" }, resources(row.requests)),
+      h("td", { class: "message", title: row.message }, row.message));
+    elements.set(row.uid, { row, element: made });
+    return made;
+  }
+
+  function draw() {
+    const there = new Set([...rows.values()].map((row) => row.uid));
+    const all = [...rows.values(), ...past.filter((row) => !there.has(row.uid))];
+    const words = view.text.toLowerCase().split(/\s+/).filter(Boolean);
+    const value = COLUMNS[view.column][1];
+    const shown = all
+      .filter((row) => !view.states.size || view.states.has(row.state))
+      .filter((row) => words.every((word) => `${row.kind} ${row.namespace}/${row.name} ${row.queue}`.toLowerCase().includes(word)))
+      .map((row) => [value(row), row])
+      .sort(([a, first], [b, second]) => (a < b ? -1 : a > b ? 1 : first.id < second.id ? -1 : 1) * (view.descending ? -1 : 1))
+      .map(([, row]) => row);
+    drawStates(all);
+    const focused = document.activeElement?.closest("tbody tr") && view.focus;
+    body.replaceChildren(...shown.slice(0, MAX_ROWS).map(element));
+    if (focused) elements.get(focused)?.element.querySelector("a").focus({ preventScroll: true });
+    const hidden = shown.length - MAX_ROWS;
+    count.textContent = !all.length
+      ? "No jobs. A job appears here as soon as it is created."
+      : `${shown.length} of ${all.length} jobs${hidden > 0 ? `; ${hidden} are not drawn, use the filter` : ""}`;
+    warning.replaceChildren(...(unread.length ? [notice(`You have no permission to read ${unread.join(", ")}, or the cluster does not serve them.`)] : []));
+  }
+
+  drawHead();
+  await follow("/api/jobs", (name, change) => {
+    if (change.all) rows.clear();
+    for (const row of change.all || change.changed) rows.set(row.id, row);
+    for (const id of change.gone || []) rows.delete(id);
+    unread = change.unread;
+    draw();
+    if (change.all && view.focus) elements.get(view.focus)?.element.querySelector("a").focus();
+  }, signal, setConnection);
+}
+
+function link(row) {
+  return row.isPast ? `#/history/${row.uid}` : `#/jobs/${row.id.split("/").map(encodeURIComponent).join("/")}`;
+}

@@ -1,0 +1,114 @@
+// The logs of a job: merged or of one replica, followed live.
+import { follow } from "/api.js";
+import { h } from "/dom.js";
+
+const MAX_LINES = 5000;
+const MAX_MERGED_PODS = 64;
+const COLORS = 8;
+
+/** Return the element, `update` for a changed or a deleted job, and `select`, which shows the logs of a pod. */
+export function logs(signal) {
+  let path = "";
+  let stream = new AbortController();
+  let started = "";
+  let jobName = "";
+  const pods = h("select", { "aria-label": "Replica", change: () => { fillContainers(); start(); } });
+  const containers = h("select", { "aria-label": "Container", change: () => start() });
+  const followBox = h("input", { type: "checkbox", change: () => followBox.checked && scroll() });
+  followBox.checked = true;
+  const state = h("span", { role: "status", class: "dim" });
+  const output = h("div", { class: "log", role: "log", "aria-live": "off", "aria-label": "Log lines", tabindex: "0", scroll: () => {
+    followBox.checked = output.scrollTop + output.clientHeight >= output.scrollHeight - 30;
+  } });
+  const element = h("div", {}, h("div", { class: "bar" }, pods, containers, h("label", { class: "check" }, followBox, "Follow"), state), output);
+  let known = "";
+  let choices = [];
+
+  function update(job, isPast) {
+    jobName = job.name;
+    path = [job.kind, job.namespace, job.name].map(encodeURIComponent).join("/");
+    const current = isPast ? [] : job.pods || [];
+    const past = [...(job.deletedPods || []), ...((isPast && job.pods) || [])];
+    const merged = !isPast && current.length !== 1 && (job.replicas?.desired ?? 0) <= MAX_MERGED_PODS ? [{ label: "All replicas", name: "", uid: "", containers: [] }] : [];
+    choices = [
+      ...merged,
+      ...current.map((pod) => ({ label: pod.name, name: pod.name, uid: "", containers: pod.containers })),
+      ...past.map((pod) => ({ label: `${pod.name} (deleted)`, name: pod.name, uid: pod.uid, containers: pod.containers })),
+    ];
+    element.parentElement.parentElement.hidden = !choices.length;
+    const text = JSON.stringify(choices);
+    if (text === known) return;
+    known = text;
+    const chosen = pods.value;
+    pods.replaceChildren(...choices.map((choice) => h("option", { value: `${choice.uid}/${choice.name}` }, choice.label)));
+    if (choices.some((choice) => `${choice.uid}/${choice.name}` === chosen)) pods.value = chosen;
+    fillContainers();
+    if (choices.length && started !== key()) start();
+  }
+
+  function fillContainers() {
+    const chosen = containers.value;
+    const found = choices[pods.selectedIndex]?.containers || [];
+    containers.replaceChildren(...found.map((name) => h("option", {}, name)));
+    if (found.includes(chosen)) containers.value = chosen;
+    containers.hidden = found.length < 2;
+  }
+
+  function key() {
+    return `${pods.value} ${containers.value}`;
+  }
+
+  function select(pod) {
+    pods.value = `${pod.isPast ? pod.uid : ""}/${pod.name}`;
+    fillContainers();
+    start();
+    element.scrollIntoView({ block: "nearest" });
+    output.focus({ preventScroll: true });
+  }
+
+  async function start() {
+    stream.abort();
+    stream = new AbortController();
+    const abort = stream;
+    signal.addEventListener("abort", () => abort.abort(), { once: true });
+    started = key();
+    const [uid, name] = pods.value.split("/");
+    const query = new URLSearchParams({ pod: name, container: containers.value, uid });
+    state.textContent = "";
+    try {
+      await follow(`/api/jobs/${path}/logs?${query}`, (kind, data) => (kind === "lines" ? add(data, !name) : (state.textContent = data.message)), abort.signal, (live) => {
+        if (live) output.replaceChildren();
+        followBox.checked = true;
+        state.textContent = live ? "following" : "reconnecting";
+      });
+      if (!abort.signal.aborted) state.textContent = output.childElementCount ? "ended" : "ended, nothing was logged";
+    } catch (error) {
+      if (!abort.signal.aborted) state.textContent = error.message;
+    }
+  }
+
+  function add(lines, isMerged) {
+    const made = lines.slice(-MAX_LINES).map(([pod, text]) => h("div", {},
+      isMerged && pod && h("span", { class: `pod color${hash(pod) % COLORS}` }, shorten(pod)), text || " "));
+    const spare = output.childElementCount + made.length - MAX_LINES;
+    for (let i = 0; i < spare; i++) output.firstChild?.remove();
+    output.append(...made);
+    if (followBox.checked) scroll();
+  }
+
+  function shorten(pod) {
+    return pod.startsWith(`${jobName}-`) ? pod.slice(jobName.length + 1) : pod;
+  }
+
+  function scroll() {
+    output.scrollTop = output.scrollHeight;
+  }
+
+  return { element, update, select };
+}
+
+function hash(text) {
+  let found = 0;
+  for (const character of text) found = (found * 31 + character.charCodeAt(0)) >>> 0;
+  return found;
+}
