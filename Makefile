@@ -7,6 +7,7 @@
 #   make demo      trains a PyTorchJob on real data, without a cluster
 #   make examples  trains every kind with its framework, each in its own environment; ONLY="jax paddle" chooses some
 #   make takeover  tests with the real Go operators, compiled from their modules: jobs move to Rallypoint and back
+#   make ui        tests of the page in a real headless browser; SCREENSHOTS=docs/images draws the pictures of the docs
 #   make upgrade   jobs move from another version's operator, FROM=COMMIT, to this one and back
 #   make lint      the static checks of `make test`
 #   make fmt       formats the code and applies automatic fixes
@@ -50,7 +51,7 @@ LINT = "lint: $(BIN)/ruff check" \
 	"layers: $(BIN)/lint-imports --no-cache" \
 	"types, second opinion: $(BIN)/pyright"
 
-.PHONY: test coverage test-python test-oldest demo examples lint fmt crds deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover upgrade explain
+.PHONY: test coverage test-python test-oldest demo examples lint fmt crds deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover ui upgrade explain
 
 # The whole system under faults runs by itself: beside other tests it does other things in each run, because its requests take real time.
 WHOLE_SYSTEM = tests/controller/test_whole_system.py
@@ -82,6 +83,13 @@ upgrade:
 
 explain:
 	$(STEPS) "make explain" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) "tests: $(BIN)/pytest tests/explain $(if $(WRITE),--write-page)"
+
+# Debian's chromium; tests/ui finds other browsers too.
+ui: VENV = .venv-ui
+ui:
+	$(STEPS) "make ui" "environment! $(PYTHON) tools/venv.py $(VENV) requirements/ui.txt" \
+		"browser! $(BIN)/python tools/packages.py chromium" \
+		"tests: $(BIN)/pytest tests/ui $(if $(SCREENSHOTS),--screenshots=$(SCREENSHOTS))"
 
 demo:
 	$(STEPS) "make demo" "environment! $(PYTHON) tools/venv.py .venv-demo requirements/demo.txt" \
@@ -139,5 +147,6 @@ lock:
 		"build: $(LOCK) --group build -o requirements/build.txt" \
 		"sdk: $(LOCK) --group sdk -o requirements/sdk.txt" \
 		"dev: $(LOCK) pyproject.toml --extra testing --group dev -c requirements/operator.txt -o requirements/dev.txt" \
+		"ui: $(LOCK) pyproject.toml --group ui -c requirements/dev.txt -o requirements/ui.txt" \
 		$(foreach group,demo jax mpi paddle tensorflow xgboost,\
 			"$(group): $(LOCK) pyproject.toml --group $(group) -c requirements/operator.txt -o requirements/$(group).txt")

@@ -19,7 +19,9 @@ from hypothesis import HealthCheck, settings
 from rallypoint.testing.controlplane import ControlPlane, User, binaries
 
 _TESTS = Path(__file__).parent
-_REAL_TIME = frozenset({"contract", "explain", "integration", "parity", "schedulers", "takeover", "upgrade"})
+_REAL_TIME = frozenset(
+    {"contract", "explain", "integration", "parity", "schedulers", "takeover", "ui", "upgrade"}
+)
 _ORDER = ("controller", "contract", "integration", "parity")
 """Which folders come first. The control plane takes a quarter of a core also while it is idle, so those that have no use for it come
 before, and a few of short tests after, with which two processes end at about the same time."""
@@ -35,6 +37,9 @@ UNPRIVILEGED = "nobody"
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--oldest", action="store_true", help="control planes of the oldest Kubernetes that is supported"
+    )
+    parser.addoption(
+        "--screenshots", metavar="DIR", help="folder for the pictures of the page, drawn by tests/ui"
     )
 
 
