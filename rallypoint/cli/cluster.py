@@ -24,7 +24,7 @@ from controller.kube.connect import SERVICE_ACCOUNT, Connection, NotConfigured, 
 from controller.kube.errors import ApiError, NotFound, unreachable
 from controller.kube.static_kubeconfig import static_kubeconfig
 from rallypoint.diagnosis.objects import owners_of
-from rallypoint.local.log_archive import DEFAULT_CONTAINER, EXTENSION, LogArchive, folder_of_kubeconfig
+from rallypoint.local.log_archive import EXTENSION, LogArchive, default_container, folder_of_kubeconfig
 
 DISCOVERY = ",".join(
     f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
@@ -312,20 +312,17 @@ def container_of(pod: Mapping[str, Any], requested: str) -> str:
     Raises:
         CommandError: the pod has no container of that name.
     """
-    annotations = pod["metadata"].get("annotations") or {}
     names = [container["name"] for container in pod["spec"]["containers"]]
     inits = [container["name"] for container in pod["spec"].get("initContainers") or ()]
     if requested:
         if requested not in (*names, *inits):
             raise CommandError(f"container {requested} is not valid for pod {pod['metadata']['name']}")
         return requested
-    chosen = annotations.get(DEFAULT_CONTAINER)
-    if chosen not in names:
-        chosen = names[0]
-        if len(names) + len(inits) > 1:
-            others = ", ".join([*names, *(f"{name} (init)" for name in inits)])
-            sys.stderr.write(f'Defaulted container "{chosen}" out of: {others}\n')
-    return str(chosen)
+    chosen = default_container(pod)
+    if not chosen and len(names) + len(inits) > 1:
+        others = ", ".join([*names, *(f"{name} (init)" for name in inits)])
+        sys.stderr.write(f'Defaulted container "{names[0]}" out of: {others}\n')
+    return chosen or str(names[0])
 
 
 async def is_gone(cluster: Cluster, served: ServedResource, name: str, uid: str) -> bool:

@@ -31,7 +31,7 @@ from rallypoint.cli.cluster import (
 from rallypoint.cli.log_follower import BAD_REQUEST, MAX_LINE_BYTES, JobLogFollower, owns_pods
 from rallypoint.diagnosis.objects import name_of
 from rallypoint.local.apiserver.apimachinery.selectors import parse_label_selector
-from rallypoint.local.log_archive import DEFAULT_CONTAINER, ArchivedPod
+from rallypoint.local.log_archive import ArchivedPod, default_container
 from rallypoint.local.node.streams.logs import Log, Selection
 
 DEFAULT_TAIL_OF_SELECTOR = 10
@@ -307,10 +307,8 @@ def _container_of(args: argparse.Namespace, pod: Mapping[str, Any]) -> str:
     Raises:
         CommandError: the pod has no container of that name.
     """
-    annotations = pod["metadata"].get("annotations") or {}
-    names: list[str] = [container["name"] for container in pod["spec"]["containers"]]
-    default = annotations.get(DEFAULT_CONTAINER)
-    return container_of(pod, args.container or (default if default in names else names[0]))
+    default = default_container(pod) or str(pod["spec"]["containers"][0]["name"])
+    return container_of(pod, args.container or default)
 
 
 def _container_of_member(args: argparse.Namespace, pod: Mapping[str, Any]) -> str | None:

@@ -56,7 +56,9 @@ class ArchivedPod:
         return datetime.fromtimestamp(max(times), UTC) if times else None
 
     def runs(self, container: str) -> list[Path]:
-        """Return the log files of a container, the first run first."""
+        """Return the log files of a container, the first run first; none for a name that is not one of its containers'."""
+        if container not in container_names(self):
+            return []
         files = (file for file in (self.folder / container).glob("*.log") if file.stem.isdecimal())
         return sorted(files, key=lambda file: int(file.stem))
 
@@ -66,22 +68,34 @@ class LogArchive:
     """The folder of a local cluster's logs."""
 
     folder: Path
-    _read: dict[Path, ArchivedPod] = field(default_factory=dict, compare=False, repr=False)
-    """What has been read: the node never changes a ``pod.json``."""
+    _read: dict[str, ArchivedPod] = field(default_factory=dict, compare=False, repr=False)
+    """What has been read, by the folder's name: the node never changes a ``pod.json``."""
 
     def pods(self, namespace: str) -> list[ArchivedPod]:
         """Return the pods of a namespace, of all namespaces if it is empty, the oldest first.
 
         Pods without a readable ``pod.json`` are left out.
         """
+        prefix = f"{namespace}_" if namespace else ""
+        try:
+            folders = [folder.name for folder in self.folder.iterdir() if folder.name.startswith(prefix)]
+        except FileNotFoundError:
+            folders = []
         found = []
-        for file in self.folder.glob(f"{namespace or '*'}_*/{POD_FILE}"):
+        for name in folders:
+            pod = self._read.get(name)
             try:
-                if file not in self._read:
-                    self._read[file] = ArchivedPod(orjson.loads(file.read_bytes()), file.parent)
-                found.append(self._read[file])
+                if pod is None:
+                    folder = self.folder / name
+                    pod = self._read[name] = ArchivedPod(
+                        orjson.loads((folder / POD_FILE).read_bytes()), folder
+                    )
             except (OSError, orjson.JSONDecodeError):
                 continue
+            found.append(pod)
+        for name in set(self._read).difference(folders):
+            if name.startswith(prefix):
+                self._read.pop(name, None)
         return sorted(found, key=lambda pod: (pod.created, pod.name))
 
     def pods_of_job(
@@ -143,6 +157,13 @@ def record(pod: Manifest) -> bytes:
     if default := (metadata.get("annotations") or {}).get(DEFAULT_CONTAINER):
         kept["annotations"] = {DEFAULT_CONTAINER: default}
     return orjson.dumps({"metadata": kept, "spec": spec})
+
+
+def default_container(pod: Manifest) -> str:
+    """Return the name of the container that the annotation names; empty if it names none of the pod's containers."""
+    chosen = (pod["metadata"].get("annotations") or {}).get(DEFAULT_CONTAINER)
+    names = [container["name"] for container in pod["spec"]["containers"]]
+    return str(chosen) if chosen in names else ""
 
 
 def container_names(pod: ArchivedPod) -> list[str]:

@@ -1,5 +1,6 @@
 """The logs of pods that may be gone: which pods are a job's, and which folder a kubeconfig names."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from rallypoint.local.log_archive import (
     POD_FILE,
     LogArchive,
     container_names,
+    default_container,
     folder_of_kubeconfig,
     with_extension,
 )
@@ -111,3 +113,40 @@ def test_of_the_annotations_only_the_default_container_is_kept(tmp_path: Path) -
 
     assert archived.manifest["metadata"]["annotations"] == {DEFAULT_CONTAINER: "main"}
     assert sorted(file.name for file in archived.folder.iterdir()) == ["main", POD_FILE]
+
+
+@pytest.mark.parametrize("container", ["..", "../other_x_y/main", "/etc", "", "none"])
+def test_only_containers_of_the_pod_have_runs(archive: LogArchive, container: str) -> None:
+    (pod, *_) = archive.pods("default")
+    (pod.folder.parent / "0.log").write_text("not the pod's")
+
+    assert pod.runs(container) == []
+
+
+def test_deleted_folders_are_discarded(archive: LogArchive) -> None:
+    everything = archive.pods("")
+    (ours,) = archive.pods("team")
+    shutil.rmtree(ours.folder)
+
+    assert archive.pods("team") == []
+    assert len(archive._read) == len(everything) - 1
+    assert archive.pods("") == [pod for pod in everything if pod is not ours]
+
+
+def test_known_pods_are_not_read_again(archive: LogArchive) -> None:
+    before = archive.pods("default")
+    for pod in before:
+        (pod.folder / POD_FILE).unlink()
+
+    assert archive.pods("default") == before
+
+
+def test_the_default_container() -> None:
+    found = {
+        "metadata": {"annotations": {DEFAULT_CONTAINER: "b"}},
+        "spec": {"containers": [{"name": "a"}, {"name": "b"}]},
+    }
+
+    assert default_container(found) == "b"
+    assert default_container({**found, "metadata": {"annotations": {DEFAULT_CONTAINER: "c"}}}) == ""
+    assert default_container({**found, "metadata": {}}) == ""

@@ -80,7 +80,7 @@ def _has_condition(obj: Json, kind: str) -> bool:
     return any(c.get("type") == kind and c.get("status") == "True" for c in conditions)
 
 
-def _pod_status(pod: Json) -> str:
+def pod_status(pod: Json) -> str:
     """Return the status of a pod: its phase, or the reason that blocks it."""
     status = pod.get("status", {})
     word: str = status.get("reason") or status.get("phase", "")
@@ -318,7 +318,7 @@ BUILTIN: dict[str, tuple[Column, ...]] = {
     "Pod": (
         NAME,
         Column("Ready", _ready),
-        Column("Status", _pod_status),
+        Column("Status", pod_status),
         Column("Restarts", _restarts),
         AGE,
         Column("IP", _field("status", "podIP", missing=NONE), priority=1),
