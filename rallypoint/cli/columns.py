@@ -92,7 +92,7 @@ def age(time: str | datetime | None, now: datetime) -> str:
     return f"{seconds}s"
 
 
-def exactly(length: timedelta) -> str:
+def format_duration(length: timedelta) -> str:
     """Format a duration as ``3s``, ``8m12s`` or ``2h0m5s``."""
     minutes, seconds = divmod(max(int(length.total_seconds()), 0), 60)
     hours, minutes = divmod(minutes, 60)

@@ -8,17 +8,17 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from api.labels import JOB_NAME
-from api.meta import EVENTS, PODS
+from api.meta import EVENTS
 from controller.runtime import clock
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, Object, ServedResource
-from rallypoint.cli.columns import NONE, Columns, age, exactly, indented
+from rallypoint.cli.columns import NONE, Columns, age, format_duration, indented
 from rallypoint.cli.job_reader import JobReader
 from rallypoint.cli.log_lines import in_one_line
 from rallypoint.diagnosis import Timeline, timeline
 from rallypoint.diagnosis.objects import all_container_statuses, container_statuses, event_time, replica_specs
 from rallypoint.diagnosis.terminations import spell_count
+from rallypoint.local.manifest import Manifest
 
 JOB_GROUP = "kubeflow.org"
 BAR_ROWS = 12
@@ -55,20 +55,27 @@ async def _describe(args: argparse.Namespace, cluster: Cluster) -> int:
 
 
 async def _description(cluster: Cluster, served: ServedResource, obj: Object) -> str:
-    uid, now = obj["metadata"]["uid"], clock.now()
-    events = await cluster.list_objects(EVENTS, fieldSelector=f"involvedObject.uid={uid}")
-    pods: list[Object] = []
+    now = clock.now()
+    pods: Sequence[Manifest] = ()
+    events: Sequence[Manifest]
     bar: Iterable[str] = ()
+    unread = ""
     if served.resource.group == JOB_GROUP:
-        reader = JobReader(replace(cluster, namespace=obj["metadata"]["namespace"]))
+        reader = JobReader(replace(cluster, namespace=obj["metadata"]["namespace"]), only_timeline=True)
         await reader.read_related([obj], by_label=True)
-        pods = await cluster.list_objects(PODS, labelSelector=f"{JOB_NAME}={obj['metadata']['name']}")
-        bar = timeline_bar(timeline(await reader.snapshot(obj, with_logs=False)), now)
+        snapshot = await reader.snapshot(obj)
+        pods, events = reader.pods, snapshot.events_of(obj)
+        bar = timeline_bar(timeline(snapshot), now)
+        if reader.forbidden:
+            unread = f"You have no permission to read {', '.join(reader.forbidden)}.\n"
+    else:
+        uid = obj["metadata"]["uid"]
+        events = await cluster.list_objects(EVENTS, fieldSelector=f"involvedObject.uid={uid}")
     parts = (
         *(_head(obj, now), _state(obj), _roles(obj), bar, _pods(pods)),
-        *(_containers(obj), _conditions(obj, now)),
+        *(_containers(obj), _conditions(obj, now), _events(events, now)),
     )
-    return "".join([line for part in parts for line in part] + list(_events(events, now)))
+    return "".join([line for part in parts for line in part]) + unread
 
 
 def _head(obj: Object, now: datetime) -> Iterator[str]:
@@ -145,7 +152,14 @@ def timeline_bar(found: Timeline, now: datetime) -> Iterator[str]:
             round(BAR_WIDTH * (at - begin).total_seconds() / total) if total else 0 for at in (start, end)
         )
         bar = " " * min(first, BAR_WIDTH - 1) + "#" * max(last - first, 1)
-        rows.append([name, f"+{exactly(start - begin)}", exactly(end - start), f"|{bar:<{BAR_WIDTH}}|"])
+        rows.append(
+            [
+                name,
+                f"+{format_duration(start - begin)}",
+                format_duration(end - start),
+                f"|{bar:<{BAR_WIDTH}}|",
+            ]
+        )
     yield "Timeline:\n"
     yield indented(rows, ["Phase", "At", "Duration", "Bar"])
     if found.restarts:
@@ -154,7 +168,7 @@ def timeline_bar(found: Timeline, now: datetime) -> Iterator[str]:
         yield f"  Restarted {count}, last {age(last_restart.at, now)} ago: {last_restart.pod} {in_one_line(last_restart.text)}\n"
 
 
-def _pods(pods: Sequence[Object]) -> Iterator[str]:
+def _pods(pods: Sequence[Manifest]) -> Iterator[str]:
     if not pods:
         return
     rows = [
@@ -218,7 +232,7 @@ def _conditions(obj: Object, now: datetime) -> Iterator[str]:
     yield indented(rows, ["Type", "Status", "Since", "Reason", "Message"])
 
 
-def _events(events: Iterable[Object], now: datetime) -> Iterator[str]:
+def _events(events: Iterable[Manifest], now: datetime) -> Iterator[str]:
     found = sorted(events, key=event_time)
     if not found:
         yield f"Events: {NONE}\n"

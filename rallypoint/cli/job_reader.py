@@ -33,26 +33,22 @@ from rallypoint.diagnosis import (
 )
 from rallypoint.diagnosis.gangs import is_unadmitted
 from rallypoint.diagnosis.objects import (
-    desired_pods,
     is_condition_true,
     is_finished,
     is_pod_name,
-    missing_pod_names,
     name_of,
     owners_of,
     parse_timestamp,
-    replica_specs,
     spec_of,
 )
 from rallypoint.diagnosis.resources import holds, lacking, largest_owners
 from rallypoint.local import log_archive
 from rallypoint.local.log_archive import container_names, pods_of_job
+from rallypoint.local.manifest import Manifest
 
 MAX_CONCURRENT_READS = 32
 """Logs and nodes that are read at the same time."""
 KINDS = {kind.resource.plural: kind.resource.kind for kind in ALL}
-MAX_OBJECTS_OF_EVENTS = 32
-"""The largest number of objects whose events are requested one by one."""
 _GROUP = "kubeflow.org"
 _KUEUE = "kueue.x-k8s.io"
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
@@ -81,15 +77,19 @@ class JobReader:
     """Reads jobs and their related objects. ``forbidden`` lists what the user has no permission to read."""
 
     cluster: Cluster
+    only_timeline: bool = False
+    """Leave out what only causes need: logs, nodes, PodGroups, queues, and the pods that hold resources."""
     forbidden: list[str] = field(default_factory=list)
+    pods: list[Object] = field(default_factory=list)
+    """All pods that ``read_related`` has listed, of any owner."""
     _semaphore: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONCURRENT_READS))
     _pods: Owned = field(default_factory=dict)
     _batch_jobs: Owned = field(default_factory=dict)
     _gangs: Owned = field(default_factory=dict)
     _workloads: Owned = field(default_factory=dict)
-    _events: dict[str, list[Object]] = field(default_factory=dict)
+    _events: dict[str, list[Manifest]] = field(default_factory=dict)
     """By the UID of the involved object."""
-    _events_of_deleted_pods: dict[str, list[Object]] = field(default_factory=dict)
+    _events_of_deleted_pods: dict[str, list[Manifest]] = field(default_factory=dict)
     """Events of pods that no longer exist, by the pod's name."""
     _queues: dict[str, Object] = field(default_factory=dict)
     """Volcano's queues, empty for one that does not exist; without those that could not be read."""
@@ -110,36 +110,38 @@ class JobReader:
         self.forbidden[:] = [plural for plural in self.forbidden if plural not in _OPT_IN]
         return [job for jobs in found for job in jobs if not is_finished(job)]
 
-    async def read_related(self, jobs: Sequence[Object], *, by_label: bool = False) -> None:
+    async def read_related(
+        self, jobs: Sequence[Object], *, by_label: bool = False, events: Sequence[Manifest] | None = None
+    ) -> None:
         """List each related resource once, for all these jobs.
 
-        With ``by_label``, for a single job, select its pods by their label and its events by the names of these pods: little to read in a
-        namespace of many jobs.
+        With ``by_label``, for a single job, select its pods by their label. ``events`` are used instead of a list of the namespace's events,
+        which a server reads whole whatever the selector.
         """
         selected = {"labelSelector": f"{JOB_NAME}={name_of(jobs[0])}"} if by_label else {}
-        pods, batch_jobs, events, gangs, workloads = await asyncio.gather(
+        groups = [] if self.only_timeline else ["volcano.sh", "scheduling.x-k8s.io"]
+        pods, batch_jobs, listed, gangs, workloads = await asyncio.gather(
             self._all(PODS, **selected),
             self._all(BATCH_JOBS),
-            self._events_of_job(jobs[0]) if by_label else self._all(EVENTS),
+            self._all(*([EVENTS] if events is None else [])),
             self._all(
-                *self._resources_of_kind("PodGroup", "volcano.sh"),
-                *self._resources_of_kind("PodGroup", "scheduling.x-k8s.io"),
+                *(resource for group in groups for resource in self._resources_of_kind("PodGroup", group))
             ),
             self._all(*self._resources_of_kind("Workload", "kueue.x-k8s.io")),
         )
+        self.pods = pods
         self._pods, self._batch_jobs = _by_owner(pods), _by_owner(batch_jobs)
         self._gangs, self._workloads = _by_owner(gangs), _by_owner(workloads)
         existing = {pod["metadata"]["uid"] for pod in pods}
-        for event in events:
+        for event in events if events is not None else listed:
             involved = event["involvedObject"]
             self._events.setdefault(involved.get("uid", ""), []).append(event)
             if involved.get("kind") == PODS.kind and involved.get("uid") not in existing:
                 self._events_of_deleted_pods.setdefault(str(involved.get("name")), []).append(event)
-        await asyncio.gather(
-            self._read_holders(pods, jobs, are_all=not by_label),
-            self._read_queues(gangs),
-            self._read_archive(),
-        )
+        reads = [self._read_archive()]
+        if not self.only_timeline:
+            reads += [self._read_holders(pods, jobs, are_all=not by_label), self._read_queues(gangs)]
+        await asyncio.gather(*reads)
 
     async def _read_archive(self) -> None:
         if self.cluster.archive is not None:
@@ -218,17 +220,7 @@ class JobReader:
                 return None
         return queue
 
-    async def _events_of_job(self, job: Object) -> list[Object]:
-        """Return the events of the job and of its pods, deleted ones too: all of the namespace if the job has many pods."""
-        if desired_pods(job) > MAX_OBJECTS_OF_EVENTS or "Launcher" in replica_specs(job):
-            return await self._all(EVENTS)  # The names of a launcher's pods have a suffix.
-        names = [name_of(job), *missing_pod_names(job, ())]
-        found = await asyncio.gather(
-            *(self._all(EVENTS, fieldSelector=f"involvedObject.name={name}") for name in names)
-        )
-        return [event for events in found for event in events]
-
-    async def snapshot(self, job: Object, *, with_logs: bool = True) -> JobSnapshot:
+    async def snapshot(self, job: Object) -> JobSnapshot:
         """Return the job with what ``read_related`` has read, and with the last lines of its logs."""
         uid = job["metadata"]["uid"]
         batch_jobs = self._batch_jobs.get(uid, [])
@@ -236,8 +228,9 @@ class JobReader:
         pods = sorted((pod for owner in owners for pod in self._pods.get(owner, ())), key=name_of)
         gangs = self._gangs.get(uid, [])
         objects = [job, *batch_jobs, *pods, *gangs]
-        requests, nodes = log_requests(job, pods) if with_logs else [], nodes_to_read(pods)
-        archived = self._archived_pods(job)
+        requests, nodes = ([], []) if self.only_timeline else (log_requests(job, pods), nodes_to_read(pods))
+        archived = self.archived_pods(job)
+        lines, times = await asyncio.to_thread(self._read_logs, job, pods, archived) if archived else ({}, [])
         answers = await asyncio.gather(*(self._log_lines(job, request) for request in requests))
         found_nodes = await asyncio.gather(*map(self._node, nodes))
         return JobSnapshot(
@@ -256,8 +249,8 @@ class JobReader:
             all_nodes=self._all_nodes,
             holders_known=self._holders_known,
             owners=self._owners,
-            lines_of_deleted_pods=_lines_of_deleted_pods(job, pods, archived) if with_logs else {},
-            archived_pods=[pod for pod in map(_times_of, archived) if pod],
+            lines_of_deleted_pods=lines,
+            archived_pods=times,
             workloads=self._workloads.get(uid, ()),
             workloads_known="workloads" not in self.forbidden,
             is_kueue_served=any(served.resource.group == _KUEUE for served in self.cluster.resources),
@@ -273,7 +266,7 @@ class JobReader:
         found = (served.resource for served in self.cluster.resources)
         return [resource for resource in found if resource.kind == kind and resource.group.endswith(group)]
 
-    def _events_of_deleted_pods_of(self, job: Object) -> list[Object]:
+    def _events_of_deleted_pods_of(self, job: Object) -> list[Manifest]:
         """Return the events of deleted pods that may have been of the job, by their names."""
         prefix = f"{name_of(job)}-"
         return [
@@ -284,7 +277,15 @@ class JobReader:
             if event["metadata"].get("namespace") == job["metadata"].get("namespace")
         ]
 
-    def _archived_pods(self, job: Object) -> list[log_archive.ArchivedPod]:
+    def _read_logs(
+        self, job: Object, pods: Sequence[Object], archived: Sequence[log_archive.ArchivedPod]
+    ) -> tuple[dict[tuple[str, str], LastLines], list[ArchivedPod]]:
+        """Return the last lines of deleted pods, and the times of all archived ones."""
+        lines = {} if self.only_timeline else _lines_of_deleted_pods(job, pods, archived)
+        return lines, [pod for pod in map(_times_of, archived) if pod]
+
+    def archived_pods(self, job: Object) -> list[log_archive.ArchivedPod]:
+        """Return the pods of the job in the log folder of a local cluster, also those that exist."""
         metadata = job["metadata"]
         near = [pod for pod in self._archived if pod.namespace == metadata["namespace"]]
         return pods_of_job(near, job["kind"], metadata["name"], job)

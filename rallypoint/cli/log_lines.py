@@ -9,10 +9,10 @@ LONGEST_LINE = 300
 _TAIL_BYTES = 64 * 1024
 
 
-def clean_line(line: str) -> str:
-    """Return a log line without terminal control, cut to ``LONGEST_LINE``; of one that carriage returns overwrite, its last state."""
+def clean_line(line: str, longest: int = LONGEST_LINE) -> str:
+    """Return a log line without terminal control, cut to ``longest`` characters; of one that carriage returns overwrite, its last state."""
     shown = without_control(line.rstrip("\r").rpartition("\r")[2]).rstrip()
-    return f"{shown[:LONGEST_LINE]}…" if len(shown) > LONGEST_LINE else shown
+    return f"{shown[:longest]}…" if len(shown) > longest else shown
 
 
 def in_one_line(text: str) -> str:

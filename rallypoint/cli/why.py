@@ -14,7 +14,7 @@ import orjson
 from api.messages import first_of
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, CommandError, Object
-from rallypoint.cli.columns import age, exactly, indented
+from rallypoint.cli.columns import age, format_duration, indented
 from rallypoint.cli.job_reader import KINDS, JobReader, served_jobs
 from rallypoint.cli.log_lines import in_one_line
 from rallypoint.diagnosis import (
@@ -155,7 +155,7 @@ def _who(names: Sequence[str]) -> str:
 
 def _phase(phase: Phase, since: datetime) -> list[str]:
     count = f"{phase.done} of {phase.total} pods " if phase.total else ""
-    return [f"+{exactly(phase.at - since)}" if phase.at else "-", f"{count}{phase.name}"]
+    return [f"+{format_duration(phase.at - since)}" if phase.at else "-", f"{count}{phase.name}"]
 
 
 def _last_lines(snapshot: JobSnapshot) -> Iterator[tuple[str, str, bool, LastLines]]:

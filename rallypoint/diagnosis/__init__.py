@@ -26,7 +26,7 @@ from rallypoint.diagnosis.objects import (
 )
 from rallypoint.diagnosis.snapshot import ArchivedPod, Cause, JobSnapshot, LastLines
 from rallypoint.diagnosis.terminations import failures
-from rallypoint.diagnosis.timeline import Phase, Restart, Span, Timeline, phases, timeline
+from rallypoint.diagnosis.timeline import Phase, Restart, Span, Timeline, phases_and_timeline, timeline
 
 __all__ = [
     "LINES_OF_FAILURE",
@@ -82,7 +82,7 @@ class Diagnosis:
 
 def diagnose(snapshot: JobSnapshot) -> Diagnosis:
     state, at = state_of_job(snapshot.job)
-    return Diagnosis(state, at, list(_causes(snapshot, state)), phases(snapshot), timeline(snapshot))
+    return Diagnosis(state, at, list(_causes(snapshot, state)), *phases_and_timeline(snapshot))
 
 
 def state_of_job(job: Object) -> tuple[str, datetime | None]:

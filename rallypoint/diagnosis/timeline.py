@@ -95,19 +95,19 @@ class Timeline:
     """The oldest first."""
 
 
-def phases(snapshot: JobSnapshot) -> list[Phase]:
-    """Return the phases in order. Deleted pods do not count, except as restarts."""
-    return list(_phases(snapshot))
-
-
 def timeline(snapshot: JobSnapshot) -> Timeline:
     """Return the spans and the restarts of the job."""
-    pods = lifetimes(snapshot)
-    pauses = list(_pauses(snapshot))
-    return Timeline(_spans(snapshot, pods, pauses), list(_restarts(snapshot, pods, pauses)))
+    return phases_and_timeline(snapshot)[1]
 
 
-def _phases(snapshot: JobSnapshot) -> Iterator[Phase]:
+def phases_and_timeline(snapshot: JobSnapshot) -> tuple[list[Phase], Timeline]:
+    """Return the phases in order, and the timeline. Deleted pods do not count in phases, except as restarts."""
+    pods, pauses = lifetimes(snapshot), list(_pauses(snapshot))
+    restarts = list(_restarts(snapshot, pods, pauses))
+    return list(_phases(snapshot, pods, restarts)), Timeline(_spans(snapshot, pods, pauses), restarts)
+
+
+def _phases(snapshot: JobSnapshot, lives: Sequence[Lifetime], restarts: Sequence[Restart]) -> Iterator[Phase]:
     yield Phase("created", snapshot.created)
     for workload in snapshot.workloads:
         yield Phase("queued", parse_timestamp(workload["metadata"].get("creationTimestamp")))
@@ -116,7 +116,7 @@ def _phases(snapshot: JobSnapshot) -> Iterator[Phase]:
     started = _start_time(snapshot)
     if started and started > snapshot.created:
         yield Phase("started", started)
-    yield from _of_pods(snapshot)
+    yield from _of_pods(snapshot, lives, restarts)
     for type_ in _STATES:
         if is_condition_true(snapshot.job, type_):
             yield Phase(str(type_), transition_time(snapshot.job, type_))
@@ -125,12 +125,13 @@ def _phases(snapshot: JobSnapshot) -> Iterator[Phase]:
             yield Phase(str(type_), _end_time(snapshot))
 
 
-def _of_pods(snapshot: JobSnapshot) -> Iterator[Phase]:
+def _of_pods(
+    snapshot: JobSnapshot, lives: Sequence[Lifetime], restarts: Sequence[Restart]
+) -> Iterator[Phase]:
     pods = [pod for pod in snapshot.pods if pod["metadata"]["uid"] not in snapshot.replaced_pod_uids]
     if not pods:
         return
     total = len(pods) if is_finished(snapshot.job) else max(desired_pods(snapshot.job), len(pods))
-    lives = lifetimes(snapshot)
     existing = {(name_of(pod), created_at(pod)) for pod in pods}
     current = [life for life in lives if (life.name, life.created) in existing]
     yield _reached("created", map(created_at, pods), total)
@@ -145,7 +146,6 @@ def _of_pods(snapshot: JobSnapshot) -> Iterator[Phase]:
     waiting = waiting_pods(snapshot)
     if waiting or any(_rendezvous_end(life) for life in current):
         yield _reached("ready", (life.ready for life in current if life.name not in waiting), total)
-    restarts = list(_restarts(snapshot, lives, list(_pauses(snapshot))))
     if restarts:
         yield Phase("restarted", restarts[-1].at, len({restart.pod for restart in restarts}), total)
 
@@ -174,7 +174,7 @@ def _rendezvous_end(pod: Lifetime) -> datetime | None:
 
 
 def _restarts(
-    snapshot: JobSnapshot, pods: Sequence[Lifetime], pauses: Sequence["_Part"]
+    snapshot: JobSnapshot, pods: Sequence[Lifetime], pauses: Sequence["_Interval"]
 ) -> Iterator[Restart]:
     last: dict[str, Lifetime] = {slot_name(snapshot.job, pod.name): pod for pod in pods}
     stops = (Restart(stop.at, pod.name, stop.text) for pod in pods for stop in pod.stops)
@@ -186,12 +186,12 @@ def _restarts(
     yield from sorted((*stops, *replaced), key=lambda restart: (restart.at, restart.pod))
 
 
-def _is_paused(pod: Lifetime, pauses: Sequence["_Part"]) -> bool:
+def _is_paused(pod: Lifetime, pauses: Sequence["_Interval"]) -> bool:
     """Return whether the pod ended because its job was suspended."""
     return any(pod.ended and pause.start <= pod.ended <= pause.end for pause in pauses)
 
 
-def _spans(snapshot: JobSnapshot, pods: Sequence[Lifetime], pauses: Sequence["_Part"]) -> list[Span]:
+def _spans(snapshot: JobSnapshot, pods: Sequence[Lifetime], pauses: Sequence["_Interval"]) -> list[Span]:
     """Return the spans, without those shorter than a second unless it is the last one and lasts."""
     start, end = snapshot.created, _end_time(snapshot)
     until = max(end or snapshot.now, start)
@@ -218,7 +218,7 @@ def _spans(snapshot: JobSnapshot, pods: Sequence[Lifetime], pauses: Sequence["_P
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Interval:
     """What one replica, or the job, does in a part of its life."""
 
     name: str
@@ -227,26 +227,26 @@ class _Part:
 
 
 def _parts(
-    snapshot: JobSnapshot, pods: Sequence[Lifetime], pauses: Sequence[_Part], until: datetime
-) -> Iterator[_Part]:
+    snapshot: JobSnapshot, pods: Sequence[Lifetime], pauses: Sequence[_Interval], until: datetime
+) -> Iterator[_Interval]:
     begin = max((pause.end for pause in pauses if pause.start == snapshot.created), default=snapshot.created)
     slots: dict[str, list[Lifetime]] = {}
     for pod in pods:
         slots.setdefault(slot_name(snapshot.job, pod.name), []).append(pod)
     waiting = waiting_pods(snapshot)
     for slot, lives in slots.items():
-        yield _Part(_absent(snapshot.job, slot), begin, lives[0].created)
+        yield _Interval(_absent(snapshot.job, slot), begin, lives[0].created)
         for number, life in enumerate(lives):
             following = lives[number + 1].created if number + 1 < len(lives) else None
             again = number > 0 and not _is_paused(lives[number - 1], pauses)
             yield from _parts_of_pod(life, following, until, again=again, waits=life.name in waiting)
             if following and life.ended and (life.failure or life.started):
                 gap = "creating" if _is_paused(life, pauses) else "restarting"
-                yield _Part(gap, life.ended, following)
+                yield _Interval(gap, life.ended, following)
     if not is_finished(snapshot.job) and snapshot.pods_known:
         for slot in missing_pod_names(snapshot.job, snapshot.pods):
             if slot not in slots:
-                yield _Part(_absent(snapshot.job, slot), begin, until)
+                yield _Interval(_absent(snapshot.job, slot), begin, until)
 
 
 def _absent(job: Object, slot: str) -> str:
@@ -256,7 +256,7 @@ def _absent(job: Object, slot: str) -> str:
 
 def _parts_of_pod(
     pod: Lifetime, following: datetime | None, until: datetime, *, again: bool, waits: bool
-) -> Iterator[_Part]:
+) -> Iterator[_Interval]:
     """Yield the parts of one pod, up to its successor if it failed and has one."""
     stages = [("scheduling", pod.scheduled)]
     if pod.scheduled:
@@ -274,17 +274,17 @@ def _parts_of_pod(
     at, end = pod.created, pod.ended or following or until
     for name, reached in stages:
         following_at = min(max(reached or end, at), end)
-        yield _Part("restarting" if again else name, at, following_at)
+        yield _Interval("restarting" if again else name, at, following_at)
         at = following_at
         if reached is None and pod.started is None:
             break
     else:
-        yield _Part("running", at, end)
+        yield _Interval("running", at, end)
     for stop in pod.stops:
-        yield _Part("restarting", stop.at, stop.until or end)
+        yield _Interval("restarting", stop.at, stop.until or end)
 
 
-def _pauses(snapshot: JobSnapshot) -> Iterator[_Part]:
+def _pauses(snapshot: JobSnapshot) -> Iterator[_Interval]:
     """Yield when the job was suspended, by its events; without them, what its condition and its start time show."""
     job = snapshot.job
     name = "queued" if snapshot.workloads or local_queue_of(job) else "suspended"
@@ -306,7 +306,7 @@ def _pauses(snapshot: JobSnapshot) -> Iterator[_Part]:
             # A job that was created suspended got its condition a moment later.
             paused_at = snapshot.created if (at - snapshot.created).total_seconds() < _EARLY_SECONDS else at
         elif not suspends and paused_at is not None:
-            yield _Part(name, paused_at, at)
+            yield _Interval(name, paused_at, at)
             paused_at = None
     if paused_at is not None and not is_finished(job):
-        yield _Part(name, paused_at, snapshot.now)
+        yield _Interval(name, paused_at, snapshot.now)

@@ -15,6 +15,7 @@ from api.requests import requests
 from controller.runtime.informer import Informer
 from rallypoint.cli.cluster import Cluster
 from rallypoint.cli.job_reader import served_jobs
+from rallypoint.cli.ui.event_watches import EventWatches
 from rallypoint.diagnosis import state_of_job
 from rallypoint.diagnosis.kueue import local_queue_of
 from rallypoint.diagnosis.objects import (
@@ -75,6 +76,7 @@ class JobList:
             namespace=cluster.namespace,
             field_selector="type=Warning",
         )
+        self.event_watches = EventWatches(cluster)
 
     async def run(self) -> None:
         """Watch until canceled."""
@@ -119,11 +121,10 @@ class JobList:
         finally:
             del self._subscribers[changed]
 
-    async def wait_for_change(self, key: Key, timeout_seconds: float) -> None:
-        """Return when the job changes, or after the timeout."""
+    async def wait_for_change(self, key: Key, before: Document | None, timeout_seconds: float) -> None:
+        """Return when the job's row is no longer ``before``, or after the timeout."""
         changed, keys = asyncio.Event(), set[Key]()
         self._subscribers[changed] = keys
-        before = self._rows.get(key)
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout_seconds):

@@ -16,21 +16,22 @@ from rallypoint.cli.ui.job_list import Document, JobList, Key, row_of
 from rallypoint.diagnosis import JobSnapshot, diagnose
 from rallypoint.diagnosis.objects import (
     Object,
-    all_container_statuses,
     container_statuses,
     event_time,
-    is_being_deleted,
     name_of,
     parse_timestamp,
     spec_of,
-    state_of,
     status_of,
 )
-from rallypoint.local.log_archive import DEFAULT_CONTAINER
+from rallypoint.local.apiserver.resources.columns import pod_status
+from rallypoint.local.log_archive import default_container
 
-SHORTEST_PAUSE_SECONDS = 2.0
+PAUSE_SECONDS = 2.0
+"""Between two reads of a job that does not change."""
+SHORTEST_PAUSE_SECONDS = 0.3
+"""Between two reads of a job that changes."""
 PAUSE_FACTOR = 10
-"""After a read the page waits this many times as long as the read took, so that a large job costs the API server a tenth of its time."""
+"""After a read the page waits at least this many times as long as the read took, so that a large job costs the API server a tenth of its time."""
 MAX_EVENTS = 500
 MAX_PODS = 2000
 _OWN_PORT_SUFFIX = "job-port"
@@ -48,13 +49,13 @@ async def read_job(cluster: Cluster, jobs: JobList, key: Key) -> Document:
     inside = replace(cluster, namespace=namespace)
     job = await inside.get(jobs.served[kind], name)
     reader = JobReader(inside)
-    await reader.read_related([job], by_label=True)
+    async with jobs.event_watches.open(namespace) as watch:
+        await reader.read_related([job], by_label=True, events=watch.find(namespace, name))
     snapshot = await reader.snapshot(job)
-    archive = cluster.archive
-    archived = archive.pods_of_job(namespace, kind, name, job) if archive else []
     there = {pod["metadata"]["uid"] for pod in snapshot.pods}
-    gone = [pod.manifest for pod in archived if pod.uid not in there]
-    return document(snapshot, reader.forbidden, gone)
+    gone = [pod.manifest for pod in reader.archived_pods(job) if pod.uid not in there]
+    # A job of 1,000 pods takes longer than the loop of a local cluster should wait.
+    return await asyncio.to_thread(document, snapshot, reader.forbidden, gone)
 
 
 def document(snapshot: JobSnapshot, forbidden: Sequence[str], gone: Sequence[Object] = ()) -> Document:
@@ -74,18 +75,20 @@ def document(snapshot: JobSnapshot, forbidden: Sequence[str], gone: Sequence[Obj
 async def follow_job(cluster: Cluster, jobs: JobList, key: Key) -> AsyncGenerator[Document]:
     """Yield the document of a job whenever it has changed. Return when the job no longer exists."""
     loop, last = asyncio.get_running_loop(), b""
-    while True:
-        began = loop.time()
-        try:
-            found = await read_job(cluster, jobs, key)
-        except NotFound:
-            return
-        content = orjson.dumps({**found, "now": None})
-        if content != last:
-            last = content
-            yield found
-        pause = max(SHORTEST_PAUSE_SECONDS, PAUSE_FACTOR * (loop.time() - began))
-        await jobs.wait_for_change(key, pause)
+    async with jobs.event_watches.open(key[1]):
+        while True:
+            began, before = loop.time(), jobs.row(key)
+            try:
+                found = await read_job(cluster, jobs, key)
+            except NotFound:
+                return
+            pause = max(SHORTEST_PAUSE_SECONDS, PAUSE_FACTOR * (loop.time() - began))
+            content = orjson.dumps({**found, "now": None})
+            if content != last:
+                last = content
+                yield found
+            await asyncio.sleep(pause)
+            await jobs.wait_for_change(key, before, PAUSE_SECONDS - pause)
 
 
 def _pod(pod: Object) -> Document:
@@ -96,7 +99,7 @@ def _pod(pod: Object) -> Document:
         "uid": metadata["uid"],
         "role": labels.get(REPLICA_TYPE, ""),
         "index": labels.get(REPLICA_INDEX, ""),
-        "state": _state(pod),
+        "state": pod_status(dict(pod)),
         "ready": bool(statuses) and all(status.get("ready") for status in statuses),
         "restarts": sum(status.get("restartCount") or 0 for status in statuses),
         "node": spec_of(pod).get("nodeName") or "",
@@ -118,27 +121,10 @@ def _deleted_pod(pod: Object) -> Document:
 
 def container_names(pod: Object) -> list[str]:
     """Return the names of the containers, the default one first, init containers last."""
-    spec = spec_of(pod)
-    default = (pod["metadata"].get("annotations") or {}).get(DEFAULT_CONTAINER)
+    spec, default = spec_of(pod), default_container(pod)
     names = [str(container["name"]) for container in spec.get("containers") or ()]
     names.sort(key=lambda name: name != default)
     return [*names, *(str(container["name"]) for container in spec.get("initContainers") or ())]
-
-
-def _state(pod: Object) -> str:
-    """Return what kubectl shows as STATUS, nearly: the phase, or why a container does not run."""
-    if is_being_deleted(pod):
-        return "Terminating"
-    status = status_of(pod)
-    phase = str(status.get("reason") or status.get("phase") or "Unknown")
-    for container in all_container_statuses(pod):
-        reason = state_of(container, "waiting").get("reason")
-        ended = state_of(container, "terminated")
-        if reason and reason not in {"PodInitializing", "ContainerCreating"}:
-            return str(reason)
-        if ended.get("exitCode"):
-            return f"{ended.get('reason') or phase} (exit code {ended['exitCode']})"
-    return phase
 
 
 def _ports(pod: Object) -> Iterator[dict[str, Any]]:

@@ -2,8 +2,15 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
+from controller.kube.client import Client
+from rallypoint.cli import cluster as clusters
 from rallypoint.cli import describe
+from rallypoint.cli.cluster import Cluster
 from rallypoint.diagnosis import Restart, Span, Timeline
+from tests.support.faults import Refuse, Rule
+from tests.support.harness import NAMESPACE, start_harness
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 
@@ -47,3 +54,17 @@ def test_many_spans_share_rows() -> None:
 
 def test_a_job_without_spans_has_no_bar() -> None:
     assert list(describe.timeline_bar(Timeline([], []), NOW)) == []
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_a_job_costs_one_list_of_events(is_refused: bool) -> None:
+    refused = Rule(Refuse(403, "Forbidden"), verb="list", plural="events", times=None if is_refused else 0)
+    async with start_harness(refused) as harness:
+        job = await harness.submit(workers=31)
+        async with Client(harness.connection, user_agent="rallypoint-cli") as client:
+            cluster = Cluster(client, "", NAMESPACE, await clusters.discover(client))
+            (served,) = cluster.find_all("pytorchjobs")
+            text = await describe._description(cluster, served, job)
+
+    assert harness.faults.count("list", "events") == 1
+    assert ("You have no permission to read events.\n" in text) == is_refused

@@ -274,7 +274,7 @@ async def test_logs_of_deleted_pods_of_the_job_are_read(tmp_path: Path) -> None:
 
 
 async def test_what_belongs_to_one_job_is_read_alone(tmp_path: Path) -> None:
-    """The result is that of a read for all jobs; a job of a launcher or of many pods reads all events."""
+    """The result is that of a read for all jobs."""
     async with start_harness() as harness, user(harness) as cluster:
         jobs = {name: await harness.submit(name=name) for name in ("train", "other")}
         for name, job in jobs.items():
@@ -284,16 +284,40 @@ async def test_what_belongs_to_one_job_is_read_alone(tmp_path: Path) -> None:
                 involved = {"kind": kind, "namespace": NAMESPACE, "name": about, "uid": uid}
                 event = {"metadata": {"name": f"{about}.1"}, "involvedObject": involved, "reason": about}
                 await harness.create(EVENTS, {"apiVersion": "v1", "kind": "Event", **event})
-        alone = JobReader(cluster)
+        alone = JobReader(cluster, only_timeline=True)
         await alone.read_related([jobs["train"]], by_label=True)
-        narrow = await alone.snapshot(jobs["train"], with_logs=False)
+        narrow = await alone.snapshot(jobs["train"])
 
         wide = await snapshot(cluster)
 
-    assert jobs["other"]["metadata"]["uid"] not in alone._events
+    assert jobs["other"]["metadata"]["uid"] not in alone._pods
     assert [pod["metadata"]["name"] for pod in narrow.pods] == ["train-worker-0"]
     assert {event["reason"] for event in narrow.events} == {"train", "train-worker-0"}
     assert {event["reason"] for event in wide.events} == {"train", "train-worker-0"}
+
+
+async def test_events_are_listed_once_whatever_the_number_of_pods() -> None:
+    """A list with a field selector costs the server as much as one without."""
+    async with start_harness() as harness, user(harness) as cluster:
+        job = await harness.submit(workers=31)
+        reader = JobReader(cluster)
+        await reader.read_related([job], by_label=True)
+        lists = harness.faults.count("list", "events")
+        await reader.read_related([job], by_label=True, events=[])
+
+    assert (lists, harness.faults.count("list", "events")) == (1, 1)
+
+
+async def test_a_timeline_reads_nothing_about_blockers() -> None:
+    async with start_harness() as harness, user(harness) as cluster:
+        job = await harness.submit()
+        await create_pod(harness, job, "train-worker-0", message="no room", labels={JOB_NAME: "train"})
+        before = len(harness.calls)
+        reader = JobReader(cluster, only_timeline=True)
+        await reader.read_related([job], by_label=True)
+        await reader.snapshot(job)
+
+    assert sorted(call.plural for call in harness.calls[before:]) == ["events", "jobs", "pods"]
 
 
 async def test_the_times_of_archived_pods_are_read(tmp_path: Path) -> None:
