@@ -2,9 +2,9 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -34,6 +34,8 @@ from rallypoint.local.manifest import Manifest, Row, decode
 
 GATHER_SECONDS = 0.3
 """Changes within this time are sent together."""
+_EVENT_SELECTOR = ",".join(f"involvedObject.kind!={kind}" for kind in ("Pod", "Node", "ReplicaSet", "Job"))
+"""Leaves out most events of a cluster: the list needs those of training jobs."""
 _REPORT = re.compile(r"Error pod \S+ (container \S+ \w+|condition) message: ")
 """How the operator's reports about pods begin: which pod it is, the job's own page tells."""
 _COUNTS = ("active", "succeeded", "failed")
@@ -55,8 +57,8 @@ class JobList:
         self._rows: dict[Key, Document] = {}
         self._keys: dict[str, Key] = {}
         """By UID."""
-        self._warnings: dict[str, Object] = {}
-        """The newest warning event about each job, by the job's UID."""
+        self._expired: dict[str, Object] = {}
+        """The newest warning about each job whose event has expired, by the job's UID. The operator reports most causes only once."""
         self._subscribers: dict[asyncio.Event, set[Key]] = {}
         self._informers = [
             Informer(
@@ -74,7 +76,8 @@ class JobList:
             decode,
             self._event_changed,
             namespace=cluster.namespace,
-            field_selector="type=Warning",
+            field_selector=_EVENT_SELECTOR,
+            index=_involved_uid,
         )
         self.event_watches = EventWatches(cluster)
 
@@ -138,43 +141,81 @@ class JobList:
         found = after or before
         assert found is not None
         key = (resource.kind, found.namespace, found.name)
+        if before is not None and (after is None or after.uid != before.uid):
+            self._expired.pop(before.uid, None)
+            self._keys.pop(before.uid, None)
         if after is None:
             self.manifests.pop(key, None)
-            self._warnings.pop(found.uid, None)
-            self._keys.pop(found.uid, None)
         else:
             self.manifests[key] = {
                 "apiVersion": resource.api_version,
                 "kind": resource.kind,
                 **after.manifest,
             }
-            self._keys[found.uid] = key
-        self._draw(key)
+            self._keys[after.uid] = key
+        self._update_row(key)
 
     def _event_changed(self, before: Row | None, after: Row | None) -> None:
-        """Keep the newest warning of each job, also after its event has expired."""
-        if after is None or after.manifest["involvedObject"].get("kind") not in self.served:
-            return
-        uid = str(after.manifest["involvedObject"].get("uid"))
-        known = self._warnings.get(uid)
-        if known is None or event_time(known) <= event_time(after.manifest):
-            self._warnings[uid] = after.manifest
-            if key := self._keys.get(uid):
-                self._draw(key)
+        found = after or before
+        assert found is not None
+        uid = _involved_uid(found)
+        if key := self._keys.get(uid):
+            if after is None and self._warning(uid, found.manifest) is found.manifest:
+                report = f"{found.manifest.get('message') or ''} (reported {event_time(found.manifest)})"
+                self._expired[uid] = {**found.manifest, "message": report}
+            elif uid in self._expired and self._warning(uid) is not self._expired[uid]:
+                del self._expired[uid]
+            self._update_row(key)
 
-    def _draw(self, key: Key) -> None:
+    def _warning(self, uid: str, *others: Object) -> Object | None:
+        """Return the newest warning about the job with this UID."""
+        known = (row.manifest for row in self._events.store.indexed(uid))
+        expired = (self._expired[uid],) if uid in self._expired else ()
+        return newest_warning((*known, *expired, *others))
+
+    def _update_row(self, key: Key) -> None:
         """Compute the row, and wake those who follow it."""
         job = self.manifests.get(key)
         if job is None:
             self._rows.pop(key, None)
         else:
             try:
-                self._rows[key] = row_of(job, self._warnings.get(job["metadata"]["uid"]))
-            except (AttributeError, KeyError, TypeError, ValueError):
+                self._rows[key] = row_of(job, self._warning(job["metadata"]["uid"]))
+            except Exception:
+                # One odd object must not end the page.
                 log.exception("job left out of the list", job=id_of(key))
         for event, keys in self._subscribers.items():
             keys.add(key)
             event.set()
+
+
+def _involved_uid(row: Row) -> str:
+    return str((row.manifest.get("involvedObject") or {}).get("uid") or "")
+
+
+def _last_time(event: Object) -> datetime:
+    return parse_timestamp(event_time(event)) or datetime.min.replace(tzinfo=UTC)
+
+
+def newest_warning(events: Iterable[Object]) -> Object | None:
+    """Return the newest warning about a job, from its events. A failure to create a child is over once one is created."""
+    newest: dict[str, Object] = {}
+    for event in events:
+        reason = str(event.get("reason"))
+        known = newest.get(reason)
+        if known is None or _last_time(known) <= _last_time(event):
+            newest[reason] = event
+    standing = [
+        event
+        for reason, event in newest.items()
+        if event.get("type") == "Warning"
+        and not (
+            (success := newest.get(reason.replace("Failed", "Successful", 1)))
+            and success is not event
+            and _last_time(success) >= _last_time(event)
+        )
+    ]
+    return max(standing, key=_last_time, default=None)
 
 
 def id_of(key: Key) -> str:
@@ -235,8 +276,12 @@ def _message(job: Object, state: str, warning: Object | None) -> str:
     found: Sequence[Object] = status_of(job).get("conditions") or ()
     if state != "Waiting":
         return str(condition(job, state).get("message") or "")
-    newest = max(found, key=lambda entry: str(entry.get("lastUpdateTime") or ""), default={})
-    if warning and event_time(warning) >= str(newest.get("lastUpdateTime") or ""):
+    newest = max(found, key=_update_time, default={})
+    if warning and _last_time(warning) >= _update_time(newest):
         message = _REPORT.sub("", str(warning.get("message") or ""))
         return reason_and_message({**warning, "message": message})
     return str(newest.get("message") or "")
+
+
+def _update_time(condition: Object) -> datetime:
+    return parse_timestamp(condition.get("lastUpdateTime")) or datetime.min.replace(tzinfo=UTC)

@@ -1,8 +1,21 @@
 """The row of a job in the list."""
 
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
-from rallypoint.cli.ui.job_list import row_of
+import pytest
+
+from api.meta import EVENTS
+from api.v1.pytorchjob import RESOURCE
+from controller.kube.client import Client
+from rallypoint.cli import cluster as clusters
+from rallypoint.cli.cluster import Cluster
+from rallypoint.cli.ui import job_list
+from rallypoint.cli.ui.job_list import JobList, newest_warning, row_of
+from tests.support.harness import NAMESPACE, Harness, start_harness
 from tests.support.snapshots import Object, at, event, job, true
 
 
@@ -70,3 +83,153 @@ def test_the_end_is_the_completion_time() -> None:
 
     assert done["ended"].isoformat() == at(4)
     assert row()["ended"] is None
+
+
+def test_times_are_compared_as_times() -> None:
+    created = true("Created", message="it is created", lastUpdateTime="2026-01-01T12:00:00Z")
+    warning = event(job(), "Unschedulable", "no room") | {
+        "lastTimestamp": None,
+        "eventTime": "2026-01-01T12:00:00.900000Z",
+    }
+
+    assert row(created, warning=warning)["message"] == "Unschedulable: no room"
+
+
+def test_a_failure_to_create_is_over_once_a_child_is_created() -> None:
+    failure = event(job(), "FailedCreatePod", "exceeded quota", ago=50)
+    created = event(job(), "SuccessfulCreatePod", "Created pod", "Normal", ago=40)
+    service = event(job(), "SuccessfulCreateService", "Created service", "Normal", ago=40)
+    again = event(job(), "FailedCreatePod", "exceeded quota", ago=30)
+    other = event(job(), "Unschedulable", "no room", ago=60)
+
+    assert newest_warning([failure, service]) is failure
+    assert newest_warning([created, failure]) is None
+    assert newest_warning([failure, created, other]) is other
+    assert newest_warning([created, again, failure]) is again
+
+
+@asynccontextmanager
+async def listed(harness: Harness) -> AsyncGenerator[JobList]:
+    async with Client(harness.connection, user_agent="rallypoint-ui") as client:
+        jobs = JobList(Cluster(client, "", "", await clusters.discover(client)))
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(jobs.run())
+            await jobs.filled()
+            yield jobs
+            running.cancel()
+
+
+async def warn(
+    harness: Harness, uid: str, name: str = "e", reason: str = "Unschedulable", **fields: Any
+) -> None:
+    involved = {"kind": "PyTorchJob", "namespace": NAMESPACE, "name": "train", "uid": uid}
+    content = {
+        "involvedObject": involved,
+        "type": "Warning",
+        "reason": reason,
+        "message": "no room",
+        **fields,
+    }
+    body = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name}, **content}
+    await harness.create(EVENTS, {"lastTimestamp": "2999-01-01T00:00:00Z", **body})
+
+
+def message(jobs: JobList) -> str:
+    found = jobs.row((RESOURCE.kind, NAMESPACE, "train"))
+    assert found is not None
+    return str(found["message"])
+
+
+async def test_an_expired_warning_stays_with_its_time() -> None:
+    """The operator reports most causes only once, and a job may wait for longer than events last."""
+    async with start_harness() as harness, listed(harness) as jobs:
+        uid = (await harness.submit())["metadata"]["uid"]
+        await warn(harness, uid)
+        await asyncio.sleep(1)
+        before = message(jobs)
+        await harness.delete(EVENTS, "e")
+        await asyncio.sleep(1)
+        expired = message(jobs)
+        await warn(harness, uid, "new", message="no node", lastTimestamp="2999-01-01T01:00:00Z")
+        await asyncio.sleep(1)
+        newer = message(jobs)
+
+    assert before == "Unschedulable: no room"
+    assert expired == "Unschedulable: no room (reported 2999-01-01T00:00:00Z)"
+    assert newer == "Unschedulable: no node"
+
+
+async def test_an_expired_failure_that_was_over_does_not_return() -> None:
+    async with start_harness() as harness, listed(harness) as jobs:
+        uid = (await harness.submit())["metadata"]["uid"]
+        await warn(harness, uid, "failed", "FailedCreatePod")
+        await asyncio.sleep(1)
+        await harness.delete(EVENTS, "failed")
+        await warn(
+            harness,
+            uid,
+            "created",
+            "SuccessfulCreatePod",
+            type="Normal",
+            lastTimestamp="2999-01-01T00:01:00Z",
+        )
+        await asyncio.sleep(1)
+        await harness.delete(EVENTS, "created")
+        await asyncio.sleep(1)
+        found = message(jobs)
+
+    assert "no room" not in found
+
+
+async def test_nothing_is_kept_of_jobs_that_are_gone() -> None:
+    async with start_harness() as harness, listed(harness) as jobs:
+        uid = (await harness.submit())["metadata"]["uid"]
+        await warn(harness, uid)
+        await warn(harness, "of another job", "other")
+        await asyncio.sleep(1)
+        for name in ("e", "other"):
+            await harness.delete(EVENTS, name)
+        await asyncio.sleep(1)
+        await harness.delete(RESOURCE, "train")
+        await asyncio.sleep(1)
+
+    assert (jobs._expired, jobs._keys, jobs.manifests, len(jobs._events.store)) == ({}, {}, {}, 0)
+
+
+async def test_nothing_is_kept_of_a_job_that_was_replaced_unseen() -> None:
+    async with start_harness() as harness, listed(harness) as jobs:
+        first = (await harness.submit())["metadata"]["uid"]
+        await warn(harness, first)
+        await asyncio.sleep(1)
+        await harness.delete(EVENTS, "e")
+        await asyncio.sleep(1)
+        informer = next(i for i in jobs._informers if i.resource == RESOURCE)
+        found = informer.store.get(NAMESPACE, "train")
+        assert found is not None
+        informer.on_change(found, replace(found, uid="second"))
+
+    assert (jobs._expired, list(jobs._keys)) == ({}, ["second"])
+
+
+async def test_events_of_pods_and_nodes_are_left_to_the_server() -> None:
+    async with start_harness() as harness, listed(harness) as jobs:
+        involved = {"kind": "Pod", "namespace": NAMESPACE, "name": "p", "uid": "p"}
+        await warn(harness, "p", involvedObject=involved)
+        await asyncio.sleep(1)
+
+        assert len(jobs._events.store) == 0
+
+
+async def test_an_odd_job_does_not_end_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(found: Object, warning: Object | None) -> dict[str, Any]:
+        if found["metadata"]["name"] == "train":
+            raise OverflowError("cannot convert float infinity to integer")
+        return row_of(found, warning)
+
+    monkeypatch.setattr(job_list, "row_of", refuse)
+    async with start_harness() as harness, listed(harness) as jobs:
+        await harness.submit()
+        await harness.submit("second")
+        await asyncio.sleep(1)
+
+        assert [found["name"] for found in jobs.rows()] == ["second"]
