@@ -134,7 +134,7 @@ async def _page(args: argparse.Namespace, local: LocalCluster) -> AsyncGenerator
         yield ""
         return
     archive = LogArchive(local.node.logs.folder)
-    history = History.beside(archive)
+    history = History.of_archive(archive)
     usage = UsageSampler(local.node.gpus_of_running_pods, await asyncio.to_thread(nvml))
     async with Client(local.connection, user_agent="rallypoint-ui") as client:
         cluster = Cluster(client, local.server, "", await clusters.discover(client), archive)

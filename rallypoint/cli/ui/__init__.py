@@ -52,7 +52,7 @@ async def _serve(args: argparse.Namespace, cluster: Cluster) -> int:
     with contextlib.suppress(NotImplementedError):
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    history = None if cluster.archive is None else History.beside(cluster.archive)
+    history = None if cluster.archive is None else History.of_archive(cluster.archive)
     try:
         async with page(cluster, address=args.address, port=args.port, history=history) as url:
             sys.stdout.write(f"{url}\n")

@@ -1,10 +1,12 @@
 """The last document of each job that ended in a local cluster, kept when the job itself is deleted."""
 
 import asyncio
+import itertools
 import re
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from dataclasses import dataclass
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
@@ -17,7 +19,9 @@ from rallypoint.local import private
 from rallypoint.local.log_archive import LogArchive
 
 MAX_JOBS = 1000
-"""Of more jobs, the oldest records are deleted."""
+"""Of more jobs, the oldest records are deleted, a tenth of this number at a time."""
+WORKERS = 4
+"""Jobs that are read and written at the same time."""
 LATER_SECONDS = 3.0
 """After this time the job's pods and events have ended too, and the record is written again."""
 _UID = re.compile(r"[0-9A-Za-z-]{1,64}\Z")
@@ -40,14 +44,18 @@ _ROW = (
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class History:
     """A folder with one file per job, named by its UID."""
 
     folder: Path
+    _count: int | None = None
+    """The number of files, at least; None before the first write."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    """Guards ``_count``: records are written in threads."""
 
     @classmethod
-    def beside(cls, archive: LogArchive) -> "History":
+    def of_archive(cls, archive: LogArchive) -> "History":
         """Return the history of the local cluster with these logs."""
         return cls(archive.folder.parent / "jobs")
 
@@ -61,9 +69,14 @@ class History:
         file = self._file(str(document["uid"]))
         temporary = file.with_suffix(".new")
         private.file(temporary).write_bytes(orjson.dumps(document))
-        temporary.replace(file)
-        for old in self._files()[MAX_JOBS:]:
-            old.unlink(missing_ok=True)
+        with self._lock:
+            self._count = len(self._files()) if self._count is None else self._count
+            self._count += not file.exists()
+            temporary.replace(file)
+            if self._count > MAX_JOBS + MAX_JOBS // 10:
+                for old in self._files()[MAX_JOBS:]:
+                    old.unlink(missing_ok=True)
+                self._count = MAX_JOBS
 
     def has(self, uid: str) -> bool:
         return self._file(uid).exists()
@@ -87,47 +100,88 @@ class History:
 
     def _files(self) -> list[Path]:
         """Return the files, the newest first."""
-        return sorted(self.folder.glob("*.json"), key=lambda file: -file.stat().st_mtime)
+        times: dict[Path, float] = {}
+        for file in self.folder.glob("*.json"):
+            with suppress(FileNotFoundError):
+                times[file] = file.stat().st_mtime
+        return sorted(times, key=lambda file: -times[file])
 
 
-async def record(history: History, jobs: JobList, read: Callable[[Key], Awaitable[Document]]) -> None:
-    """Record each job that ends until canceled: at once, since it may be deleted, and again when its pods have ended too."""
-    rows: dict[str, Document] = {}
-    async with asyncio.TaskGroup() as tasks:
-        async for change in jobs.changes():
-            for row in (*change.get("all", ()), *change.get("changed", ())):
-                rows[row["id"]] = row
-                if row["state"] in FINISHED and not history.has(row["uid"]):
-                    await _record(history, read, row)
-                    tasks.create_task(_record_later(history, read, row))
-            for id_ in change.get("gone", ()):
-                row = rows.pop(id_, None)
-                if row and not history.has(row["uid"]):
-                    _write(history, {**row, "message": "deleted before it had finished"})
+Reader = Callable[[Key], Awaitable[Document]]
+"""Reads the document of a job."""
 
 
-async def _record_later(history: History, read: Callable[[Key], Awaitable[Document]], row: Document) -> None:
-    await asyncio.sleep(LATER_SECONDS)
-    await _record(history, read, row)
+@dataclass(slots=True)
+class Recorder:
+    """Records each job that ends: at once, since it may be deleted, and again when its pods have ended too."""
+
+    history: History
+    jobs: JobList
+    read: Reader
+    _queue: "asyncio.PriorityQueue[tuple[bool, int, Document]]" = field(default_factory=asyncio.PriorityQueue)
+    """Whether it is the second time, a number for the order, and the row of the job."""
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+    _recorded: set[str] = field(default_factory=set)
+    """UIDs of jobs that exist and whose record is written or in the queue."""
+
+    async def run(self) -> None:
+        """Record until canceled."""
+        rows: dict[str, Document] = {}
+        async with self.jobs.event_watches.open(self.jobs.namespace), asyncio.TaskGroup() as tasks:
+            for _ in range(WORKERS):
+                tasks.create_task(self._work())
+            async with aclosing(self.jobs.changes()) as changes:
+                async for change in changes:
+                    for row in (*change.get("all", ()), *change.get("changed", ())):
+                        before = rows.get(row["id"])
+                        rows[row["id"]] = row
+                        if before and before["uid"] != row["uid"]:
+                            self._record_lost_job(before)
+                        if row["state"] in FINISHED:
+                            self._add(row)
+                    for id_ in change.get("gone", ()):
+                        if row := rows.pop(id_, None):
+                            self._record_lost_job(row)
+
+    def _add(self, row: Document) -> None:
+        """Record a job unless it is recorded."""
+        uid = row["uid"]
+        if uid not in self._recorded and not self.history.has(uid):
+            self._recorded.add(uid)
+            self._queue.put_nowait((False, next(self._numbers), row))
+
+    def _record_lost_job(self, row: Document) -> None:
+        """Record a job that no longer exists unless it is recorded."""
+        self._add(row if row["state"] in FINISHED else {**row, "message": "deleted before it had finished"})
+        self._recorded.discard(row["uid"])
+
+    async def _work(self) -> None:
+        while True:
+            is_again, number, row = await self._queue.get()
+            await self._record(row)
+            if not is_again:
+                asyncio.get_running_loop().call_later(
+                    LATER_SECONDS, self._queue.put_nowait, (True, number, row)
+                )
+
+    async def _record(self, row: Document) -> None:
+        """Write what can be read of the job now; its row if that is nothing and there is no record yet. Never fails."""
+        document = row
+        try:
+            found = await self.read((row["kind"], row["namespace"], row["name"]))
+            if found["uid"] == row["uid"]:
+                document = found
+        except NotFound:
+            pass
+        except Exception:
+            log.exception("job not read for the history", job=row["id"])
+        if document is not row or not self.history.has(row["uid"]):
+            try:
+                await asyncio.to_thread(self.history.write, document)
+            except OSError as error:
+                log.warning("job not recorded in the history", job=row["id"], error=str(error))
 
 
-async def _record(history: History, read: Callable[[Key], Awaitable[Document]], row: Document) -> None:
-    """Write what can be read of the job now; its row if that is nothing and there is no record yet. Never fails."""
-    document = row
-    try:
-        found = await read((row["kind"], row["namespace"], row["name"]))
-        if found["uid"] == row["uid"]:
-            document = found
-    except NotFound:
-        pass
-    except Exception:
-        log.exception("job not read for the history", job=row["id"])
-    if document is not row or not history.has(row["uid"]):
-        _write(history, document)
-
-
-def _write(history: History, document: Document) -> None:
-    try:
-        history.write(document)
-    except OSError as error:
-        log.warning("job not recorded in the history", job=document["id"], error=str(error))
+async def record(history: History, jobs: JobList, read: Reader) -> None:
+    """Record each job that ends until canceled."""
+    await Recorder(history, jobs, read).run()

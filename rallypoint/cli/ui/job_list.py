@@ -52,6 +52,7 @@ class JobList:
     """The jobs of a cluster, by key. ``run`` keeps them up to date."""
 
     def __init__(self, cluster: Cluster) -> None:
+        self.namespace = cluster.namespace
         self.manifests: dict[Key, Manifest] = {}
         self.served = {served.resource.kind: served for served in served_jobs(cluster)}
         self._rows: dict[Key, Document] = {}

@@ -1,13 +1,25 @@
 """The files of ended jobs."""
 
+import asyncio
 import os
+import threading
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
+from api.v1.pytorchjob import RESOURCE
+from controller.kube.client import Client
+from controller.kube.errors import NotFound
+from rallypoint.cli import cluster as clusters
+from rallypoint.cli.cluster import Cluster
 from rallypoint.cli.ui import history as histories
-from rallypoint.cli.ui.history import History
+from rallypoint.cli.ui.history import WORKERS, History, record
+from rallypoint.cli.ui.job_list import JobList, Key
+from tests.support.harness import Harness, start_harness
 
 
 def document(uid: str) -> dict[str, Any]:
@@ -28,14 +40,35 @@ def test_a_record_is_private_and_has_a_row(tmp_path: Path) -> None:
 
 
 def test_the_oldest_records_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(histories, "MAX_JOBS", 2)
+    monkeypatch.setattr(histories, "MAX_JOBS", 10)
     history = History(tmp_path / "jobs")
-    for age, uid in enumerate(["a", "b", "c"]):
-        history.write(document(uid))
-        os.utime(tmp_path / "jobs" / f"{uid}.json", (1000 + age, 1000 + age))
-    history.write(document("d"))
+    counts = []
+    for age in range(24):
+        history.write(document(str(age)))
+        os.utime(tmp_path / "jobs" / f"{age}.json", (1000 + age, 1000 + age))
+        counts.append(len(history.rows()))
 
-    assert [row["uid"] for row in history.rows()] == ["d", "c"]
+    assert max(counts) == 11
+    assert [row["uid"] for row in history.rows()][:10] == [str(age) for age in range(23, 13, -1)]
+
+
+def test_the_folder_is_listed_only_to_delete_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(histories, "MAX_JOBS", 100)
+    listings = 0
+    history = History(tmp_path / "jobs")
+    glob = Path.glob
+
+    def counted(folder: Path, pattern: str) -> Any:
+        nonlocal listings
+        listings += 1
+        return glob(folder, pattern)
+
+    monkeypatch.setattr(Path, "glob", counted)
+    for uid in range(109):
+        history.write(document(str(uid)))
+        history.write(document(str(uid)))
+
+    assert listings == 1, "once, to count the records of earlier processes"
 
 
 @pytest.mark.parametrize("uid", ["../a", "..", "a/b", "", "a" * 65, "a\n"])
@@ -51,3 +84,86 @@ def test_a_broken_record_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "jobs" / "b.json").write_text("{")
 
     assert [row["uid"] for row in history.rows()] == ["a"]
+
+
+class Reads:
+    """Reads of jobs that last ``seconds``, or longer for the job ``slow``."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.began: list[str] = []
+        self.current = self.most = 0
+
+    async def __call__(self, key: Key) -> dict[str, Any]:
+        name = key[2]
+        self.began.append(name)
+        self.current += 1
+        self.most = max(self.most, self.current)
+        await asyncio.sleep(100 if name == "slow" else self.seconds)
+        self.current -= 1
+        raise NotFound(404, "NotFound", "gone")
+
+
+class InThread(History):
+    """A history that refuses to be written on the event loop."""
+
+    @override
+    def write(self, document: Mapping[str, Any]) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        super().write(dict(document))
+
+
+@asynccontextmanager
+async def recorded(folder: Path, read: Reads) -> AsyncGenerator[tuple[Harness, History]]:
+    """Record the jobs of a cluster."""
+    history = InThread(folder / "jobs")
+    async with start_harness() as harness, Client(harness.connection, user_agent="rallypoint-ui") as client:
+        jobs = JobList(Cluster(client, "", "", await clusters.discover(client)))
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(jobs.run()), tasks.create_task(record(history, jobs, read))]
+            yield harness, history
+            for task in running:
+                task.cancel()
+
+
+async def fail(harness: Harness, name: str) -> None:
+    condition = {"type": "Failed", "status": "True", "message": "it broke"}
+    await harness.change(RESOURCE, name, {"status": {"conditions": [condition]}}, subresource="status")
+
+
+async def test_jobs_that_end_together_are_read_a_few_at_a_time(tmp_path: Path) -> None:
+    read = Reads(0.5)
+    names = [f"j{number}" for number in range(20)]
+    async with recorded(tmp_path, read) as (harness, history):
+        for name in names:
+            await harness.submit(name)
+            await fail(harness, name)
+        await asyncio.sleep(60)
+
+    assert {row["name"]: row["message"] for row in history.rows()} == dict.fromkeys(names, "it broke")
+    assert read.most == WORKERS
+    assert sorted(read.began) == sorted(names * 2), "each is read again when its pods have ended"
+    assert sorted(read.began[:20]) == sorted(names), "jobs that may be deleted come first"
+
+
+async def test_a_slow_read_does_not_delay_the_next_job(tmp_path: Path) -> None:
+    async with recorded(tmp_path, Reads(0)) as (harness, history):
+        for name in ("slow", "fast"):
+            await harness.submit(name)
+            await fail(harness, name)
+            await asyncio.sleep(1)
+
+        assert [row["name"] for row in history.rows()] == ["fast"]
+
+
+async def test_a_job_that_another_one_replaced_is_recorded(tmp_path: Path) -> None:
+    async with recorded(tmp_path, Reads(0)) as (harness, history):
+        first = (await harness.submit("j"))["metadata"]["uid"]
+        await asyncio.sleep(1)
+        await harness.delete(RESOURCE, "j")
+        await harness.submit("j")
+        await asyncio.sleep(1)
+
+        assert [(row["uid"], row["message"]) for row in history.rows()] == [
+            (first, "deleted before it had finished")
+        ]
