@@ -1,7 +1,8 @@
 """CPU, memory and GPU of local pods over time.
 
-A process belongs to the pod that its environment names, also in a sandbox; the memory that processes share counts in each. GPUs are
-allocated to one pod each, so a GPU's figures are those of its pod.
+A process belongs to the pod that its environment names, also in a sandbox; the memory that processes share counts in each. The CPU time of
+a process that has ended counts in its parent, which waited for it, also if no sample saw the process. GPUs are allocated to one pod each,
+so a GPU's figures are those of its pod.
 """
 
 import asyncio
@@ -21,6 +22,8 @@ from rallypoint.local.node.containers.guard import POD
 INTERVAL_SECONDS = 5.0
 MAX_SAMPLES = 720
 """An hour."""
+MAX_ENDED_PODS = 64
+"""Of more pods that have ended, the samples of the oldest are deleted: an hour of one takes 150 KB."""
 _EXECUTED_SECONDS = 10.0
 """A process this old has executed its program, which gives it its environment."""
 
@@ -51,21 +54,29 @@ class UsageSampler:
     """By the pod's UID, the oldest first."""
     _pods: dict[tuple[int, float], str] = field(default_factory=dict)
     """The pod of each process, empty for other processes, by PID and creation time."""
-    _cpu_seconds: dict[tuple[int, float], float] = field(default_factory=dict)
+    _cpu_seconds: dict[str, float] = field(default_factory=dict)
+    """The CPU time of each pod's processes and of those that they waited for, by the pod's UID."""
 
     async def run(self) -> None:
-        """Sample while pods run."""
+        """Sample while pods run. An unexpected error ends it: a chart is not worth more."""
+        try:
+            await self._run()
+        except Exception:
+            log.exception("usage is no longer sampled")
+
+    async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         await asyncio.to_thread(self._open_library)
+        # What running pods have used before is not of the first interval.
+        await asyncio.to_thread(self._sample, self.gpus(), 1.0)
         last = loop.time()
         while True:
             await asyncio.sleep(INTERVAL_SECONDS)
-            running = self.gpus()
+            running, now = self.gpus(), loop.time()
             if running:
-                now = loop.time()
                 self._add(await asyncio.to_thread(self._sample, running, now - last))
-                last = now
             self._discard(running)
+            last = now
 
     def series(self, uids: Sequence[str]) -> dict[str, list[Sample]]:
         """Return the samples of these pods."""
@@ -76,17 +87,15 @@ class UsageSampler:
             self.samples.setdefault(uid, deque(maxlen=MAX_SAMPLES)).append(sample)
 
     def _discard(self, running: Mapping[str, Any]) -> None:
-        """Discard the oldest pods beyond twice the number of samples."""
         ended = [uid for uid in self.samples if uid not in running]
-        for uid in ended[: max(len(self.samples) - 2 * MAX_SAMPLES, 0)]:
+        for uid in ended[:-MAX_ENDED_PODS]:
             del self.samples[uid]
 
     def _sample(self, running: Mapping[str, Sequence[str]], seconds: float) -> dict[str, Sample]:
         cpu: dict[str, float] = defaultdict(float)
         memory: dict[str, int] = defaultdict(int)
         pods: dict[tuple[int, float], str] = {}
-        cpu_seconds: dict[tuple[int, float], float] = {}
-        for process in psutil.process_iter():
+        for process in psutil.process_iter() if running else ():
             try:
                 key = (process.pid, process.create_time())
                 uid = pods[key] = self._pod_of(process, key)
@@ -94,15 +103,15 @@ class UsageSampler:
                     with process.oneshot():
                         times = process.cpu_times()
                         memory[uid] += process.memory_info().rss
-                    cpu_seconds[key] = times.user + times.system
-                    before = self._cpu_seconds.get(key)
-                    cpu[uid] += cpu_seconds[key] - (before if before is not None else cpu_seconds[key])
+                    cpu[uid] += times.user + times.system + times.children_user + times.children_system
             except psutil.Error:
                 continue
-        self._pods, self._cpu_seconds = pods, cpu_seconds
+        # The total falls if a process ends that no other of the pod waits for.
+        used = {uid: max(cpu[uid] - self._cpu_seconds.get(uid, 0.0), 0.0) for uid in running}
+        self._pods, self._cpu_seconds = pods, cpu
         now = clock.now()
         return {
-            uid: Sample(now, cpu[uid] / seconds, memory[uid], *self._gpu(devices))
+            uid: Sample(now, used[uid] / seconds, memory[uid], *self._gpu(devices))
             for uid, devices in running.items()
         }
 
@@ -117,21 +126,25 @@ class UsageSampler:
             return ""
 
     def _open_library(self) -> None:
+        library = self.library
+        if library is None:
+            return
         try:
-            if self.library is not None:
-                self.library.nvmlInit()
-        except self.library.NVMLError as error:
+            library.nvmlInit()
+        except library.NVMLError as error:
             log.warning("GPUs are not sampled", error=str(error))
             self.library = None
 
     def _gpu(self, devices: Sequence[str]) -> tuple[float, int]:
         """Return the utilization and the memory of GPUs. A GPU that does not report counts as idle."""
-        used, memory = 0.0, 0
-        for uuid in devices if self.library is not None else ():
+        library, used, memory = self.library, 0.0, 0
+        if library is None:
+            return used, memory
+        for uuid in devices:
             try:
-                handle = self.library.nvmlDeviceGetHandleByUUID(uuid)
-                memory += int(self.library.nvmlDeviceGetMemoryInfo(handle).used)
-                used += self.library.nvmlDeviceGetUtilizationRates(handle).gpu / 100
-            except self.library.NVMLError:
+                handle = library.nvmlDeviceGetHandleByUUID(uuid)
+                memory += int(library.nvmlDeviceGetMemoryInfo(handle).used)
+                used += library.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+            except library.NVMLError:
                 continue
         return used, memory
