@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+import structlog
 import yaml
 
 from controller import app, command
@@ -26,6 +27,8 @@ from rallypoint.local.cluster import LocalCluster, ServerConfig
 from rallypoint.local.log_archive import LogArchive
 from rallypoint.local.node.gpus import nvml
 from rallypoint.local.usage import UsageSampler
+
+log = structlog.get_logger()
 
 CLUSTER_NAME = "rallypoint"
 """The name of the only cluster in a kubeconfig that this command writes."""
@@ -73,7 +76,10 @@ def add_parser(
         help="port of the page in the browser (default: any free port)",
     )
     parser.add_argument(
-        "--ui", action=argparse.BooleanOptionalAction, default=True, help="serve the page (default: yes)"
+        "--ui",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="serve the page, and record jobs that end for it (default: yes)",
     )
     local_flags.add_flags(parser)
     parser.set_defaults(execute=execute)
@@ -129,22 +135,48 @@ async def _serve(args: argparse.Namespace, folder: Path, kubeconfig: Path, log_f
 
 @asynccontextmanager
 async def _page(args: argparse.Namespace, local: LocalCluster) -> AsyncGenerator[str]:
-    """Serve the page if the flags request it; yield its URL, empty without it."""
+    """Serve the page if the flags request it; yield its URL, empty without it.
+
+    Raises:
+        OSError: the page cannot listen. Later errors end the page only: it observes a cluster that others may use.
+    """
     if not args.ui:
         yield ""
         return
+    url = asyncio.get_running_loop().create_future()
+    # A task group would end the block with the page.
+    serving = asyncio.create_task(_serve_page(args, local, url))
+    try:
+        await asyncio.wait([serving, url], return_when=asyncio.FIRST_COMPLETED)
+        if not url.done():
+            await serving
+        yield url.result()
+    finally:
+        serving.cancel()
+        await asyncio.wait([serving])
+
+
+async def _serve_page(args: argparse.Namespace, local: LocalCluster, url: "asyncio.Future[str]") -> None:
     archive = LogArchive(local.node.logs.folder)
     history = History.of_archive(archive)
-    usage = UsageSampler(local.node.gpus_of_running_pods, await asyncio.to_thread(nvml))
-    async with Client(local.connection, user_agent="rallypoint-ui") as client:
-        cluster = Cluster(client, local.server, "", await clusters.discover(client), archive)
-        async with (
-            page(cluster, port=args.ui_port, history=history, records=True, usage=usage) as url,
-            asyncio.TaskGroup() as tasks,
-        ):
-            sampling = tasks.create_task(usage.run())
-            yield url
-            sampling.cancel()
+    try:
+        usage = UsageSampler(local.node.gpus_of_running_pods, await asyncio.to_thread(nvml))
+        async with Client(local.connection, user_agent="rallypoint-ui") as client:
+            cluster = Cluster(client, local.server, "", await clusters.discover(client), archive)
+            async with (
+                page(cluster, port=args.ui_port, history=history, records=True, usage=usage) as found,
+                asyncio.TaskGroup() as tasks,
+            ):
+                tasks.create_task(usage.run())
+                url.set_result(found)
+                await asyncio.Event().wait()
+    except Exception:
+        if not url.done():
+            raise
+        log.exception("the page has ended")
+        sys.stderr.write(
+            "rallypoint up: the page has ended by a defect, see controller.log; the cluster runs on\n"
+        )
 
 
 def _print_banner(local: LocalCluster, folder: Path, kubeconfig: Path, url: str) -> None:

@@ -1,12 +1,16 @@
 """``rallypoint up`` as a process: authentication, persistent data, and files that it does not overwrite."""
 
+import argparse
 import asyncio
 import os
 import re
 import signal
 import socket
 from asyncio.subprocess import PIPE
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -16,8 +20,11 @@ import yaml
 
 from controller.telemetry import build
 from rallypoint.cli import main
+from rallypoint.cli import up as commands
+from rallypoint.cli.ui.job_list import JobList
 from rallypoint.testing.http_trace import RawClient, Step
 from rallypoint.testing.up import COMMAND, TIMEOUT_SECONDS, has, up
+from tests.support.harness import start_harness
 
 pytestmark = pytest.mark.looptime(False)
 
@@ -68,6 +75,42 @@ async def test_the_page_is_served_by_default(tmp_path: Path) -> None:
 async def test_without_a_page(tmp_path: Path) -> None:
     async with up("--no-ui", folder=tmp_path) as cluster:
         assert cluster.page == ""
+
+
+@asynccontextmanager
+async def page_of(tmp_path: Path) -> AsyncGenerator[str]:
+    """Serve the page of a cluster without a node."""
+    async with start_harness() as harness:
+        node = SimpleNamespace(logs=SimpleNamespace(folder=tmp_path / "logs"), gpus_of_running_pods=dict)
+        local: Any = SimpleNamespace(node=node, connection=harness.connection, server=harness.server.url)
+        async with commands._page(argparse.Namespace(ui=True, ui_port=0), local) as url:
+            yield url
+
+
+async def test_a_defect_of_the_page_does_not_end_the_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def refuse(jobs: JobList) -> None:
+        await asyncio.sleep(0.2)
+        raise OverflowError("a defect")
+
+    monkeypatch.setattr(JobList, "run", refuse)
+    text = ""
+    async with page_of(tmp_path) as url, asyncio.timeout(20):
+        while "the page has ended" not in text:
+            await asyncio.sleep(0.05)
+            text += capsys.readouterr().err
+
+    assert url.startswith("http://127.0.0.1:")
+    assert "the cluster runs on" in text
+
+
+async def test_the_page_ends_with_its_block(tmp_path: Path) -> None:
+    async with page_of(tmp_path) as url, aiohttp.ClientSession() as session, session.get(url) as answer:
+        assert answer.status == 200
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await session.get(url)
 
 
 async def test_a_taken_port_of_the_page(tmp_path: Path) -> None:
