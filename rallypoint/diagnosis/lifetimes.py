@@ -137,8 +137,10 @@ def started_at(pod: Object) -> datetime | None:
 def slot_name(job: Object, pod_name: str) -> str:
     """Return the name of the replica that the pod is or was: a launcher's pods differ by a suffix."""
     launcher = f"{name_of(job)}-launcher"
+    if pod_name.rpartition("-")[0] != launcher:
+        return pod_name
     has_launcher = any(role.lower() == "launcher" for role in replica_specs(job))
-    return launcher if has_launcher and pod_name.rpartition("-")[0] == launcher else pod_name
+    return launcher if has_launcher else pod_name
 
 
 def _stop(status: Object) -> Stop | None:
@@ -203,19 +205,18 @@ def _first_start(events: Iterable[Object], since: datetime) -> datetime | None:
 
 def _deleted(snapshot: JobSnapshot, existing: Sequence[Lifetime]) -> Iterator[Lifetime]:
     """Yield the lifetimes of pods that no longer exist, without those whose end nothing shows: they would seem to run."""
+    archived = {pod.uid: pod for pod in snapshot.archived_pods}
     found = [
         pod
         for uid, events in _deleted_pod_events(snapshot).items()
-        if (pod := _deleted_pod(snapshot, uid, events))
+        if (pod := _deleted_pod(snapshot, events, archived.get(uid)))
     ]
     exits = _reported_exits(snapshot)
+    starts: dict[str, list[datetime]] = {}
+    for pod in (*existing, *found):
+        starts.setdefault(pod.name, []).append(pod.created)
     for pod in found:
-        later = (
-            other.created
-            for other in (*existing, *found)
-            if other.name == pod.name and other.created > pod.created
-        )
-        successor = min(later, default=None)
+        successor = min((start for start in starts[pod.name] if start > pod.created), default=None)
         reported = next(
             (
                 (at, code)
@@ -246,9 +247,10 @@ def _deleted_pod_events(snapshot: JobSnapshot) -> dict[str, list[Object]]:
     return found
 
 
-def _deleted_pod(snapshot: JobSnapshot, uid: str, events: Sequence[Object]) -> Lifetime | None:
+def _deleted_pod(
+    snapshot: JobSnapshot, events: Sequence[Object], archived: ArchivedPod | None
+) -> Lifetime | None:
     """Return the lifetime, without its end if only its successor shows that; None for a pod of an earlier job of the same name."""
-    archived = next((pod for pod in snapshot.archived_pods if pod.uid == uid), None)
     times = [at for event in events if (at := _first_time(event))]
     created = archived.created if archived else min(times, default=None)
     if created is None or created < snapshot.created:

@@ -4,6 +4,7 @@ import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from api.job import ConditionType
@@ -20,7 +21,13 @@ _OWN_MANAGERS = (MANAGED_BY_US, MANAGED_BY_MPI_OPERATOR)
 
 def parse_timestamp(text: Any) -> datetime | None:
     """Parse a timestamp; without a zone it is UTC. Return None if it is not a timestamp."""
-    for spelled in (text, f"{text}Z") if isinstance(text, str) else ():
+    return _parse_timestamp(text) if isinstance(text, str) else None
+
+
+@lru_cache(maxsize=16384)
+def _parse_timestamp(text: str) -> datetime | None:
+    """A page reads the same timestamps every two seconds: of a large job most of its time."""
+    for spelled in (text, f"{text}Z"):
         with contextlib.suppress(ValueError):
             return parse_time(spelled)
     return None

@@ -1,8 +1,10 @@
 """The spans of a job's life, and its restarts. Times are seconds before now; the job was created 100 s ago."""
 
+import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from itertools import pairwise
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rallypoint.diagnosis import JobSnapshot, LastLines, diagnose, timeline
+from rallypoint.diagnosis.lifetimes import Lifetime, lifetimes
 from rallypoint.diagnosis.snapshot import ArchivedPod
 from tests.support.snapshots import (
     NOW,
@@ -47,7 +50,7 @@ def alone(*conditions: Object, age: float = 100, **policy: Any) -> Object:
     return job(*conditions, workers=0, age=age, **policy)
 
 
-def one(
+def timed_pod(
     name: str = "j-master-0",
     /,
     phase: str = "Running",
@@ -69,23 +72,23 @@ def one(
 
 
 def test_a_running_job() -> None:
-    found = spans(alone(RUNNING), one())
+    found = spans(alone(RUNNING), timed_pod())
 
     assert found == [("creating", 100, 95), ("scheduling", 95, 90), ("starting", 90, 60), ("running", 60, 0)]
 
 
 def test_the_slowest_pod_decides() -> None:
-    found = spans(job(age=100), one(), one("j-worker-0", created=80, scheduled=40, started=10))
+    found = spans(job(age=100), timed_pod(), timed_pod("j-worker-0", created=80, scheduled=40, started=10))
 
     assert found == [("creating", 100, 80), ("scheduling", 80, 40), ("starting", 40, 10), ("running", 10, 0)]
 
 
 def test_missing_pods_are_being_created() -> None:
-    assert spans(job(age=100), one()) == [("creating", 100, 0)]
+    assert spans(job(age=100), timed_pod()) == [("creating", 100, 0)]
 
 
 def test_images_and_init_containers() -> None:
-    master = one(conditions=[true("Initialized", since=75)])
+    master = timed_pod(conditions=[true("Initialized", since=75)])
     master["spec"]["initContainers"] = [{"name": "prepare"}]
     pulled = event(master, "Pulled", "Successfully pulled image", "Normal", ago=65)
 
@@ -100,7 +103,7 @@ def test_images_and_init_containers() -> None:
 @pytest.mark.parametrize("by_event", [True, False])
 def test_an_image_that_is_being_pulled(by_event: bool) -> None:
     waiting = {} if by_event else {"reason": "ImagePullBackOff"}
-    master = one("j-master-0", "Pending", started=None, containerStatuses=[container(waiting=waiting)])
+    master = timed_pod("j-master-0", "Pending", started=None, containerStatuses=[container(waiting=waiting)])
     events = [event(master, "Pulling", "Pulling image", "Normal", ago=85)] if by_event else []
 
     assert spans(alone(), master, events=events)[-1] == ("pulling", 90, 0)
@@ -109,8 +112,8 @@ def test_an_image_that_is_being_pulled(by_event: bool) -> None:
 def test_a_rendezvous_lasts_until_all_pods_are_ready() -> None:
     found = spans(
         job(RUNNING, age=100),
-        one(conditions=[true("Ready", since=20)]),
-        one("j-worker-0", conditions=[true("Ready", since=60)]),
+        timed_pod(conditions=[true("Ready", since=20)]),
+        timed_pod("j-worker-0", conditions=[true("Ready", since=60)]),
     )
 
     assert found[-2:] == [("rendezvous", 60, 20), ("running", 20, 0)]
@@ -118,9 +121,9 @@ def test_a_rendezvous_lasts_until_all_pods_are_ready() -> None:
 
 def test_a_rendezvous_that_a_log_tells_of() -> None:
     waits = {("j-master-0", "pytorch"): LastLines(NOW, ("waiting for 2 workers",))}
-    snapshot = JobSnapshot(alone(RUNNING), NOW, pods=[one()], last_lines=waits)
+    snapshot = JobSnapshot(alone(RUNNING), NOW, pods=[timed_pod()], last_lines=waits)
 
-    assert spans(alone(RUNNING), one(), last_lines=waits)[-1] == ("rendezvous", 60, 0)
+    assert spans(alone(RUNNING), timed_pod(), last_lines=waits)[-1] == ("rendezvous", 60, 0)
     assert {phase.name: (phase.done, phase.total) for phase in diagnose(snapshot).phases}["ready"] == (0, 1)
 
 
@@ -130,7 +133,7 @@ def test_a_queue() -> None:
         "metadata": {"name": "w", "uid": "w", "creationTimestamp": at(99)},
         "status": {"conditions": [true("Admitted", since=71)]},
     }
-    master = one(created=69, scheduled=68, started=60)
+    master = timed_pod(created=69, scheduled=68, started=60)
 
     assert spans(queued, master, workloads=[workload])[:2] == [("queued", 100, 70), ("creating", 70, 69)]
     phases = diagnose(JobSnapshot(queued, NOW, pods=[master], workloads=[workload])).phases
@@ -153,12 +156,12 @@ def test_each_suspension_is_known_from_events() -> None:
         event(paused, reason, "", "Normal", ago=ago, kind="PyTorchJob")
         for reason, ago in [("PyTorchJobSuspended", 50), ("PyTorchJobResumed", 30)]
     ]
-    before = one(created=95, scheduled=95, started=90)
+    before = timed_pod(created=95, scheduled=95, started=90)
     gone = [
         event(before, reason, "", "Normal", ago=ago)
         for reason, ago in [("Scheduled", 95), ("Started", 90), ("Killing", 49)]
     ]
-    again = one(created=29, scheduled=28, started=20)
+    again = timed_pod(created=29, scheduled=28, started=20)
     for found in gone:
         found["firstTimestamp"] = found["lastTimestamp"]
 
@@ -177,7 +180,7 @@ def test_each_suspension_is_known_from_events() -> None:
 
 def test_a_container_that_was_started_in_place() -> None:
     status = container(running={"startedAt": at(15)}, last=ended(137, ago=25), restarts=1)
-    master = one(containerStatuses=[status])
+    master = timed_pod(containerStatuses=[status])
     started = event(master, "Started", "", "Normal", ago=15) | {"firstTimestamp": at(60)}
 
     assert spans(alone(RUNNING), master, events=[started])[-3:] == [
@@ -192,7 +195,7 @@ def test_a_container_that_was_started_in_place() -> None:
 
 def test_a_replaced_pod_that_only_events_know() -> None:
     running = alone(RUNNING)
-    first, second = one(created=95), one(created=38, scheduled=37, started=30)
+    first, second = timed_pod(created=95), timed_pod(created=38, scheduled=37, started=30)
     events = [
         event(first, "Scheduled", "", "Normal", ago=95),
         event(first, "Started", "", "Normal", ago=80),
@@ -223,7 +226,7 @@ def test_a_replaced_pod_that_only_events_know() -> None:
 
 def test_a_replaced_pod_that_only_the_archive_knows() -> None:
     archived = ArchivedPod("j-master-0", "first", *(NOW - timedelta(seconds=ago) for ago in (95, 95, 50)))
-    second = one(created=48, scheduled=48, started=47)
+    second = timed_pod(created=48, scheduled=48, started=47)
 
     assert spans(alone(RUNNING), second, archived_pods=[archived]) == [
         ("creating", 100, 95),
@@ -234,9 +237,9 @@ def test_a_replaced_pod_that_only_the_archive_knows() -> None:
 
 
 def test_pods_of_an_earlier_job_of_the_same_name_do_not_count() -> None:
-    earlier = event(one(created=300), "Started", "", "Normal", ago=300)
+    earlier = event(timed_pod(created=300), "Started", "", "Normal", ago=300)
 
-    assert spans(alone(RUNNING), one(), events=[earlier])[0] == ("creating", 100, 95)
+    assert spans(alone(RUNNING), timed_pod(), events=[earlier])[0] == ("creating", 100, 95)
 
 
 def test_a_launcher_waits_for_its_workers() -> None:
@@ -244,7 +247,7 @@ def test_a_launcher_waits_for_its_workers() -> None:
     mpi["kind"] = "MPIJob"
     mpi["spec"] = {"mpiReplicaSpecs": {"Launcher": {}, "Worker": {"replicas": 1}}}
 
-    assert spans(mpi, one("j-worker-0", created=95, scheduled=90, started=60)) == [
+    assert spans(mpi, timed_pod("j-worker-0", created=95, scheduled=90, started=60)) == [
         ("creating", 100, 95),
         ("scheduling", 95, 90),
         ("starting", 90, 60),
@@ -254,7 +257,7 @@ def test_a_launcher_waits_for_its_workers() -> None:
 
 def test_a_finished_job_ends_with_its_end() -> None:
     done = alone(true("Succeeded", since=10))
-    over = one("j-master-0", "Succeeded", containerStatuses=[container(terminated=ended(0, ago=12))])
+    over = timed_pod("j-master-0", "Succeeded", containerStatuses=[container(terminated=ended(0, ago=12))])
 
     assert spans(done, over)[-2:] == [("starting", 90, 50), ("running", 50, 10)]
 
@@ -267,28 +270,65 @@ def test_a_job_that_ends_within_a_second_has_no_spans() -> None:
     assert spans(alone(true("Failed", since=100))) == []
 
 
-def test_spans_of_many_pods_take_no_time() -> None:
-    workers = [
-        one(f"j-worker-{index}", created=90 - index / 50, scheduled=80 - index / 50, started=70 - index / 50)
-        for index in range(1000)
+def pods_of_large_job(count: int) -> JobSnapshot:
+    """A job of that many workers, each of which replaced a pod that only events know and one that only the archive knows."""
+    names = [f"j-worker-{index}" for index in range(count)]
+    workers = [timed_pod(name, created=40, scheduled=30, started=20) for name in names]
+    events = [event(timed_pod(name, created=60), "Started", "", "Normal", ago=60) for name in names]
+    archived = [
+        ArchivedPod(name, f"first-{name}", *(NOW - timedelta(seconds=ago) for ago in (95, 90, 80)))
+        for name in names
     ]
+    of = job(RUNNING, workers=count, age=100)
+    return JobSnapshot(of, NOW, pods=[timed_pod(), *workers], events=events, archived_pods=archived)
 
-    found = spans(job(RUNNING, workers=1000, age=100), one(), *workers)
 
-    assert [name for name, _, _ in found] == ["creating", "scheduling", "starting", "running"]
+def lines_of(snapshot: JobSnapshot) -> int:
+    """The number of lines that the timeline executes: a measure of its time that does not depend on the machine."""
+    lines = 0
+
+    def count(frame: FrameType, kind: str, argument: Any) -> Any:
+        nonlocal lines
+        lines += kind == "line"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        diagnose(snapshot)
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+def test_the_work_is_linear_in_the_number_of_pods() -> None:
+    assert lines_of(pods_of_large_job(200)) < 5 * lines_of(pods_of_large_job(50))
+
+
+def test_lifetimes_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshots = []
+
+    def counted(snapshot: JobSnapshot) -> list[Lifetime]:
+        snapshots.append(snapshot)
+        return lifetimes(snapshot)
+
+    monkeypatch.setattr(sys.modules["rallypoint.diagnosis.timeline"], "lifetimes", counted)
+    diagnose(pods_of_large_job(1))
+
+    assert len(snapshots) == 1
 
 
 def test_pods_after_the_end_do_not_count() -> None:
     """The clock of the API server may be behind that of the operator."""
     done = alone(true("Succeeded", since=50))
 
-    assert spans(done, one(created=40, scheduled=30, started=20)) == [("creating", 100, 50)]
+    assert spans(done, timed_pod(created=40, scheduled=30, started=20)) == [("creating", 100, 50)]
 
 
 seconds = st.none() | st.integers(-20, 130)
 generated_pods = st.lists(
     st.builds(
-        lambda name, phase, created, scheduled, started, ended, restarted: one(
+        lambda name, phase, created, scheduled, started, ended, restarted: timed_pod(
             name,
             phase,
             created=created,
