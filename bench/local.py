@@ -24,8 +24,10 @@ from rallypoint.testing.http_trace import RawClient, Step
 from rallypoint.testing.up import COMMAND, Up, up
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
-MODES = ("single-process", "separate-controller")
-"""``single-process`` is ``rallypoint up``; ``separate-controller`` runs the controller in a process of its own."""
+MODES = ("single-process", "without-page", "separate-controller")
+"""``single-process`` is ``rallypoint up``, ``without-page`` the same with ``--no-ui``; ``separate-controller`` runs the controller in a
+process of its own, also without a page.
+"""
 IN_FLIGHT = 32
 TIMEOUT_SECONDS = 300.0
 CLUSTER_COMMAND = [sys.executable, "-m", "bench.local_cluster"]
@@ -174,9 +176,10 @@ async def _start_cluster(
     mode: str, folder: Path, isolation: str
 ) -> AsyncGenerator[tuple[Up, Process | None]]:
     async with AsyncExitStack() as stack:
-        command = COMMAND if mode == "single-process" else CLUSTER_COMMAND
+        command = CLUSTER_COMMAND if mode == "separate-controller" else COMMAND
+        flags = ["--no-ui"] if mode == "without-page" else []
         cluster = await stack.enter_async_context(
-            up("--isolation", isolation, folder=folder, command=command)
+            up("--isolation", isolation, *flags, folder=folder, command=command)
         )
         controller = None
         if mode == "separate-controller":
