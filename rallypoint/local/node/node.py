@@ -6,6 +6,7 @@ the deletion of pods. It communicates through the API server only, as in a clust
 
 import asyncio
 import os
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -175,6 +176,17 @@ class Node:
     def gpus_of_running_pods(self) -> dict[str, tuple[str, ...]]:
         """Return the UUIDs of the GPUs of each running pod, by the pod's UID; pods without GPUs too."""
         return {uid: self._gpus.allocated(uid) for uid in self._running}
+
+    async def connect(self, pod: Manifest, port: int) -> socket.socket:
+        """Connect to a port of a pod, as in ``Isolation.connect``.
+
+        Raises:
+            NotRunning: the pod does not run.
+            OSError: the connection failed.
+        """
+        if _uid(pod) not in self._running:
+            raise NotRunning
+        return await self.isolation.connect(pod, port)
 
     def kill(self) -> None:
         """Stop all pods without any grace."""

@@ -3,6 +3,7 @@
 ``loopback`` implements it with plain processes, ``namespaces`` with Linux namespaces; ``selection`` chooses one.
 """
 
+import asyncio
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -67,6 +68,14 @@ class Isolation(Protocol):
         """Return the port that replaces a port of the pod."""
         ...
 
+    async def connect(self, pod: Manifest, port: int) -> socket.socket:
+        """Connect to a port of a pod at localhost, as a program in the pod does. The socket does not block.
+
+        Raises:
+            OSError: the connection failed; ConnectionRefusedError if nothing in the pod listens on the port.
+        """
+        ...
+
     async def socket(self) -> socket.socket:
         """Return a non-blocking TCP socket from which the node reaches its pods.
 
@@ -110,3 +119,18 @@ class Isolation(Protocol):
     async def close(self) -> None:
         """Kill the remaining processes and release the machine's resources."""
         ...
+
+
+async def connected(own: socket.socket, address: tuple[str, int]) -> socket.socket:
+    """Connect a socket and return it, non-blocking. Close it if that fails.
+
+    Raises:
+        OSError: the connection failed.
+    """
+    try:
+        own.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(own, address)
+    except BaseException:
+        own.close()
+        raise
+    return own

@@ -6,6 +6,8 @@ A pod with a volume whose path does not occur in the manifest is rejected.
 """
 
 import asyncio
+import errno
+import os
 import signal
 import socket
 import uuid
@@ -26,6 +28,7 @@ from rallypoint.local.node.network.addresses import Addresses
 from rallypoint.local.node.network.dns import PodNetwork
 from rallypoint.local.node.network.ports import Ports
 from rallypoint.local.node.remote.target import is_equipped
+from rallypoint.local.node.sandbox.isolation import connected
 from rallypoint.local.node.volumes import setup
 from rallypoint.local.node.volumes.setup import Mount
 
@@ -124,6 +127,20 @@ class Loopback:
 
     def port(self, pod: Manifest, port: int) -> int:
         return self.ports.lookup(_job(pod), self.pod_address(pod), port)
+
+    async def connect(self, pod: Manifest, port: int) -> socket.socket:
+        """Connect to the process of the pod that listens on the port or on its substitute.
+
+        All pods have the same localhost, so another pod may listen on the port, too.
+        """
+        ports = dict.fromkeys((self.port(pod, port), port))
+        address = await asyncio.to_thread(_listening, str(pod["metadata"]["uid"]), ports)
+        if address is None:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+        host, number = address
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        host = {"0.0.0.0": self.pod_address(pod), "::": "::1"}.get(host, host)
+        return await connected(socket.socket(family, socket.SOCK_STREAM), (host, number))
 
     async def socket(self) -> socket.socket:
         own = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -261,6 +278,22 @@ def _mark(pod: Manifest, container: str) -> str:
 
 def _marked(launch: Launch, mark: str) -> Launch:
     return replace(launch, env={**launch.env, guard.CONTAINER: mark})
+
+
+def _listening(uid: str, ports: Iterable[int]) -> tuple[str, int] | None:
+    """Return the address at which a process of the pod listens on the first possible of these ports."""
+    found: dict[int, str] = {}
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(guard.CONTAINER, "").startswith(f"{uid}/"):
+                found |= {
+                    connection.laddr.port: connection.laddr.ip
+                    for connection in process.net_connections("tcp")
+                    if connection.status == psutil.CONN_LISTEN
+                }
+        except psutil.Error:
+            continue
+    return next(((found[port], port) for port in ports if port in found), None)
 
 
 def loopback_interface() -> str:

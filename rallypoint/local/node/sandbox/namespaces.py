@@ -26,6 +26,7 @@ from rallypoint.local.node.network.dns import PodNetwork
 from rallypoint.local.node.network.egress import Egress
 from rallypoint.local.node.network.hosts_file import Hosts
 from rallypoint.local.node.sandbox.client import NoNamespaces, SandboxClient, SandboxHandle
+from rallypoint.local.node.sandbox.isolation import connected
 from rallypoint.local.node.volumes import projected, service_account, setup
 from rallypoint.local.node.volumes.setup import Mount
 
@@ -109,13 +110,26 @@ class Namespaces:
     def port(self, pod: Manifest, port: int) -> int:
         return port
 
-    async def socket(self) -> socket.socket:
-        """Return a socket in the network namespace of the bridge."""
+    async def connect(self, pod: Manifest, port: int) -> socket.socket:
+        inside = {"pod": pod["metadata"]["uid"]}
         try:
-            (descriptor,) = await self._daemon.call("socket")
+            return await connected(await self._socket(**inside), ("127.0.0.1", port))
+        except ConnectionRefusedError as refusal:
+            try:
+                return await connected(await self._socket(**inside, family=socket.AF_INET6), ("::1", port))
+            except OSError:
+                raise refusal from None
+
+    async def _socket(self, **fields: Any) -> socket.socket:
+        try:
+            (descriptor,) = await self._daemon.call("socket", **fields)
         except CannotStart as error:
             raise OSError(str(error)) from error
-        own = socket.socket(fileno=descriptor)
+        return socket.socket(fileno=descriptor)
+
+    async def socket(self) -> socket.socket:
+        """Return a socket in the network namespace of the bridge."""
+        own = await self._socket()
         own.setblocking(False)
         return own
 

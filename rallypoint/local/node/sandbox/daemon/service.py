@@ -203,9 +203,20 @@ class SandboxService:
                 os.close(descriptor)
         return ()
 
-    def do_socket(self, _number: int, _given: list[int]) -> tuple[int, ...]:
-        """Create a socket in the pod network, usable from any namespace."""
-        return (socket.socket(socket.AF_INET, socket.SOCK_STREAM).detach(),)
+    def do_socket(
+        self, _number: int, _given: list[int], *, pod: str = "", family: int = socket.AF_INET
+    ) -> tuple[int, ...]:
+        """Create a socket in the network namespace of a pod, without one in that of the bridge.
+
+        It is usable from any namespace.
+        """
+        if pod and pod not in self._sandboxes:
+            raise LookupError("the pod no longer runs")
+        with ExitStack() as stack:
+            if pod:
+                network, *_ = self._sandboxes[pod].shared
+                stack.enter_context(system.entered_namespace(system.CLONE_NEWNET, network))
+            return (socket.socket(family, socket.SOCK_STREAM).detach(),)
 
     def _spawn(self, number: int, run: int, process: Run, spec: ProcessSpec) -> None:
         process.pid, errors = spawn(spec)

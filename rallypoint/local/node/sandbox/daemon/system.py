@@ -97,6 +97,18 @@ def temporary_namespaces(kinds: Sequence[int], start: Sequence[int] = ()) -> Gen
             os.close(original)
 
 
+@contextmanager
+def entered_namespace(kind: int, namespace: int) -> Generator[None]:
+    """Run the body in a namespace (a descriptor)."""
+    original = current_namespace(kind)
+    try:
+        setns(namespace)
+        yield
+    finally:
+        setns(original)
+        os.close(original)
+
+
 def current_namespace(kind: int) -> int:
     """Open the current namespace; the descriptor keeps it alive."""
     return os.open(f"/proc/self/ns/{NAMES[kind]}", os.O_RDONLY | os.O_CLOEXEC)
