@@ -26,7 +26,7 @@ from rallypoint.local.node.node import Node
 from rallypoint.local.node.sandbox.isolation import Isolation
 from rallypoint.local.node.sandbox.selection import IsolationMode, Selection, choose
 from rallypoint.local.node.scheduler import pod_group_crds
-from rallypoint.local.node.streams import exec_endpoint, log_endpoint
+from rallypoint.local.node.streams import exec_endpoint, log_endpoint, port_forward_endpoint
 from rallypoint.local.node.volumes import service_account
 from rallypoint.local.node.volumes.service_account import ApiServerAccess
 
@@ -135,6 +135,7 @@ async def local_cluster(
             )
             server.answer_for_pods("log", partial(log_endpoint.answer, node.logs))
             server.answer_for_pods("exec", partial(exec_endpoint.answer, node.enter))
+            server.answer_for_pods("portforward", partial(port_forward_endpoint.answer, node.connect))
             running = tasks.create_task(node.run())
             jobs = tasks.create_task(Jobs(client).run())
             ready = tasks.create_task(node.ready.wait())

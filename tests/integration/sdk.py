@@ -8,6 +8,7 @@ Prints what the calls return, as one JSON document.
 import json
 import sys
 import time
+from contextlib import closing
 from typing import Any
 
 from kubeflow.training import (  # type: ignore[import-not-found]
@@ -20,6 +21,8 @@ from kubeflow.training import (  # type: ignore[import-not-found]
 from kubernetes import client, config, stream  # type: ignore[import-not-found]
 
 NAME = "from-the-sdk"
+PORT = 8765
+SERVE = f"python3 -m http.server --bind localhost $(({PORT} + RANK))"
 
 
 def job(name: str, script: str, **run_policy: Any) -> KubeflowOrgV1PyTorchJob:
@@ -62,10 +65,11 @@ def main(kubeconfig: str) -> dict[str, Any]:
     results["succeeded"] = training.is_job_succeeded(NAME)
 
     long = f"{NAME}-2"
-    training.create_job(job(long, "echo up; exec sleep 1000"))
+    training.create_job(job(long, f"echo up; exec {SERVE}"))
     training.wait_for_job_conditions(long, expected_conditions={"Running"}, timeout=120, polling_interval=1)
     results["said"] = _exec(kubeconfig, f"{long}-master-0", ["sh", "-c", "echo here; echo there >&2"])
-    training.update_job(job(long, "echo up; exec sleep 1000", suspend=True), long)
+    results["forwarded"] = _forward(kubeconfig, f"{long}-master-0")
+    training.update_job(job(long, f"echo up; exec {SERVE}", suspend=True), long)
     results["suspended"] = _until_suspended(training, long)
 
     shipped = f"{NAME}-3"
@@ -103,6 +107,23 @@ def _exec(kubeconfig: str, pod: str, command: list[str]) -> str:
         tty=False,
     )
     return said
+
+
+def _forward(kubeconfig: str, pod: str) -> str:
+    """The first line of the answer of the pod's server."""
+    config.load_kube_config(kubeconfig)
+    answer = ""
+    for _ in range(60):
+        forwarded = stream.portforward(
+            client.CoreV1Api().connect_get_namespaced_pod_portforward, pod, "default", ports=str(PORT)
+        )
+        with closing(forwarded.socket(PORT)) as connection:
+            connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            answer = connection.makefile().readline() or str(forwarded.error(PORT))
+        if answer.startswith("HTTP"):
+            break
+        time.sleep(0.5)  # Its server has not started yet.
+    return answer
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ async def test_a_session_with_the_sdk(python: Path, tmp_path: Path) -> None:
     assert results["logs"] == {"from-the-sdk-master-0": "rank 0 of 2\n"}
     assert results["succeeded"] is True
     assert sorted(results["said"].split()) == ["here", "there"]
+    assert results["forwarded"].startswith("HTTP/1.0 ")
     assert results["suspended"] is True
     assert "rank 0 of 1" in results["shipped"]
     assert results["listed"] == ["from-the-sdk", "from-the-sdk-2", "from-the-sdk-3"]

@@ -107,7 +107,7 @@ class ApiServer:
         return self._url
 
     def answer_for_pods(self, subresource: str, answer: PodRequest) -> None:
-        """Set the handler of a subresource of pods (``log``, ``exec``, ``attach``)."""
+        """Set the handler of a subresource of pods (``log``, ``exec``, ``attach``, ``portforward``)."""
         self._handlers.pods[subresource] = answer
 
     def pod_token(self, pod: Mapping[str, Any], audience: str = "") -> str:

@@ -211,7 +211,7 @@ VIEW_RESOURCES: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 EDIT_RESOURCES: Mapping[str, tuple[str, ...]] = {
     "": ("configmaps", "endpoints", "events", "persistentvolumeclaims", "pods", "pods/attach", "pods/eviction", "pods/exec",
-         "secrets", "serviceaccounts", "services"),
+         "pods/portforward", "secrets", "serviceaccounts", "services"),
     "autoscaling": ("horizontalpodautoscalers",),
     "batch": ("jobs",),
 }  # fmt: skip

@@ -179,7 +179,7 @@ def resources() -> list[Resource]:
     return [
         _resource(
             "", "v1", "Pod", "pods", short_names="po", status=True, category="all", strategy=pods.STRATEGY, fields=pods.FIELDS,
-            subresources=("log", "binding", "exec", "attach", "eviction"),
+            subresources=("log", "binding", "exec", "attach", "portforward", "eviction"),
         ),
         _resource("", "v1", "Service", "services", short_names="svc", status=True, category="all", strategy=services.STRATEGY,
                 fields={path: path_reader(path) for path in ("spec.clusterIP", "spec.type")}),

@@ -16,6 +16,7 @@ SUBRESOURCE_KINDS = {
     "eviction": ("policy", "v1", "Eviction"),
     "exec": ("", "v1", "PodExecOptions"),
     "attach": ("", "v1", "PodAttachOptions"),
+    "portforward": ("", "v1", "PodPortForwardOptions"),
 }
 
 SUBRESOURCE_VERBS = {
@@ -25,6 +26,7 @@ SUBRESOURCE_VERBS = {
     "eviction": ["create"],
     "exec": ["create", "get"],
     "attach": ["create", "get"],
+    "portforward": ["create", "get"],
     "log": ["get"],
     "finalize": ["update"],
 }

@@ -101,7 +101,7 @@ class Handlers:
         self._clock = clock
         self._interceptor = interceptor
         self.pods: dict[str, PodRequest] = {}
-        """Handlers of the pod subresources ``log``, ``exec`` and ``attach``."""
+        """Handlers of the pod subresources ``log`` and ``STREAMING_SUBRESOURCES``."""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -245,7 +245,7 @@ class Handlers:
                 return self._write_response(request, target, WriteResult(entry))
             case "scale" if target.resource.scale is not None:
                 return _json(subresources.get_scale(entry.object, target.resource.scale))
-            case "log" | "exec" | "attach":
+            case "log" | "exec" | "attach" | "portforward":
                 return await self._serve_pod_subresource(request, target, entry)
             case _:
                 raise errors.method_not_supported()
@@ -262,7 +262,7 @@ class Handlers:
     async def _create(
         self, request: web.Request, user: User, target: Target, body: bytes
     ) -> web.StreamResponse:
-        if target.subresource in ("exec", "attach"):
+        if target.subresource in STREAMING_SUBRESOURCES:
             return await self._serve_pod_subresource(request, target, self._writer.find(target))
         options = WriteOptions.read(request.query, "CreateOptions", user)
         decoded = _decode_body(request, target, body)
@@ -400,7 +400,7 @@ def _verb(request: web.Request, target: Target) -> str:
             return ""
 
 
-STREAMING_SUBRESOURCES = ("exec", "attach")
+STREAMING_SUBRESOURCES = ("exec", "attach", "portforward")
 
 
 def _attributes(request: web.Request, target: Target) -> Attributes:
@@ -408,7 +408,7 @@ def _attributes(request: web.Request, target: Target) -> Attributes:
 
     Source: Kubernetes, apiserver/pkg/endpoints/request/requestinfo.go.
 
-    Differs: ``exec`` and ``attach`` require ``create`` with any method. kube-apiserver also requires ``get`` for
+    Differs: ``STREAMING_SUBRESOURCES`` require ``create`` with any method. kube-apiserver also requires ``get`` for
     WebSockets, and kubectl then falls back to POST over SPDY, which this server does not support.
     """
     resource, name = target.resource, target.name

@@ -38,6 +38,8 @@ def get(resource: str, namespace: str = "team", verb: str = "get") -> Attributes
     ("role", "allowed", "denied"),
     [
         ("view", get("pods/log"), get("secrets")),
+        ("view", get("pods"), get("pods/portforward", verb="create")),
+        ("edit", get("pods/portforward", verb="create"), get("nodes", "")),
         ("edit", get("pods/exec", verb="create"), Attributes("get", GROUP, "roles", "team")),
         ("admin", Attributes("get", GROUP, "roles", "team"), get("nodes", "")),
     ],
