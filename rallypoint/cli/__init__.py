@@ -19,6 +19,7 @@ COMMANDS = (
     "why",
     "delete",
     "exec",
+    "port-forward",
     "preflight",
 )
 """Each module has ``add_parser(subparsers)``, which sets ``execute(args) -> exit status``."""
@@ -44,7 +45,7 @@ def _main(given: Sequence[str]) -> int:
         status: int = import_module(f"{__name__}.{given[0]}").main(given[1:])
         return status
     for command in _needed(given):
-        module = import_module(f"{__name__}.{command}")
+        module = import_module(f"{__name__}.{command.replace('-', '_')}")
         if command in DELEGATES:
             subparsers.add_parser(command, help=module.HELP)
         else:

@@ -1,4 +1,4 @@
-"""The cluster client of ``get``, ``describe``, ``logs``, ``why``, ``delete`` and ``exec``: it finds resources by name and reports errors.
+"""The cluster client of ``get``, ``describe``, ``logs``, ``why``, ``delete``, ``exec`` and ``port-forward``: it finds resources by name and reports errors.
 
 Exit statuses and messages are kubectl's.
 """

@@ -149,3 +149,22 @@ async def test_a_tenant_has_no_rights_beyond_its_namespace(tenant: Tenant) -> No
     for attempt in attempts:
         with pytest.raises(Forbidden):
             await attempt
+
+
+async def test_port_forward_names_the_missing_right(
+    control_plane: ControlPlane, tenant: Tenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = {**TEMPLATE["spec"], "serviceAccountName": "tenant", "nodeName": "node-0"}
+    path = PODS.path(tenant.namespace)
+    control_plane.request("POST", path, {"metadata": {"name": "web"}, "spec": spec})
+    control_plane.wait(
+        "the pod", lambda: control_plane.request("GET", f"{path}/web")["status"]["phase"] == "Running"
+    )
+
+    assert (
+        await asyncio.to_thread(main, ["port-forward", "web", "80", "--kubeconfig", str(tenant.kubeconfig)])
+        == 1
+    )
+    error = capsys.readouterr().err
+    assert error.startswith('Error from server (Forbidden): pods "web" is forbidden: ')
+    assert 'cannot get resource "pods/portforward"' in error

@@ -24,6 +24,7 @@ class LocalHarness:
     def __init__(self, cluster: LocalCluster) -> None:
         self.client = cluster.client
         self.node = cluster.node
+        self.kubeconfig = cluster.kubeconfig
         self.pods = Informer(cluster.client, PODS, decode, self._changed)
         self._change = asyncio.Event()
 

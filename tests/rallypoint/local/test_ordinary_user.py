@@ -6,11 +6,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import yaml
 
 from rallypoint.local.node.sandbox.selection import IsolationMode
+from rallypoint.testing.http_trace import Step
 from rallypoint.testing.rootfs import build
+from rallypoint.testing.up import up
+from tests.support.port_forward import forwarding, free_port
 from tests.support.unprivileged_user import ROOT, TEST_UIDS, change_owner, command_as, uid_label
 
 RUN = "import sys; from rallypoint.cli import main; sys.exit(main())"
@@ -141,3 +145,26 @@ def test_a_claim_an_image_and_the_api_server(
     assert "[two/master-0] small\n" in out
     assert left() == []
     assert sorted(path.name for path in (tmp_path / "home" / "run").iterdir()) == ["controller.log", "logs"]
+
+
+@pytest.mark.looptime(False)
+async def test_a_port_of_a_pod_is_forwarded(tmp_path: Path, isolation: IsolationMode) -> None:
+    """The sandbox daemon of an ordinary user enters the pod's network in its own user namespace."""
+    home = tmp_path / "home"
+    home.mkdir()
+    port = free_port()
+    serve = ["python", "-m", "http.server", "--bind", "localhost", str(port)]
+    unbuffered = [{"name": "PYTHONUNBUFFERED", "value": "1"}]
+    container = {"name": "main", "image": "none", "command": serve, "env": unbuffered}
+    manifest = {"metadata": {"name": "web"}, "spec": {"containers": [container]}}
+    command = [*command_as(home, RUN, TEST_UIDS[-1]), "up", "--isolation", isolation]
+    async with up(folder=home, command=command) as cluster:
+        pods = "/api/v1/namespaces/default/pods"
+        await cluster.client.send(Step("POST", pods, manifest))
+        await cluster.until(f"{pods}/web/log", lambda log: "Serving" in str(log))
+        async with (
+            forwarding(cluster.kubeconfig, "web", port) as forward,
+            aiohttp.ClientSession() as session,
+            session.get(forward.url) as response,
+        ):
+            assert response.status == 200

@@ -1,0 +1,246 @@
+"""``rallypoint port-forward``: which pod and ports it chooses, and connections to pods of a local cluster."""
+
+import argparse
+import asyncio
+import re
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from api import labels
+from api.meta import PODS
+from rallypoint.cli import main
+from rallypoint.cli.cluster import CommandError
+from rallypoint.cli.port_forward import PortPair, choose, port_pair
+from rallypoint.local.node.sandbox.selection import IsolationMode
+from tests.support.local_harness import LocalHarness, phase, start_local_harness
+from tests.support.port_forward import Forwarding, forwarding, free_port
+
+MIB = 1024 * 1024
+WEB = """
+import socket, sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+class Echo(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+class Server(ThreadingHTTPServer):
+    request_queue_size = 100
+    address_family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+with Server((sys.argv[1], int(sys.argv[2])), Echo) as server:
+    print("listens", flush=True)
+    server.serve_forever()
+"""
+"""Listens where TensorBoard and Jupyter do by default, if it is given localhost."""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("6006", PortPair(None, 6006), id="the same port"),
+        pytest.param("8080:6006", PortPair(8080, 6006), id="another port"),
+        pytest.param(":6006", PortPair(0, 6006), id="any free port"),
+        pytest.param("0:6006", PortPair(0, 6006), id="any free port, as a number"),
+        pytest.param("8080:http", PortPair(8080, "http"), id="a name"),
+        pytest.param("http", PortPair(None, "http"), id="a name alone"),
+    ],
+)
+def test_ports_have_the_forms_of_kubectl(text: str, expected: PortPair) -> None:
+    assert port_pair(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", ":", "0", "65536", "1:0", "x:1", "-1:1", "1:2:3", "8080:"])
+def test_other_forms_of_ports_are_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=re.escape(f"{text!r} is not [LOCAL:]PORT")):
+        port_pair(text)
+
+
+def pod(name: str, *ports: int, phase: str = "Running", leads: bool = False) -> dict[str, Any]:
+    declared = [{"name": f"port{port}", "containerPort": port} for port in ports]
+    return {
+        "metadata": {"name": name, "labels": {labels.JOB_ROLE: "master"} if leads else {}},
+        "spec": {"containers": [{"name": "main"}, {"name": "side", "ports": declared}]},
+        "status": {"phase": phase},
+    }
+
+
+@pytest.mark.parametrize(
+    ("pods", "replica", "port", "expected"),
+    [
+        pytest.param([pod("j-worker-0"), pod("j-worker-1", 6006)], "", 6006, "j-worker-1", id="it declares"),
+        pytest.param(
+            [pod("j-worker-0"), pod("j-worker-1", 6006)],
+            "",
+            "port6006",
+            "j-worker-1",
+            id="it declares the name",
+        ),
+        pytest.param(
+            [pod("j-chief-0"), pod("j-worker-0", leads=True)], "", 6006, "j-worker-0", id="it leads"
+        ),
+        pytest.param([pod("j-worker-1"), pod("j-worker-0")], "", 6006, "j-worker-0", id="the first"),
+        pytest.param(
+            [pod("j-worker-0", 6006, phase="Pending"), pod("j-worker-1", 6006)],
+            "",
+            6006,
+            "j-worker-1",
+            id="it runs",
+        ),
+        pytest.param(
+            [pod("j-worker-0", 6006), pod("j-worker-10"), pod("j-worker-1")],
+            "worker-1",
+            6006,
+            "j-worker-1",
+            id="a replica",
+        ),
+        pytest.param(
+            [pod("j-worker-0"), pod("j-launcher-x7k2p")], "launcher", 6006, "j-launcher-x7k2p", id="a role"
+        ),
+    ],
+)
+def test_the_pod_of_a_job(pods: list[dict[str, Any]], replica: str, port: int | str, expected: str) -> None:
+    assert choose("pytorchjob/j", pods, replica, [PortPair(0, port)])["metadata"]["name"] == expected
+
+
+@pytest.mark.parametrize(
+    ("pods", "replica", "message"),
+    [
+        pytest.param(
+            [pod("p", phase="Pending")],
+            "",
+            "unable to forward port because pod is not running. Current status=Pending",
+            id="a pod that waits",
+        ),
+        pytest.param(
+            [pod("j-worker-0", phase="Failed"), pod("j-worker-1", phase="Pending")],
+            "",
+            "unable to forward port because no pod of pytorchjob/j is running",
+            id="a job that does not run",
+        ),
+        pytest.param(
+            [pod("j-worker-0"), pod("j-worker-1")],
+            "worker-2",
+            "pytorchjob/j has no replica worker-2: its pods are j-worker-0, j-worker-1",
+            id="no such replica",
+        ),
+    ],
+)
+def test_there_is_no_pod_to_forward_to(pods: list[dict[str, Any]], replica: str, message: str) -> None:
+    with pytest.raises(CommandError) as raised:
+        choose("pytorchjob/j", pods, replica, [PortPair(0, 6006)])
+    assert str(raised.value) == message
+
+
+class Bench:
+    """A local cluster with a kubeconfig."""
+
+    def __init__(self, harness: LocalHarness, kubeconfig: Path) -> None:
+        self.harness = harness
+        self.kubeconfig = kubeconfig
+
+    async def web(self, name: str, host: str, port: int) -> None:
+        await self.harness.pod(name, sys.executable, "-c", WEB, host, str(port))
+        await self.harness.wait_for_log(name, "listens")
+
+    def forward(self, name: str, port: int) -> AbstractAsyncContextManager[Forwarding]:
+        return forwarding(self.kubeconfig, name, port)
+
+
+@pytest.fixture
+async def bench(tmp_path: Path, isolation: IsolationMode) -> AsyncIterator[Bench]:
+    async with start_local_harness(tmp_path / "site", isolation) as harness:
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(dict(harness.kubeconfig)))
+        yield Bench(harness, kubeconfig)
+
+
+async def post(url: str, body: bytes) -> bytes:
+    async with aiohttp.ClientSession() as session, session.post(url, data=body) as response:
+        return await response.read()
+
+
+@pytest.mark.looptime(False)
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "0.0.0.0", *(["::1"] if Path("/proc/net/if_inet6").exists() else [])]
+)
+async def test_a_web_server_in_a_pod_is_reached(bench: Bench, host: str) -> None:
+    port = free_port()
+    await bench.web("web", host, port)
+    async with bench.forward("web", port) as forward:
+        bodies = [bytes([number]) * MIB for number in range(40)]
+        assert await asyncio.gather(*(post(forward.url, body) for body in bodies)) == bodies
+
+        forward.process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(60):
+            assert await forward.process.wait() == 130
+        assert await forward.error() == ""
+
+
+@pytest.mark.looptime(False)
+async def test_a_port_without_a_program_is_an_error_of_its_connection(bench: Bench) -> None:
+    """Another pod listens on it, which with loopback would answer at the same address."""
+    port = free_port()
+    await bench.web("other", "0.0.0.0", port)
+    await bench.harness.pod("idle", "sleep", "1000")
+    idle = await bench.harness.wait_for("idle", lambda pod: phase(pod) == "Running")
+    async with bench.forward("idle", port) as forward:
+        for _ in range(2):
+            with pytest.raises(aiohttp.ClientError):
+                await post(forward.url, b"x")
+            assert await forward.error() == (
+                f"an error occurred forwarding {forward.local_port} -> {port}: error forwarding port {port} to pod idle, uid "
+                f"{idle['metadata']['uid']}: connection refused: no program in the pod listens on this port"
+            )
+
+
+@pytest.mark.looptime(False)
+async def test_a_pod_may_be_replaced(bench: Bench) -> None:
+    port = free_port()
+    await bench.web("web", "localhost", port)
+    async with bench.forward("web", port) as forward:
+        assert await post(forward.url, b"one") == b"one"
+        await bench.harness.client.delete(PODS, "default", "web", grace_period_seconds=0)
+        await bench.harness.wait_for_deletion("web")
+        with pytest.raises(aiohttp.ClientError):
+            await post(forward.url, b"none")
+        assert 'pods "web" not found' in await forward.error()
+
+        await bench.web("web", "localhost", port)
+        assert await post(forward.url, b"two") == b"two"
+
+
+@pytest.mark.looptime(False)
+async def test_errors_at_the_start(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    async with start_local_harness(tmp_path / "site", "loopback") as harness:
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(dict(harness.kubeconfig)))
+        await harness.pod("runs", "sleep", "1000")
+        await harness.wait_for("runs", lambda pod: phase(pod) == "Running")
+        await harness.pod("waits", "true", spec={"nodeSelector": {"no": "node"}})
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            used = taken.getsockname()[1]
+            found = []
+            for words in (["none", "1"], ["waits", "1"], ["runs", "http"], ["runs", f"{used}:1"]):
+                command = ["port-forward", "--kubeconfig", str(kubeconfig), *words]
+                assert await asyncio.to_thread(main, command) == 1
+                found.append(capfd.readouterr().err)
+
+    assert found[:3] == [
+        'Error from server (NotFound): pods "none" not found\n',
+        "error: unable to forward port because pod is not running. Current status=Pending\n",
+        "error: pod runs does not have a named port 'http'\n",
+    ]
+    assert found[3].startswith(f"error: unable to listen on port {used}: ")
+    assert "address already in use" in found[3]
