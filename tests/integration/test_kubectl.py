@@ -4,15 +4,19 @@ What a real one cannot show without a kubelet (logs, commands in pods) runs on a
 """
 
 import asyncio
+import hashlib
 import os
 import re
 import shlex
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import yaml
 
@@ -24,7 +28,9 @@ from rallypoint.local.apiserver import ApiServer
 from rallypoint.local.apiserver.serving.certificates import identity
 from rallypoint.local.batch.jobs import Jobs
 from rallypoint.local.cluster import ServerConfig, local_cluster
+from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.testing.controlplane import ControlPlane, binaries
+from tests.support.port_forward import free_port
 
 SCRIPT = yaml.safe_load(Path(__file__).with_name("kubectl.yaml").read_text())
 
@@ -61,16 +67,22 @@ class Kubectl:
         home = kubeconfig.parent / f"{kubeconfig.stem}-home"
         self._env = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(home), "TZ": "UTC"}
 
-    async def __call__(self, command: str, given: bytes | None = None) -> Said:
+    async def start(
+        self, command: str, stdin: int = asyncio.subprocess.DEVNULL
+    ) -> asyncio.subprocess.Process:
         filled = command.replace("FILES", str(self._folder)).replace("NAMESPACE", self._namespace)
         words = filled.split(" ") if '"' in filled else shlex.split(filled)
-        process = await asyncio.create_subprocess_exec(
+        return await asyncio.create_subprocess_exec(
             *(self._program, "--namespace", self._namespace, *words),
             env=self._env,
-            stdin=asyncio.subprocess.DEVNULL if given is None else asyncio.subprocess.PIPE,
+            stdin=stdin,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
+
+    async def __call__(self, command: str, given: bytes | None = None) -> Said:
+        stdin = asyncio.subprocess.DEVNULL if given is None else asyncio.subprocess.PIPE
+        process = await self.start(command, stdin)
         out, err = await process.communicate(given)
         assert process.returncode is not None
         return Said(process.returncode, out.decode(), err.decode())
@@ -140,10 +152,11 @@ def _normal(text: str, step: Mapping[str, Any]) -> list[str]:
 
 
 @pytest.fixture
-async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
-    """kubectl on a local cluster whose node runs pods."""
+async def kubectl(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Kubectl]:
+    """kubectl on a local cluster whose node runs pods; the parameter is the isolation."""
+    isolation: IsolationMode = getattr(request, "param", "loopback")
     async with local_cluster(
-        all_crds(), tmp_path / "site", isolation="loopback", server_config=ServerConfig(tls=True)
+        all_crds(), tmp_path / "site", isolation=isolation, server_config=ServerConfig(tls=True)
     ) as made:
         path = tmp_path / "site.yaml"
         path.write_text(yaml.safe_dump(dict(made.kubeconfig)))
@@ -195,6 +208,93 @@ async def test_exec_runs_commands_in_a_pod(kubectl: Kubectl) -> None:
     assert (await kubectl("exec sleeps -- no-such-program")).status == 1
     assert (await kubectl("exec missing -- true")).status == 1
     assert (await kubectl("exec sleeps -c other -- true")).status == 1
+
+
+@asynccontextmanager
+async def forwarding(
+    kubectl: Kubectl, pod: str, *ports: int
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, list[int]]]:
+    """Forward free local ports; yield the process and these ports."""
+    process = await kubectl.start(f"port-forward pod/{pod} {' '.join(f':{port}' for port in ports)}")
+    assert process.stdout is not None
+    found: dict[int, int] = {}
+    async with asyncio.timeout(60):
+        while len(found) < len(ports):
+            line = (await process.stdout.readline()).decode()
+            match = re.fullmatch(r"Forwarding from 127\.0\.0\.1:(\d+) -> (\d+)\n", line)
+            assert match or line.startswith("Forwarding from [::1]"), (await process.communicate())[1]
+            if match:
+                found[int(match[2])] = int(match[1])
+    yield process, [found[port] for port in ports]
+    if process.returncode is None:
+        process.terminate()
+    await process.communicate()
+
+
+DIGEST = """
+import asyncio, hashlib, sys
+async def serve(reader, writer):
+    digest = hashlib.sha256()
+    while data := await reader.read(65536):
+        digest.update(data)
+    writer.write(digest.digest() * 8192)
+    writer.close()
+async def main():
+    async with await asyncio.start_server(serve, "127.0.0.1", int(sys.argv[1]), backlog=100) as server:
+        print("digest", flush=True)
+        await server.serve_forever()
+asyncio.run(main())
+"""
+"""Answers with 256 KiB after the end of what it gets."""
+
+
+@pytest.mark.parametrize("kubectl", ["loopback", "auto"], indirect=True)
+async def test_port_forward_reaches_programs_in_a_pod(kubectl: Kubectl, tmp_path: Path) -> None:
+    (tmp_path / "digest.py").write_text(DIGEST)
+    (tmp_path / "index.html").write_text("a dashboard")
+    web, digest, nothing = free_port(), free_port(), free_port()
+    server = f"{sys.executable} -m http.server --bind localhost --directory {tmp_path} {web}"
+    await kubectl(
+        run("serves", f"{sys.executable} {tmp_path}/digest.py {digest} & PYTHONUNBUFFERED=1 exec {server}")
+    )
+    await until(kubectl, "logs serves", lambda log: "Serving HTTP" in log and "digest" in log)
+    async with forwarding(kubectl, "serves", web, digest) as (_, (local_web, local_digest)):
+
+        async def send(data: bytes) -> bytes:
+            reader, writer = await asyncio.open_connection("127.0.0.1", local_digest)
+            writer.write(data)
+            writer.write_eof()
+            answer = await reader.read()
+            writer.close()
+            return answer
+
+        sent = [bytes([number]) * 1_000_000 for number in range(20)]
+        answers = await asyncio.gather(*map(send, sent))
+        assert answers == [hashlib.sha256(data).digest() * 8192 for data in sent]
+        url = f"http://127.0.0.1:{local_web}/index.html"
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
+            assert await response.text() == "a dashboard"
+
+    async with forwarding(kubectl, "serves", nothing) as (process, (local,)):
+        reader, writer = await asyncio.open_connection("127.0.0.1", local)
+        assert await reader.read() == b""
+        writer.close()
+        assert process.stderr is not None
+        error = (await process.stderr.readline()).decode()
+        assert error.endswith(': connection refused: no program in the pod listens on this port"\n'), error
+        assert await process.wait() == 1
+
+
+async def test_port_forward_of_pods_that_do_not_run(kubectl: Kubectl) -> None:
+    await kubectl(run("ends", "true"))
+    await until(kubectl, "get pod ends -o jsonpath={.status.phase}", lambda phase: phase == "Succeeded")
+
+    assert await kubectl("port-forward pod/ends :80") == Said(
+        1, "", "error: unable to forward port because pod is not running. Current status=Succeeded\n"
+    )
+    assert await kubectl("port-forward pod/missing :80") == Said(
+        1, "", 'Error from server (NotFound): pods "missing" not found\n'
+    )
 
 
 async def test_a_batch_job_runs_to_its_end(kubectl: Kubectl) -> None:
