@@ -1,14 +1,18 @@
 # syntax=docker/dockerfile:1
 ARG PYTHON=3.13
 
+# The lock of the image's packages: operator, or tracing for an operator with --tracing.
+ARG LOCK=operator
+
 # Builds the operator's wheel and installs it, with the packages of its lock, into an environment of its own.
 FROM python:${PYTHON}-slim AS build
+ARG LOCK
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ONLY_BINARY=:all:
 WORKDIR /source
 COPY requirements requirements
 RUN python -m venv /build && /build/bin/pip install --no-deps --require-hashes -r requirements/build.txt
 RUN python -m venv /opt/rallypoint \
-    && /opt/rallypoint/bin/pip install --no-deps --require-hashes -r requirements/operator.txt
+    && /opt/rallypoint/bin/pip install --no-deps --require-hashes -r requirements/${LOCK}.txt
 COPY . .
 RUN cd deploy/operator && /build/bin/python -m hatchling build -t wheel -d /wheels \
     && /opt/rallypoint/bin/pip install --no-deps /wheels/*.whl \

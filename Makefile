@@ -144,6 +144,7 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generat
 lock:
 	$(STEPS) "make lock" $(ENVIRONMENT) \
 		"operator! $(LOCK) deploy/operator/pyproject.toml -o requirements/operator.txt" \
+		"tracing: $(LOCK) deploy/operator/pyproject.toml --extra tracing -c requirements/operator.txt -o requirements/tracing.txt" \
 		"build: $(LOCK) --group build -o requirements/build.txt" \
 		"sdk: $(LOCK) --group sdk -o requirements/sdk.txt" \
 		"dev: $(LOCK) pyproject.toml --extra testing --group dev -c requirements/operator.txt -o requirements/dev.txt" \

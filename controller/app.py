@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
@@ -24,6 +24,7 @@ from controller.kube.connect import Connection
 from controller.kube.errors import NotLeading
 from controller.kube.namespaces import TerminatingNamespaces
 from controller.kube.token_bucket import TokenBucket
+from controller.kube.transport import Observer
 from controller.policy.gang import groups_of, scheduler_of
 from controller.reconcile import triggers, watches
 from controller.reconcile.apply import Cache
@@ -42,11 +43,14 @@ from controller.runtime.recorder import Recorder
 from controller.runtime.relist import Relist
 from controller.runtime.serverclock import ServerClock
 from controller.runtime.store import Store
-from controller.runtime.workers import Workers
+from controller.runtime.workers import ReconcileResult, Workers
 from controller.server.http import serving
 from controller.settings import Settings
 from controller.telemetry import build
 from controller.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from controller.telemetry.tracing import Tracing
 
 SPACING_SECONDS = 0.05
 """The minimum time between two reconciles of a job, so that one reconcile handles the changes of many pods."""
@@ -61,6 +65,10 @@ class UnknownKind(ValueError):
 
 class NoNamespace(Exception):
     """The namespace of the leader election's Lease is unknown."""
+
+
+class NoTracing(Exception):
+    """``--tracing`` is set, and OpenTelemetry is not installed or its configuration cannot be used."""
 
 
 def _nothing() -> None: ...
@@ -118,19 +126,23 @@ async def run(
         NoNamespace: the namespace of the Lease is unknown.
         NotLeading: this process led, and another one may lead by now.
         NothingServed: with leader election: the API server serves no kind any more.
+        NoTracing: the settings require traces, which are not possible.
         OSError: an address is in use.
     """
     served, options = chosen(settings.enable_scheme), options_from(settings)
     leases = leases_from(settings, connection)
     server_clock = ServerClock()
     metrics = Metrics(CollectorRegistry(), build.operator_version(), server_clock.now)
-    observer = metrics.requests(urlsplit(connection.server).netloc)
+    observer: Observer = metrics.requests(urlsplit(connection.server).netloc)
+    tracing = _tracing(connection.server) if settings.tracing else None
     rate_limiter = (
         TokenBucket(settings.kube_api_qps, settings.kube_api_burst) if settings.kube_api_qps else None
     )
     in_flight = settings.kube_api_in_flight
     metrics.clock(server_clock.offset_seconds)
     async with AsyncExitStack() as clients:
+        if tracing:
+            observer = (await clients.enter_async_context(tracing)).requests(observer)
         election, permit = None, always
         if leases:
             # A client of its own, so that no renewal waits behind the requests of a large job.
@@ -149,12 +161,23 @@ async def run(
                 terminating=TerminatingNamespaces(),
                 on_date=server_clock.observe,
                 timer=clock.uptime,
+                tracer=tracing,
             )
         )
         metrics.limiter(client.limiter)
         prober = TCPProber()
         process = _controller_process(
-            served, options, settings, client, election, metrics, prober, server_clock, on_ready, on_work
+            served,
+            options,
+            settings,
+            client,
+            election,
+            metrics,
+            tracing,
+            prober,
+            server_clock,
+            on_ready,
+            on_work,
         )
         try:
             await _serve(settings, metrics, client, process, prober, stop or asyncio.Event())
@@ -163,6 +186,23 @@ async def run(
             if ended is None or other is not None:
                 raise
             raise _first(ended) from None
+
+
+def _tracing(server: str) -> "Tracing":
+    """Start to trace.
+
+    Raises:
+        NoTracing: the extra is not installed, or a variable cannot be used.
+    """
+    try:
+        from controller.telemetry.tracing import Tracing
+    except ImportError as error:
+        text = f"--tracing: OpenTelemetry is not installed ({error}); install rallypoint-operator[tracing]"
+        raise NoTracing(text) from error
+    try:
+        return Tracing(server, build.operator_version())
+    except (ValueError, OSError) as error:
+        raise NoTracing(f"--tracing: {error}") from error
 
 
 def leases_from(settings: Settings, connection: Connection) -> list[tuple[str, str]]:
@@ -237,6 +277,7 @@ class _Shared:
     options: Options
     client: Client
     metrics: Metrics
+    tracing: "Tracing | None"
     prober: TCPProber
     events: EventRecorder
     caches: Mapping[Resource, Cache]
@@ -254,6 +295,7 @@ def _controller_process(
     client: Client,
     election: Election | None,
     metrics: Metrics,
+    tracing: "Tracing | None",
     prober: TCPProber,
     server_clock: ServerClock,
     on_ready: Callable[[], None],
@@ -286,6 +328,7 @@ def _controller_process(
         options,
         client,
         metrics,
+        tracing,
         prober,
         events,
         caches,
@@ -393,9 +436,12 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key], memories
     )
     observer = metrics.controller(kind.controller_name, settings.controller_threads)
     metrics.queue(kind.controller_name, queue)
+    work: Callable[[Key], Awaitable[ReconcileResult]] = reconciler.reconcile
+    if shared.tracing:
+        work = shared.tracing.reconciles(kind.resource.kind, work)
     workers = Workers(
         queue,
-        reconciler.reconcile,
+        work,
         count=settings.controller_threads,
         name=kind.controller_name,
         observer=observer,

@@ -169,6 +169,12 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
         help="host:port of /healthz and /readyz; 0 disables them",
     )
     _switch(
+        flag,
+        "--tracing",
+        defaults.tracing,
+        "export a trace of each reconcile with OpenTelemetry, as $OTEL_* configure; needs rallypoint-operator[tracing]",
+    )
+    _switch(
         flag, "--leader-elect", defaults.leader_elect, "reconcile only while this replica holds the Lease"
     )
     flag("--leader-election-id", default=defaults.leader_election_id, help="name of the Lease")
@@ -252,7 +258,7 @@ def execute(args: argparse.Namespace, prog: str) -> int:
             log.warning("flag has no effect", flag=f"--{name}", reason=reason)
     try:
         return loop_factory()(_serve(settings))
-    except (NotConfigured, InvalidOption, app.NoNamespace, OSError) as error:
+    except (NotConfigured, InvalidOption, app.NoNamespace, app.NoTracing, OSError) as error:
         log.error("controller cannot start", error=str(error))
     except NotLeading as error:
         # Exit immediately and restart as a standby, because running reconciles rely on being the only ones.

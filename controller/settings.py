@@ -59,6 +59,9 @@ class Settings:
     health_probe_bind_address: str = ":8081"
     """The address of ``/healthz`` and ``/readyz``; ``0`` disables them. Flag ``--health-probe-bind-address``."""
 
+    tracing: bool = False
+    """Whether to export a trace of each reconcile, as $OTEL_* configure. Flag ``--tracing``; needs the extra ``tracing``."""
+
     leader_elect: bool = False
     """Whether this replica reconciles only while it holds a Lease. Flag ``--leader-elect``.
 

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 OPERATOR: dict[str, Any] = tomllib.loads((ROOT / "deploy" / "operator" / "pyproject.toml").read_text())
-LOCKS = {"build": ["build"], "operator": [], "dev": ["dev"], "demo": ["demo"]}
+LOCKS = {"build": ["build"], "operator": [], "tracing": [], "dev": ["dev"], "demo": ["demo"]}
 NOT_IN_THE_IMAGE = {
     "common-expression-language",
     "hatchling",
@@ -54,7 +54,11 @@ def test_a_lock_satisfies_the_requirements_of_the_project(lock: str) -> None:
     wanted = set().union(*(group(name) for name in LOCKS[lock]))
     if lock != "build":
         wanted |= {normal(requirement) for requirement in OPERATOR["project"]["dependencies"]}
-    if lock not in {"build", "operator"}:
+    if lock in {"tracing", "dev"}:
+        wanted |= {
+            normal(requirement) for requirement in OPERATOR["project"]["optional-dependencies"]["tracing"]
+        }
+    if lock not in {"build", "operator", "tracing"}:
         wanted |= {normal(requirement) for requirement in PROJECT["project"]["dependencies"]}
         wanted |= {
             normal(requirement) for requirement in OPERATOR["project"]["optional-dependencies"]["kubeconfig"]
@@ -79,6 +83,15 @@ def test_the_image_contains_the_tested_versions() -> None:
     assert {version(entry) for entry in pins("operator").values()} <= {
         version(entry) for entry in tested.values()
     }
+
+
+def test_an_image_with_traces_has_the_same_versions_and_opentelemetry_beside_them() -> None:
+    more = {name: entry.split()[0] for name, entry in pins("tracing").items()}
+    plain = {name: entry.split()[0] for name, entry in pins("operator").items()}
+
+    assert plain.items() <= more.items()
+    assert "opentelemetry-sdk" in more.keys() - plain.keys()
+    assert NOT_IN_THE_IMAGE & more.keys() == set()
 
 
 def test_the_image_has_only_what_the_operator_needs() -> None:

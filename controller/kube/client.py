@@ -27,6 +27,7 @@ from controller.kube.transport import (
     UNOBSERVED,
     Call,
     Observer,
+    Tracer,
     Transport,
     undated,
 )
@@ -49,6 +50,9 @@ WARMING_SECONDS = 60.0
 """How often all connections are used, so that neither side closes them as idle; less than ``KEEPALIVE_SECONDS``."""
 SPARE_CONNECTIONS = 8
 """Connections beyond the maximum width, because some are being closed; a call never waits for the connection pool."""
+
+
+_NO_SPAN = contextlib.nullcontext()
 
 
 def always() -> float:
@@ -77,6 +81,7 @@ class Client:
         terminating: TerminatingNamespaces | None = None,
         on_date: Callable[[str, float], None] = undated,
         timer: Callable[[], float] = time.monotonic,
+        tracer: Tracer | None = None,
     ) -> None:
         self.limiter = ConcurrencyLimiter(in_flight, rate_limiter)
         self.terminating = terminating
@@ -84,6 +89,7 @@ class Client:
         """Which failures of watches have been logged, by resource."""
         self._is_limited = rate_limiter is not None
         self._observer = observer
+        self._tracer = tracer
         self._permit = permit
         self._transport = Transport(
             connection,
@@ -264,6 +270,11 @@ class Client:
         call = Call(method, path, resource, params, body, headers)
         if level is None:
             level = PriorityLevel.FIRST if method == "GET" else PriorityLevel.CHILD
+        with self._tracer.call(method, path, headers) if self._tracer else _NO_SPAN:
+            return await self._try(call, level, group)
+
+    async def _try(self, call: Call, level: PriorityLevel, group: str) -> bytes:
+        """Send a request, and again while the server answers with Retry-After."""
         renewed = False
         for attempt in range(1, TRIES + 1):
             try:
@@ -276,7 +287,7 @@ class Client:
                 if attempt == TRIES or not error.retry_after_seconds:
                     raise
                 pause, code = min(error.retry_after_seconds, LONGEST_PAUSE_SECONDS), error.code
-            self._observer.retried(method, str(code))
+            self._observer.retried(call.method, str(code))
             await asyncio.sleep(pause)
         raise AssertionError("the last try returns or raises")
 

@@ -9,6 +9,7 @@ import io
 import socket
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 import aiohttp
@@ -60,6 +61,14 @@ class _Unobserved:
     ) -> None: ...
     def retried(self, method: str, code: str) -> None: ...
     def limited(self, method: str, seconds: float) -> None: ...
+
+
+class Tracer(Protocol):
+    """Records calls in a trace."""
+
+    def call(self, method: str, path: str, headers: dict[str, str]) -> AbstractContextManager[None]:
+        """Record a call while the context manager is open. Its headers get those that continue the trace on the server."""
+        ...
 
 
 UNOBSERVED: Observer = _Unobserved()

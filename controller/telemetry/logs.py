@@ -120,7 +120,7 @@ class _Lines:
 
     def msg(self, line: str) -> None:
         with contextlib.suppress(OSError, ValueError):
-            self._stream.write(_without_secrets(line) + "\n")
+            self._stream.write(without_secrets(line) + "\n")
             self._stream.flush()
 
     debug = info = warning = error = critical = msg
@@ -184,7 +184,8 @@ def _short(key: str, value: object) -> object:
     return value if len(value) <= LONGEST_VALUE else value[:LONGEST_VALUE] + "…"
 
 
-def _without_secrets(line: str) -> str:
+def without_secrets(line: str) -> str:
+    """Return the line with ``…`` in place of credentials."""
     for secret, instead in _SECRETS:
         line = secret.sub(instead, line)
     return line

@@ -40,6 +40,8 @@ def parsed(*flags: str) -> Settings:
     [
         ("--metrics-bind-address=:9090", "metrics_bind_address", ":9090"),
         ("--health-probe-bind-address=:9091", "health_probe_bind_address", ":9091"),
+        ("--tracing", "tracing", True),
+        ("--tracing=true", "tracing", True),
         ("--leader-elect=false", "leader_elect", False),
         ("--leader-elect=0", "leader_elect", False),
         ("--leader-elect", "leader_elect", True),
@@ -448,6 +450,16 @@ async def test_a_taken_port_ends_with_1_and_a_message(tmp_path: Path) -> None:
 
 
 @real_time
+async def test_traces_that_are_not_possible_end_with_1_and_a_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    async with start_harness() as harness, running(harness, tmp_path, "--tracing") as it:
+        assert "--tracing: $OTEL_EXPORTER" in (await it.wait_for_log("controller cannot start"))["error"]
+        assert await it.process.wait() == 1
+
+
+@real_time
 async def test_a_missing_cluster_ends_with_1_and_a_message(tmp_path: Path) -> None:
     async with (
         start_harness() as harness,
@@ -524,6 +536,8 @@ HEAVY = (
     "rallypoint.local",
     "rallypoint.testing",
     "controller.crds",
+    "controller.telemetry.tracing",
+    "opentelemetry",
     "torch",
     "psutil",
     "cryptography",
