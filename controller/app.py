@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -44,7 +44,7 @@ from controller.runtime.relist import Relist
 from controller.runtime.serverclock import ServerClock
 from controller.runtime.store import Store
 from controller.runtime.workers import ReconcileResult, Workers
-from controller.server.http import serving
+from controller.server.http import NOWHERE, serving
 from controller.settings import Settings
 from controller.telemetry import build
 from controller.telemetry.metrics import Metrics
@@ -205,6 +205,15 @@ def _tracing(server: str) -> "Tracing":
         raise NoTracing(f"--tracing: {error}") from error
 
 
+def _debugging(settings: Settings) -> AbstractAsyncContextManager[object]:
+    """Serve what helps to debug, if the settings have an address for it; otherwise import nothing of it."""
+    if settings.pprof_bind_address in {"", NOWHERE}:
+        return nullcontext()
+    from controller.server.debug import debugging
+
+    return debugging(settings.pprof_bind_address)
+
+
 def leases_from(settings: Settings, connection: Connection) -> list[tuple[str, str]]:
     """Return the namespace and name of each Lease that this process must hold to reconcile; none without leader election.
 
@@ -254,7 +263,11 @@ async def _serve(
         return f"not served: {', '.join(names)}" if names else ""
 
     addresses = settings.metrics_bind_address, settings.health_probe_bind_address
-    async with serving(*addresses, metrics.registry, alive, ready, unserved), asyncio.TaskGroup() as group:
+    async with (
+        _debugging(settings),
+        serving(*addresses, metrics.registry, alive, ready, unserved),
+        asyncio.TaskGroup() as group,
+    ):
         works = (metrics.loop().run(), _warm(client, process), prober.run())
         aside = [group.create_task(work) for work in works]
         await process.run(stop)

@@ -23,7 +23,7 @@ from controller.kinds import ALL
 from controller.kube.connect import NotConfigured, connect
 from controller.kube.errors import NotLeading
 from controller.runtime.lifecycle import NothingServed
-from controller.server.http import NOWHERE, check_address
+from controller.server.http import NOWHERE, check_address, check_loopback
 from controller.settings import FIELDS, Settings
 from controller.telemetry import build, logs, stacks
 
@@ -168,6 +168,11 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
         default=defaults.health_probe_bind_address,
         help="host:port of /healthz and /readyz; 0 disables them",
     )
+    flag(
+        "--pprof-bind-address",
+        default=defaults.pprof_bind_address,
+        help="host:port of /debug/pprof/ on loopback, such as 127.0.0.1:6060: stacks, memory, garbage collection; 0 disables it",
+    )
     _switch(
         flag,
         "--tracing",
@@ -248,6 +253,7 @@ def execute(args: argparse.Namespace, prog: str) -> int:
         app.chosen(settings.enable_scheme)
         for address in (settings.metrics_bind_address, settings.health_probe_bind_address):
             check_address(address)
+        check_loopback("--pprof-bind-address", settings.pprof_bind_address)
     except ValueError as error:
         sys.stderr.write(f"{prog}: {error}\n")
         return 2

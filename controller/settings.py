@@ -59,6 +59,12 @@ class Settings:
     health_probe_bind_address: str = ":8081"
     """The address of ``/healthz`` and ``/readyz``; ``0`` disables them. Flag ``--health-probe-bind-address``."""
 
+    pprof_bind_address: str = "0"
+    """The address of ``/debug/pprof/``, on loopback; ``0`` disables it. Flag ``--pprof-bind-address``.
+
+    Source of the name: controller-runtime, manager.Options.PprofBindAddress. Differs: only addresses of loopback.
+    """
+
     tracing: bool = False
     """Whether to export a trace of each reconcile, as $OTEL_* configure. Flag ``--tracing``; needs the extra ``tracing``."""
 

@@ -1,6 +1,7 @@
 """Plain HTTP for Prometheus and the kubelet: ``/metrics``, ``/healthz``, ``/readyz``."""
 
 import asyncio
+import ipaddress
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -66,6 +67,30 @@ def check_address(text: str) -> None:
     """
     if text != NOWHERE:
         parse_address(text)
+
+
+def check_loopback(flag: str, text: str) -> None:
+    """Check that an address is empty, ``0`` or on loopback.
+
+    Raises:
+        BadAddress: it is not; the message names the flag.
+    """
+    if text in {"", NOWHERE}:
+        return
+    try:
+        host, port = parse_address(text)
+    except BadAddress as error:
+        raise BadAddress(f"{flag}: {error}") from None
+    if host is None or not is_loopback(host):
+        raise BadAddress(f"{flag}: {text!r} is not on loopback; use 127.0.0.1:{port}")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is ``localhost`` or an IP address of loopback."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def parse_address(text: str) -> tuple[str | None, int]:

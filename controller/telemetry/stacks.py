@@ -8,6 +8,8 @@ import asyncio
 import faulthandler
 import gc
 import signal
+import sys
+import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from types import CodeType, FrameType
@@ -33,11 +35,39 @@ def dump_on(number: signal.Signals, stream: TextIO) -> None:
 
 def log_tasks() -> None:
     """Log the stacks of the tasks of the running loop."""
+    for stack, names in _tasks(asyncio.get_running_loop()):
+        log.warning("task stack", tasks=len(names), names=names[:NAMED], stack=list(stack))
+
+
+def text(loop: asyncio.AbstractEventLoop) -> str:
+    """Return the stacks of all threads and of the loop's tasks as lines, the outermost frame first.
+
+    Any thread may call it, also while a callback blocks the loop. Meanwhile tasks may continue, so stacks can be from different moments.
+    """
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    frames = sys._current_frames()  # noqa: SLF001 - documented  # pyright: ignore[reportPrivateUsage]
+    stacks = [(f"thread {names.get(ident, ident)}", tuple(_frames(frame))) for ident, frame in frames.items()]
+    for stack, tasks in _tasks(loop):
+        more = ", …" if len(tasks) > NAMED else ""
+        stacks.append((f"tasks: {len(tasks)} ({', '.join(tasks[:NAMED])}{more})", stack))
+    return "\n".join("\n    ".join((title, *stack)) + "\n" for title, stack in stacks)
+
+
+def _tasks(loop: asyncio.AbstractEventLoop) -> list[tuple[tuple[str, ...], list[str]]]:
+    """Return each stack, and the names of the tasks that share it."""
     names_by_stack: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
-    for task in asyncio.all_tasks():
+    for task in asyncio.all_tasks(loop):
         names_by_stack[tuple(_stack(task))].append(task.get_name())
-    for stack, names in sorted(names_by_stack.items()):
-        log.warning("task stack", tasks=len(names), names=sorted(names)[:NAMED], stack=list(stack))
+    return sorted((stack, sorted(names)) for stack, names in names_by_stack.items())
+
+
+def _frames(frame: FrameType | None) -> list[str]:
+    """Return the frames of a thread, the outermost first."""
+    found: list[str] = []
+    while frame is not None and len(found) < DEEPEST:
+        found.append(_frame_text(frame))
+        frame = frame.f_back
+    return found[::-1]
 
 
 def _stack(task: "asyncio.Task[Any]") -> Iterator[str]:

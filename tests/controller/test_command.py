@@ -40,6 +40,7 @@ def parsed(*flags: str) -> Settings:
     [
         ("--metrics-bind-address=:9090", "metrics_bind_address", ":9090"),
         ("--health-probe-bind-address=:9091", "health_probe_bind_address", ":9091"),
+        ("--pprof-bind-address=127.0.0.1:6060", "pprof_bind_address", "127.0.0.1:6060"),
         ("--tracing", "tracing", True),
         ("--tracing=true", "tracing", True),
         ("--leader-elect=false", "leader_elect", False),
@@ -187,6 +188,11 @@ def test_the_cluster_s_domain_of_the_environment(monkeypatch: pytest.MonkeyPatch
         pytest.param(["--events=loud"], "--events must be one of", id="no such word"),
         pytest.param(["--zap-log-level=loud"], "--log-level must be one of", id="no such level"),
         pytest.param(["--metrics-bind-address=8080"], "'8080' is not host:port", id="no address of metrics"),
+        pytest.param(
+            ["--pprof-bind-address=:6060"],
+            "--pprof-bind-address: ':6060' is not on loopback; use 127.0.0.1:6060",
+            id="not on loopback",
+        ),
         pytest.param(["--health-probe-bind-address=x"], "'x' is not host:port", id="no address of probes"),
     ],
 )
@@ -460,6 +466,24 @@ async def test_traces_that_are_not_possible_end_with_1_and_a_message(
 
 
 @real_time
+async def test_stacks_can_be_read_from_loopback_until_the_stop(tmp_path: Path) -> None:
+    address = free_address()
+    flag = f"--pprof-bind-address={address}"
+    async with (
+        start_harness() as harness,
+        running(harness, tmp_path, flag) as it,
+        aiohttp.ClientSession() as session,
+    ):
+        await it.wait_for_log("controllers started")
+        async with session.get(f"http://{address}/debug/pprof/stacks") as answer:
+            text = await answer.text()
+
+        assert "thread MainThread" in text
+        assert "controller.runtime.workers" in text
+        assert await it.stop() == 0
+
+
+@real_time
 async def test_a_missing_cluster_ends_with_1_and_a_message(tmp_path: Path) -> None:
     async with (
         start_harness() as harness,
@@ -536,6 +560,7 @@ HEAVY = (
     "rallypoint.local",
     "rallypoint.testing",
     "controller.crds",
+    "controller.server.debug",
     "controller.telemetry.tracing",
     "opentelemetry",
     "torch",
