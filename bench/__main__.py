@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 try:
-    from bench import cluster, events, handover, local, metrics, relist, show
+    from bench import cluster, events, handover, local, metrics, relist, show, tracing
     from bench.controlplane import command as controlplane
     from bench.nccl import command as nccl
     from bench.nccl import compare, overhead, scaling
@@ -29,6 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     metrics.add_parser(subparsers)
     relist.add_parser(subparsers)
     show.add_parser(subparsers)
+    tracing.add_parser(subparsers)
     for command in (nccl, scaling, overhead, compare):
         command.add_parser(subparsers)
     args = parser.parse_args(argv)
