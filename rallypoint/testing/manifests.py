@@ -11,7 +11,9 @@ import yaml
 
 Document = dict[str, Any]
 
-_UNDERSTOOD = {"apiVersion", "kind", "resources", "components", "namespace", "images", "patches"}
+_UNDERSTOOD = {
+    "apiVersion", "kind", "resources", "components", "namespace", "images", "patches", "configMapGenerator", "generatorOptions",
+}  # fmt: skip
 _CLUSTER_SCOPED = {
     "Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "FlowSchema", "MutatingAdmissionPolicy",
     "MutatingAdmissionPolicyBinding",
@@ -36,6 +38,7 @@ def _add(folder: Path, before: list[Document]) -> list[Document]:
     documents = [
         *before,
         *(document for name in kustomization["resources"] for document in _read(folder / name)),
+        *_config_maps(folder, kustomization),
     ]
     for name in kustomization.get("components", ()):
         documents = _add(folder / name, documents)
@@ -53,6 +56,20 @@ def _read(path: Path) -> list[Document]:
     if path.is_dir():
         return build(path)
     return [document for document in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader) if document]
+
+
+def _config_maps(folder: Path, kustomization: Document) -> Iterator[Document]:
+    """Yield the generated ConfigMaps, whose names have no hash and whose keys are names of files."""
+    options = kustomization.get("generatorOptions", {})
+    for generator in kustomization.get("configMapGenerator", ()):
+        if not options.get("disableNameSuffixHash") or generator.keys() != {"name", "files"}:
+            raise ValueError(f"the generator {generator} is not understood")
+        yield {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": generator["name"], "labels": dict(options["labels"])},
+            "data": {Path(name).name: (folder / name).read_text() for name in generator["files"]},
+        }
 
 
 def _patch(documents: list[Document], target: Mapping[str, str], operations: list[dict[str, Any]]) -> None:

@@ -64,6 +64,39 @@ def test_components_come_after_resources(base: Path, tmp_path: Path) -> None:
     assert build(overlay)[-1]["metadata"] == {"name": "f"}
 
 
+def test_config_maps_are_generated_from_files(tmp_path: Path) -> None:
+    folder = write(
+        tmp_path / "maps",
+        kustomization="""
+resources: []
+namespace: here
+generatorOptions: {disableNameSuffixHash: true, labels: {a: b}}
+configMapGenerator: [{name: m, files: [all.yaml]}]
+""",
+        all="text",
+    )
+
+    assert build(folder) == [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "m", "labels": {"a": "b"}, "namespace": "here"},
+            "data": {"all.yaml": "text"},
+        }
+    ]
+
+
+def test_a_generator_of_names_with_a_hash_is_an_error(tmp_path: Path) -> None:
+    folder = write(
+        tmp_path / "maps",
+        kustomization="{resources: [], configMapGenerator: [{name: m, files: [all.yaml]}]}",
+        all="text",
+    )
+
+    with pytest.raises(ValueError, match="is not understood"):
+        build(folder)
+
+
 def test_an_unsupported_field_is_an_error(base: Path, tmp_path: Path) -> None:
     overlay = write(tmp_path / "overlay", kustomization="{resources: [../base], namePrefix: x-}")
 
