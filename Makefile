@@ -12,6 +12,7 @@
 #   make lint      the static checks of `make test`
 #   make fmt       formats the code and applies automatic fixes
 #   make crds      writes manifests/base/crds from the models in api
+#   make manifests writes what is generated in manifests: manifests/base/crds, and the dashboards from tools/dashboards
 #   make deploy    writes manifests/base/crds, and the files in deploy from manifests
 #   make docs      writes docs/reference/metrics.md from the table of metrics
 #   make bench     measures the controller on a real API server with simulated nodes
@@ -37,6 +38,7 @@ STEPS := @$(PYTHON) tools/steps.py
 ENVIRONMENT = "environment! $(PYTHON) tools/venv.py $(VENV) requirements/dev.txt $(VERSION)"
 CONTROLPLANE = "control plane! $(BIN)/python -m rallypoint.testing.controlplane build"
 CRDS = "crds! $(BIN)/rallypoint crds --output manifests/base/crds"
+DASHBOARDS = "dashboards! $(BIN)/python -m tools.dashboards"
 MPI = "mpi (tests/rallypoint/local/test_mpi.py, tests/rallypoint/local/test_mpi_examples.py and tests/e2e/test_mpi.py need what is missing): \
 	$(BIN)/python tools/packages.py gcc libc6-dev libopenmpi-dev openmpi-bin libmpich-dev mpich openssh-server"
 BROWSER = "browser (tests/integration/test_nccl.py needs it for one test): \
@@ -51,7 +53,7 @@ LINT = "lint: $(BIN)/ruff check" \
 	"layers: $(BIN)/lint-imports --no-cache" \
 	"types, second opinion: $(BIN)/pyright"
 
-.PHONY: test coverage test-python test-oldest demo examples lint fmt crds deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover ui upgrade explain
+.PHONY: test coverage test-python test-oldest demo examples lint fmt crds manifests deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover ui upgrade explain
 
 # The whole system under faults runs by itself: beside other tests it does other things in each run, because its requests take real time.
 WHOLE_SYSTEM = tests/controller/test_whole_system.py
@@ -106,6 +108,9 @@ fmt:
 
 crds:
 	$(STEPS) "make crds" $(ENVIRONMENT) $(CRDS)
+
+manifests:
+	$(STEPS) "make manifests" $(ENVIRONMENT) $(CRDS) $(DASHBOARDS)
 
 deploy:
 	$(STEPS) "make deploy" $(ENVIRONMENT) $(CRDS) "deploy: $(BIN)/python tools/deploy.py"

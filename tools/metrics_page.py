@@ -86,8 +86,8 @@ Every replica, also a standby, serves its own metrics at `/metrics` on `--metric
 as OpenMetrics. All series start at 0 as soon as their labels are known. Names of jobs and pods are no labels, except the names of launchers
 in `mpi_operator_job_info`: read the status and the events of a job to see what it does.
 
-The Service in `deploy` has annotations that Prometheus can discover; `manifests/components/monitoring` has a ServiceMonitor and alerts for
-prometheus-operator.
+The Service in `deploy` has annotations that Prometheus can discover; `manifests/components/monitoring` has a ServiceMonitor, alerts and
+[dashboards](../how-to/dashboards.md).
 
 ## Queries
 """

@@ -51,14 +51,23 @@ def test_kustomize_builds_the_same_objects(overlay: str) -> None:
     assert in_order(made) == in_order(build(STANDALONE.parent / overlay))
 
 
-def test_kustomize_adds_the_component_for_mxjobs_as_the_builder_of_the_tests_does(tmp_path: Path) -> None:
-    """The component patches the Deployment and the roles; tests/manifests checks its objects with the builder alone."""
+@pytest.mark.parametrize(
+    ("component", "added"),
+    [
+        ("mxjob", ("CustomResourceDefinition", "mxjobs.kubeflow.org")),
+        ("monitoring", ("ConfigMap", "training-operator-dashboard-jobs")),
+    ],
+)
+def test_kustomize_adds_a_component_as_the_builder_of_the_tests_does(
+    tmp_path: Path, component: str, added: tuple[str, str]
+) -> None:
+    """One patches the Deployment and the roles, one generates ConfigMaps; tests/manifests checks objects with the builder alone."""
     (tmp_path / "kustomization.yaml").write_text(
         yaml.safe_dump(
             {
                 "namespace": "kubeflow",
                 "resources": [os.path.relpath(STANDALONE, tmp_path)],
-                "components": [os.path.relpath(MXJOB, tmp_path)],
+                "components": [os.path.relpath(MXJOB.parent / component, tmp_path)],
             }
         )
     )
@@ -69,7 +78,7 @@ def test_kustomize_adds_the_component_for_mxjobs_as_the_builder_of_the_tests_doe
         if document["kind"] == "FlowSchema":
             del document["metadata"]["namespace"]
     names = {(document["kind"], document["metadata"]["name"]) for document in made}
-    assert ("CustomResourceDefinition", "mxjobs.kubeflow.org") in names
+    assert added in names
     assert in_order(made) == in_order(build(tmp_path))
 
 

@@ -23,6 +23,7 @@ TARGETS = (
     "lint",
     "fmt",
     "crds",
+    "manifests",
     "deploy",
     "docs",
     "bench",

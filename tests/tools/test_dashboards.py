@@ -1,0 +1,78 @@
+"""The dashboards in ``manifests``: up to date with their source, and with queries of existing metrics only."""
+
+import re
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+import yaml
+
+from controller.telemetry.metrics.families import GROUPS
+from rallypoint.testing.manifests import build
+from tests.support import promql
+from tools.dashboards.__main__ import DASHBOARDS, FOLDER, main
+from tools.dashboards.grafana import COLUMNS, Dashboard
+from tools.dashboards.job import JOB
+
+SERIES = {
+    name: set(family.label_names)
+    for group in GROUPS
+    for family in group.families
+    for name in ([f"{family.name}_bucket"] if family.type == "histogram" else [family.name])
+}
+LARGEST_BYTES = 250_000
+"""Client-side apply stores an object in an annotation, of which 256 KiB is the limit."""
+
+
+def queries() -> Iterator[str]:
+    for dashboard in DASHBOARDS:
+        if dashboard is not JOB:
+            yield from (query.expr for panel in dashboard.panels for query in panel.queries)
+
+
+def test_the_dashboards_are_up_to_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """If this fails, run ``make manifests``."""
+    assert main([str(tmp_path)]) == 0
+
+    written = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert written == {path.name: path.read_text() for path in FOLDER.iterdir()}
+    assert capsys.readouterr().out.split() == [str(tmp_path / f"{item.name}.json") for item in DASHBOARDS]
+
+
+def test_a_config_map_of_each_dashboard_has_the_sidecars_label() -> None:
+    maps = [document for document in build(FOLDER.parent) if document["kind"] == "ConfigMap"]
+
+    assert {name: text for item in maps for name, text in item["data"].items()} == {
+        path.name: path.read_text() for path in FOLDER.iterdir()
+    }
+    for item in maps:
+        assert item["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert len(yaml.safe_dump(item)) < LARGEST_BYTES
+
+
+@pytest.mark.parametrize("expr", dict.fromkeys(queries()))
+def test_a_query_uses_existing_metrics_and_labels(expr: str) -> None:
+    expr = re.sub(r"\[\$\w+\]", "[5m]", expr)
+    used = promql.metrics(expr)
+
+    assert used <= SERIES.keys()
+    assert promql.labels(expr) - {"le"} <= set.union(*(SERIES[name] for name in used)) | {"job", "instance"}
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: str(dashboard.name))
+def test_panels_have_a_number_a_place_and_a_title_of_their_own(dashboard: Dashboard) -> None:
+    panels = dashboard.to_json()["panels"]
+    places = [panel["gridPos"] for panel in panels]
+
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert all(place["x"] + place["w"] <= COLUMNS for place in places)
+    for place, other in combinations(places, 2):
+        assert (
+            place["x"] + place["w"] <= other["x"]
+            or other["x"] + other["w"] <= place["x"]
+            or place["y"] + place["h"] <= other["y"]
+            or other["y"] + other["h"] <= place["y"]
+        )
+    for row in dashboard.rows:
+        assert len({(panel.title, panel.type) for panel in row.panels}) == len(row.panels)
