@@ -22,6 +22,7 @@
 #   make e2e       tests jobs in real pods, on a cluster of its own: a selection
 #   make e2e-full  all of these tests
 #   make schedulers   compiles the real Kueue, Volcano and the coscheduling scheduler (slow the first time), and tests MPIJobs under them
+#   make monitoring   checks dashboards against Grafana's types, and alerts by promtool
 #   make explain   submits broken jobs to a cluster and to local mode, and checks what is said about each; WRITE=1 writes the page with it
 #   make lock      resolves all dependencies again and writes requirements/
 #
@@ -43,6 +44,7 @@ MPI = "mpi (tests/rallypoint/local/test_mpi.py, tests/rallypoint/local/test_mpi_
 	$(BIN)/python tools/packages.py gcc libc6-dev libopenmpi-dev openmpi-bin libmpich-dev mpich openssh-server"
 BROWSER = "browser (tests/integration/test_nccl.py needs it for one test): \
 	$(BIN)/python tools/packages.py chromium-headless-shell"
+PROMETHEUS = "prometheus! $(BIN)/python tools/packages.py prometheus"
 MACHINE = "machine! $(BIN)/python -m rallypoint.testing.cluster check"
 NODES = "nodes! $(BIN)/python -m rallypoint.testing.cluster build"
 # Two processes, for a machine of two cores; with more, tests in real time would run out of CPU.
@@ -53,7 +55,7 @@ LINT = "lint: $(BIN)/ruff check" \
 	"layers: $(BIN)/lint-imports --no-cache" \
 	"types, second opinion: $(BIN)/pyright"
 
-.PHONY: test coverage test-python test-oldest demo examples lint fmt crds manifests deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover ui upgrade explain
+.PHONY: test coverage test-python test-oldest demo examples lint fmt crds manifests deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover monitoring ui upgrade explain
 
 # The whole system under faults runs by itself: beside other tests it does other things in each run, because its requests take real time.
 WHOLE_SYSTEM = tests/controller/test_whole_system.py
@@ -82,6 +84,9 @@ takeover:
 
 upgrade:
 	$(STEPS) "make upgrade" $(ENVIRONMENT) $(CONTROLPLANE) "tests: $(BIN)/pytest tests/upgrade --upgrade-from=$(FROM)"
+
+monitoring:
+	$(STEPS) "make monitoring" $(ENVIRONMENT) $(PROMETHEUS) "tests: $(BIN)/pytest tests/monitoring"
 
 explain:
 	$(STEPS) "make explain" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) "tests: $(BIN)/pytest tests/explain $(if $(WRITE),--write-page)"

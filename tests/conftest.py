@@ -20,7 +20,7 @@ from rallypoint.testing.controlplane import ControlPlane, User, binaries
 
 _TESTS = Path(__file__).parent
 _REAL_TIME = frozenset(
-    {"contract", "explain", "integration", "parity", "schedulers", "takeover", "ui", "upgrade"}
+    {"contract", "explain", "integration", "monitoring", "parity", "schedulers", "takeover", "ui", "upgrade"}
 )
 _ORDER = ("controller", "contract", "integration", "parity")
 """Which folders come first. The control plane takes a quarter of a core also while it is idle, so those that have no use for it come

@@ -36,6 +36,7 @@ TARGETS = (
     "lock",
     "takeover",
     "upgrade",
+    "monitoring",
     "explain",
 )
 

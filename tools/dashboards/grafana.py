@@ -1,6 +1,6 @@
 """Builds the JSON of a Grafana dashboard from rows of panels with Prometheus queries.
 
-Source: Grafana's schema of dashboards.
+Source: Grafana's schema of dashboards; ``tests/monitoring/test_schema.py`` checks the result against it.
 """
 
 from collections.abc import Iterator, Sequence
