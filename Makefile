@@ -22,7 +22,7 @@
 #   make e2e       tests jobs in real pods, on a cluster of its own: a selection
 #   make e2e-full  all of these tests
 #   make schedulers   compiles the real Kueue, Volcano and the coscheduling scheduler (slow the first time), and tests MPIJobs under them
-#   make monitoring   checks dashboards against Grafana's types, and alerts by promtool
+#   make monitoring   evaluates dashboards and alerts in a real Prometheus, and sees each alert fire; WRITE=1 draws the pictures of the docs
 #   make explain   submits broken jobs to a cluster and to local mode, and checks what is said about each; WRITE=1 writes the page with it
 #   make lock      resolves all dependencies again and writes requirements/
 #
@@ -44,7 +44,8 @@ MPI = "mpi (tests/rallypoint/local/test_mpi.py, tests/rallypoint/local/test_mpi_
 	$(BIN)/python tools/packages.py gcc libc6-dev libopenmpi-dev openmpi-bin libmpich-dev mpich openssh-server"
 BROWSER = "browser (tests/integration/test_nccl.py needs it for one test): \
 	$(BIN)/python tools/packages.py chromium-headless-shell"
-PROMETHEUS = "prometheus! $(BIN)/python tools/packages.py prometheus"
+PROMETHEUS = "prometheus! $(BIN)/python tools/packages.py prometheus" \
+	"kube-state-metrics! $(BIN)/python -m rallypoint.testing.controlplane build kube-state-metrics"
 MACHINE = "machine! $(BIN)/python -m rallypoint.testing.cluster check"
 NODES = "nodes! $(BIN)/python -m rallypoint.testing.cluster build"
 # Two processes, for a machine of two cores; with more, tests in real time would run out of CPU.
@@ -86,7 +87,7 @@ upgrade:
 	$(STEPS) "make upgrade" $(ENVIRONMENT) $(CONTROLPLANE) "tests: $(BIN)/pytest tests/upgrade --upgrade-from=$(FROM)"
 
 monitoring:
-	$(STEPS) "make monitoring" $(ENVIRONMENT) $(PROMETHEUS) "tests: $(BIN)/pytest tests/monitoring"
+	$(STEPS) "make monitoring" $(ENVIRONMENT) $(CONTROLPLANE) $(PROMETHEUS) "tests: $(BIN)/pytest tests/monitoring $(if $(WRITE),--write-pictures)"
 
 explain:
 	$(STEPS) "make explain" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) "tests: $(BIN)/pytest tests/explain $(if $(WRITE),--write-page)"

@@ -78,13 +78,15 @@ def install(plane: ControlPlane, overlay: Path = STANDALONE) -> None:
 
 
 @contextmanager
-def service(plane: ControlPlane, kubeconfig: Path, flags: Sequence[str] = ()) -> Generator[Service]:
-    """The controller, by a kubeconfig, once it is ready and until the end.
+def service(
+    plane: ControlPlane, kubeconfig: Path, flags: Sequence[str] = (), *, module: str = "controller"
+) -> Generator[Service]:
+    """The controller, by a kubeconfig, once it is ready and until the end. ``module`` is another one that runs it.
 
     Raises:
         ProcessFailed: it ends before it is ready, or does not become so.
     """
-    command = ("controller", f"--kubeconfig={kubeconfig}", "--leader-elect=false", *flags)
+    command = (module, f"--kubeconfig={kubeconfig}", "--leader-elect=false", *flags)
     with _running(plane, command) as running:
         yield running
 

@@ -1,4 +1,7 @@
-"""The dashboards in ``manifests``: up to date with their source, and with queries of existing metrics only."""
+"""The dashboards in ``manifests``: up to date with their source, and with queries of existing metrics only.
+
+tests/monitoring evaluates the queries in a real Prometheus, and checks the JSON against Grafana's schema.
+"""
 
 import re
 from collections.abc import Iterator

@@ -13,6 +13,7 @@ CNI_PLUGINS = "1.9.1"
 COREDNS = "1.15.0"
 TRAINING_OPERATOR = "1.9.4"
 MPI_OPERATOR = "0.8.2"
+KUBE_STATE_METRICS = "2.15.0"
 
 
 class Unavailable(RuntimeError):
@@ -63,6 +64,11 @@ def _cni(name: str, plugin_type: str) -> Program:
     return Program(name, module, f"v{CNI_PLUGINS}", f"{module}/plugins/{plugin_type}/{name}")
 
 
+def _kube_state_metrics() -> Program:
+    module = "k8s.io/kube-state-metrics/v2"
+    return Program("kube-state-metrics", module, f"v{KUBE_STATE_METRICS}", module)
+
+
 _OVERLAY_ONLY = "no_btrfs,no_devmapper,no_zfs,no_erofs,no_tracing"
 _COREDNS = Path(__file__).with_name("coredns.go")
 
@@ -86,6 +92,7 @@ PROGRAMS = {
         Program("coredns", "github.com/coredns/coredns", f"v{COREDNS}", "./coredns", source=_COREDNS),
         _kubeflow("training-operator", TRAINING_OPERATOR, "training-operator.v1"),
         _kubeflow("mpi-operator", MPI_OPERATOR, "mpi-operator"),
+        _kube_state_metrics(),
     )
 }
 
