@@ -6,6 +6,7 @@ unlike a cookie it is no use to other ports of this machine, and no other site c
 
 import asyncio
 import secrets
+import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
@@ -68,7 +69,7 @@ async def page(
     """
     jobs = JobList(cluster)
     token = secrets.token_urlsafe(32)
-    server = PageServer(cluster, jobs, token, history, usage, loopback_only=is_loopback(address))
+    server = PageServer(cluster, jobs, token, history, usage)
     listener = BoundedServer(
         server.app(),
         max_connections=MAX_CONNECTIONS,
@@ -79,6 +80,7 @@ async def page(
     await listener.start()
     try:
         host, chosen = await listener.listen(address, port)
+        server.is_loopback_only = is_loopback(host)
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(jobs.run())]
             if history is not None and records:
@@ -86,13 +88,20 @@ async def page(
                     tasks.create_task(record(history, jobs, lambda key: read_job(cluster, jobs, key)))
                 )
             try:
-                shown = f"[{host}]" if ":" in host else host
-                yield f"http://{shown}:{chosen}/#token={token}"
+                yield f"http://{_url_host(host)}:{chosen}/#token={token}"
             finally:
                 for task in running:
                     task.cancel()
     finally:
         await listener.stop()
+
+
+def _url_host(address: str) -> str:
+    """Return the host for a URL: of all addresses of this machine, its name."""
+    found = ip_address(address)
+    if found.is_unspecified:
+        return socket.gethostname()
+    return f"[{address}]" if found.version == 6 else address
 
 
 def is_loopback(address: str) -> bool:
@@ -112,15 +121,14 @@ class PageServer:
         token: str,
         history: History | None = None,
         usage: UsageSampler | None = None,
-        *,
-        loopback_only: bool = True,
     ) -> None:
         self._cluster = cluster
         self._jobs = jobs
         self._token = token
         self._history = history
         self._usage = usage
-        self._loopback_only = loopback_only
+        self.is_loopback_only = True
+        """Whether to refuse requests that name another host."""
         self._files = {file.name: file.read_bytes() for file in STATIC.iterdir() if file.suffix in TYPES}
 
     def app(self) -> web.Application:
@@ -155,7 +163,7 @@ class PageServer:
         return response
 
     def _check(self, request: web.Request) -> None:
-        if self._loopback_only and not _names_loopback(request.host):
+        if self.is_loopback_only and not _names_loopback(request.host):
             raise web.HTTPForbidden(text="this page is served to this machine only")
         if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
             # A link from another site may open the page, but nothing else.
@@ -166,7 +174,7 @@ class PageServer:
             raise web.HTTPForbidden(text="requests of other sites are refused")
         if request.path.startswith("/api/"):
             given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-            if not secrets.compare_digest(given.encode(), self._token.encode()):
+            if not secrets.compare_digest(given.encode(errors="surrogateescape"), self._token.encode()):
                 raise web.HTTPUnauthorized(text="the token is missing or wrong")
 
     async def _static(self, request: web.Request) -> web.Response:

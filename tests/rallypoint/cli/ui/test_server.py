@@ -1,6 +1,7 @@
 """Who may read what the page serves, and what it serves of a cluster."""
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -96,7 +97,9 @@ class Breaks:
 
 @asynccontextmanager
 async def served(
-    namespace: str = "", interceptor: Interceptor | None = None, **options: Any
+    namespace: str = "",
+    interceptor: Interceptor | None = None,
+    **options: Any,
 ) -> AsyncGenerator[Browser]:
     server = ApiServer(crds=CRDS, auto_namespaces=True, interceptor=interceptor)
     await server.start()
@@ -138,6 +141,17 @@ async def test_data_need_the_token(browser: Browser) -> None:
             assert (status, orjson.loads(body)) == (401, {"message": "the token is missing or wrong"})
 
 
+async def test_a_token_that_is_no_text_is_wrong(browser: Browser) -> None:
+    address = urlsplit(browser.url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    head = b"GET /api/cluster HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \xff\xfe\r\n\r\n"
+    writer.write(head)
+    answer = await reader.readline()
+    writer.close()
+
+    assert answer == b"HTTP/1.1 401 Unauthorized\r\n"
+
+
 async def test_requests_of_other_sites_are_refused_even_with_the_token(browser: Browser) -> None:
     for headers in (
         {"Host": "evil.example"},
@@ -162,6 +176,21 @@ async def test_names_of_loopback_are_allowed(browser: Browser) -> None:
     port = urlsplit(browser.url).port
     for host in (f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
         assert (await browser.get("api/cluster", Host=host))[0] == 200
+
+
+async def test_another_name_of_loopback_refuses_the_same() -> None:
+    async with served(address="127.1") as browser:
+        assert (await browser.get("api/cluster"))[0] == 200
+        assert (await browser.get("api/cluster", Host="evil.example"))[0] == 403
+
+
+async def test_the_url_of_all_addresses_has_the_name_of_this_machine() -> None:
+    async with served(address="0.0.0.0") as browser:
+        address = urlsplit(browser.url)
+        browser.url = f"http://127.0.0.1:{address.port}/"
+        status, _, _ = await browser.get("api/cluster", Host=address.netloc)
+
+    assert (address.hostname, status) == (socket.gethostname().lower(), 200)
 
 
 async def test_nothing_can_be_changed(browser: Browser) -> None:
@@ -233,7 +262,11 @@ async def test_a_cluster_that_fails_is_reported_and_asked_again() -> None:
 
 
 async def test_a_job_that_does_not_exist(browser: Browser) -> None:
-    for path in ("PyTorchJob/default/none", "Secret/default/none", "PyTorchJob/default/none/logs"):
+    for path in (
+        "PyTorchJob/default/none",
+        "Secret/default/none",
+        "PyTorchJob/default/none/logs",
+    ):
         assert (await browser.get(f"api/jobs/{path}"))[0] == 404
 
 
