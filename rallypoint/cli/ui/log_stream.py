@@ -12,13 +12,16 @@ from api.messages import without_control
 from controller.kube.errors import ApiError
 from rallypoint.cli.cluster import Cluster, CommandError, Object, ServedResource
 from rallypoint.cli.log_follower import JobLogFollower, Write
+from rallypoint.cli.ui.job_list import Key
 from rallypoint.cli.ui.job_page import container_names
-from rallypoint.local.log_archive import ArchivedPod
+from rallypoint.local.log_archive import LogArchive, pods_of_job
 from rallypoint.local.manifest import Manifest
 
 TAIL_LINES = 1000
 """Lines of one pod that are shown from its past; of all pods together, ``TAIL_LINES_OF_EACH`` each."""
 TAIL_LINES_OF_EACH = 200
+TAIL_BYTES = 4 * 1024 * 1024
+"""Of the file of a deleted pod's log."""
 MAX_UNSENT_LINES = 5000
 """A browser that reads slower than pods write misses the oldest lines."""
 GATHER_SECONDS = 0.1
@@ -117,12 +120,26 @@ async def _follow(follower: JobLogFollower, unsent: _Unsent) -> None:
         unsent.add(("", f"… the log cannot be read: {clean(str(error).encode())}"))
 
 
-def archived_lines(pod: ArchivedPod, container: str) -> list[Line]:
-    """Return the last lines of the newest run of a deleted pod's container."""
-    runs = pod.runs(container)
+def archived_lines(archive: LogArchive, key: Key, uid: str, container: str) -> list[Line]:
+    """Return the last lines of the newest run of a container of a deleted pod that a job of this key owned.
+
+    An unknown container stands for the default one: no part of the file's path comes from the request.
+    """
+    kind, namespace, name = key
+    pod = next((pod for pod in archive.pods(namespace) if pod.uid == uid), None)
+    if pod is None or not pods_of_job([pod], kind, name):
+        return []
+    names = container_names(pod.manifest)
+    runs = pod.runs(container if container in names else names[0]) if names else []
     return [(pod.name, line) for line in _tail(runs[-1])] if runs else []
 
 
 def _tail(file: Path) -> list[str]:
-    with file.open("rb") as lines:
-        return [clean(line.rstrip(b"\n")) for line in deque(lines, TAIL_LINES)]
+    """Return the last ``TAIL_LINES`` lines, of at most ``TAIL_BYTES``; none if the file cannot be read."""
+    try:
+        with file.open("rb") as log:
+            log.seek(max(file.stat().st_size - TAIL_BYTES, 0))
+            lines = deque(log, TAIL_LINES)
+    except OSError:
+        return []
+    return [clean(line.rstrip(b"\n")) for line in lines]

@@ -5,6 +5,7 @@ unlike a cookie it is no use to other ports of this machine, and no other site c
 """
 
 import asyncio
+import re
 import secrets
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -35,6 +36,7 @@ PING_SECONDS = 15.0
 """A stream without news sends a ping after this time, so that both ends notice a lost connection."""
 MAX_MERGED_PODS = 64
 """Logs of larger jobs are shown per replica."""
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
@@ -234,10 +236,8 @@ class PageServer:
         return await _stream(request, _named("lines", lines))
 
     async def _archived(self, key: Key, uid: str, container: str) -> AsyncGenerator[Event]:
-        archive = self._cluster.archive
-        pods = archive.pods(key[1]) if archive else []
-        for pod in (pod for pod in pods if pod.uid == uid):
-            yield "lines", await asyncio.to_thread(archived_lines, pod, container)
+        if self._cluster.archive is not None:
+            yield "lines", await asyncio.to_thread(archived_lines, self._cluster.archive, key, uid, container)
 
     async def _past(self, request: web.Request) -> web.Response:
         rows = await asyncio.to_thread(self._history.rows) if self._history else []
@@ -255,7 +255,8 @@ class PageServer:
     def _key(self, request: web.Request) -> Key:
         found = request.match_info
         key = found["kind"], found["namespace"], found["name"]
-        if key[0] not in self._jobs.served or self._cluster.namespace not in ("", key[1]):
+        is_shown = key[0] in self._jobs.served and self._cluster.namespace in ("", key[1])
+        if not is_shown or not _NAMESPACE.match(key[1]):
             raise web.HTTPNotFound(text="the job does not exist")
         return key
 

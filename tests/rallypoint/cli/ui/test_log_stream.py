@@ -1,9 +1,14 @@
 """Lines of logs as the page shows them."""
 
+from pathlib import Path
+
 import pytest
 
 from rallypoint.cli.ui import log_stream
-from rallypoint.cli.ui.log_stream import LONGEST_LINE, _Unsent, clean
+from rallypoint.cli.ui.log_stream import LONGEST_LINE, _Unsent, archived_lines, clean
+from rallypoint.local.log_archive import LogArchive, record
+
+KEY = ("PyTorchJob", "default", "j")
 
 
 @pytest.mark.parametrize(
@@ -30,3 +35,39 @@ def test_a_slow_browser_misses_the_oldest_lines(monkeypatch: pytest.MonkeyPatch)
 
     assert unsent.take() == [("", "… 2 lines are left out"), ("p", "3"), ("p", "4")]
     assert unsent.take() == []
+
+
+def archive(folder: Path) -> LogArchive:
+    """An archive with a pod of the job ``j``, beside a file that is no log of it."""
+    owner = {"kind": "PyTorchJob", "name": "j", "uid": "job", "controller": True}
+    metadata = {"name": "j-master-0", "namespace": "default", "uid": "u", "ownerReferences": [owner]}
+    found = folder / "logs" / "default_j-master-0_u"
+    for name, text in ((found / "main", "1\n2\n"), (folder / "other", "secret\n")):
+        name.mkdir(parents=True)
+        (name / "0.log").write_text(text)
+    (found / "pod.json").write_bytes(
+        record({"metadata": metadata, "spec": {"containers": [{"name": "main"}]}})
+    )
+    return LogArchive(folder / "logs")
+
+
+def test_the_log_of_a_deleted_pod(tmp_path: Path) -> None:
+    assert archived_lines(archive(tmp_path), KEY, "u", "main") == [("j-master-0", "1"), ("j-master-0", "2")]
+
+
+@pytest.mark.parametrize("container", ["", "unknown", "../../../other", "{folder}/other"])
+def test_a_container_is_no_path(tmp_path: Path, container: str) -> None:
+    found = archived_lines(archive(tmp_path), KEY, "u", container.format(folder=tmp_path))
+
+    assert [line for _, line in found] == ["1", "2"]
+
+
+@pytest.mark.parametrize("key", [("TFJob", "default", "j"), ("PyTorchJob", "default", "other")])
+def test_a_pod_is_shown_in_its_job_only(tmp_path: Path, key: tuple[str, str, str]) -> None:
+    assert archived_lines(archive(tmp_path), key, "u", "main") == []
+
+
+def test_of_a_large_log_the_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_stream, "TAIL_BYTES", 2)
+
+    assert archived_lines(archive(tmp_path), KEY, "u", "main") == [("j-master-0", "2")]

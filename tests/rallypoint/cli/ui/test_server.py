@@ -266,6 +266,7 @@ async def test_a_job_that_does_not_exist(browser: Browser) -> None:
         "PyTorchJob/default/none",
         "Secret/default/none",
         "PyTorchJob/default/none/logs",
+        "PyTorchJob/..%2Fx/j/logs?uid=u",
     ):
         assert (await browser.get(f"api/jobs/{path}"))[0] == 404
 
