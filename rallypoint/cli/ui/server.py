@@ -8,7 +8,7 @@ import asyncio
 import re
 import secrets
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from ipaddress import ip_address
@@ -26,7 +26,8 @@ from rallypoint.cli.ui.history import History, record
 from rallypoint.cli.ui.job_list import JobList, Key
 from rallypoint.cli.ui.job_page import follow_job, read_job
 from rallypoint.cli.ui.log_stream import archived_lines, follow_logs
-from rallypoint.local.usage import INTERVAL_SECONDS, UsageSampler
+from rallypoint.cli.ui.usage_stream import follow_usage
+from rallypoint.local.usage import UsageSampler
 
 STATIC = Path(__file__).parent / "static"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -208,7 +209,7 @@ class PageServer:
         names: dict[str, str] = {}
         sources = [self._job_events(key, names)]
         if self._usage is not None:
-            sources.append(_samples(self._usage, names))
+            sources.append(_named("usage", follow_usage(self._usage, names)))
         return await _stream(request, *sources)
 
     async def _job_events(self, key: Key, names: dict[str, str]) -> AsyncGenerator[Event]:
@@ -275,13 +276,6 @@ async def _named(name: str, items: AsyncGenerator[Any]) -> AsyncGenerator[Event]
     async with aclosing(items):
         async for item in items:
             yield name, item
-
-
-async def _samples(usage: UsageSampler, names: Mapping[str, str]) -> AsyncGenerator[Event]:
-    while True:
-        if series := usage.series(list(names)):
-            yield "usage", {names[uid]: samples for uid, samples in series.items()}
-        await asyncio.sleep(INTERVAL_SECONDS if names else 1.0)
 
 
 async def _stream(request: web.Request, *sources: AsyncGenerator[Event]) -> web.StreamResponse:

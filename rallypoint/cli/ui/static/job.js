@@ -1,6 +1,6 @@
 // One job: why it waits, its timeline, replicas, logs, usage, conditions and events.
 import { follow, get } from "/api.js";
-import { drawUsage } from "/chart.js";
+import { addUsage, drawUsage } from "/chart.js";
 import { ago, at, badge, duration, h, notice, replicaBar, resources } from "/dom.js";
 import { logs } from "/logs.js";
 import { drawPicture, drawTimeline } from "/timeline.js";
@@ -26,6 +26,7 @@ export async function showJob({ root, signal, setConnection }, { path, uid }) {
   sections.usage.element.hidden = true;
 
   let current = null;
+  let usage = {};
   const growing = setInterval(() => {
     const picture = sections.timeline.content.querySelector(".picture");
     if (picture && !current.why.timeline.spans.at(-1).end) picture.replaceChildren(...drawPicture(current));
@@ -87,10 +88,14 @@ export async function showJob({ root, signal, setConnection }, { path, uid }) {
     if (kind === "failed") gone.replaceChildren(notice(data.message));
     if (kind === "usage") {
       sections.usage.element.hidden = false;
-      sections.usage.content.replaceChildren(...drawUsage(data));
+      usage = addUsage(usage, data);
+      sections.usage.content.replaceChildren(...drawUsage(usage, data.others));
     }
     if (kind === "gone") gone.replaceChildren(notice("This job has been deleted."));
-  }, signal, setConnection);
+  }, signal, (live) => {
+    if (live) usage = {}; // A new connection begins with all samples.
+    setConnection(live);
+  });
 }
 
 function names(about) {
