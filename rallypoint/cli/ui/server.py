@@ -17,6 +17,7 @@ from typing import Any
 
 import aiohttp
 import orjson
+import structlog
 from aiohttp import web
 
 from controller.kube.errors import ApiError, Forbidden, NotFound, unreachable
@@ -52,6 +53,8 @@ Event = tuple[str, Any]
 """The name of a server-sent event and its data."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+log = structlog.get_logger()
+
 
 @asynccontextmanager
 async def page(
@@ -65,7 +68,8 @@ async def page(
 ) -> AsyncGenerator[str]:
     """Serve the page until the end of the block, and yield its URL with the token.
 
-    ``records`` adds the jobs that end to ``history``. ``usage`` is that of a local cluster.
+    ``records`` adds the jobs that end to ``history``. ``usage`` is that of a local cluster. An unexpected error makes the page unavailable
+    and does not end the block.
 
     Raises:
         OSError: the address is unknown or in use.
@@ -85,11 +89,9 @@ async def page(
         host, chosen = await listener.listen(address, port)
         server.is_loopback_only = is_loopback(host)
         async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(jobs.run())]
+            running = [tasks.create_task(server.follow_jobs())]
             if history is not None and records:
-                running.append(
-                    tasks.create_task(record(history, jobs, lambda key: read_job(cluster, jobs, key)))
-                )
+                running.append(tasks.create_task(_record(history, cluster, jobs)))
             try:
                 yield f"http://{_url_host(host)}:{chosen}/#token={token}"
             finally:
@@ -97,6 +99,13 @@ async def page(
                     task.cancel()
     finally:
         await listener.stop()
+
+
+async def _record(history: History, cluster: Cluster, jobs: JobList) -> None:
+    try:
+        await record(history, jobs, lambda key: read_job(cluster, jobs, key))
+    except Exception:
+        log.exception("the history of jobs has stopped")
 
 
 def _url_host(address: str) -> str:
@@ -132,6 +141,8 @@ class PageServer:
         self._usage = usage
         self.is_loopback_only = True
         """Whether to refuse requests that name another host."""
+        self._failed = asyncio.Event()
+        self._failure = ""
         self._files = {file.name: file.read_bytes() for file in STATIC.iterdir() if file.suffix in TYPES}
 
     def app(self) -> web.Application:
@@ -147,6 +158,15 @@ class PageServer:
         app.router.add_get("/api/history/{uid}", self._past_job)
         return app
 
+    async def follow_jobs(self) -> None:
+        """Keep the list up to date until canceled. After an unexpected error all streams report it."""
+        try:
+            await self._jobs.run()
+        except Exception as error:
+            log.exception("the page is unavailable")
+            self._failure = f"the page no longer follows the cluster, start it again: {_text_of(error)}"
+            self._failed.set()
+
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Refuse requests of other sites, and data without the token; add the headers."""
@@ -161,6 +181,9 @@ class PageServer:
             response = web.json_response({"message": error.message}, status=403)
         except (ApiError, aiohttp.ClientError, TimeoutError) as error:
             response = web.json_response({"message": _text_of(error)}, status=502)
+        except Exception as error:
+            log.exception("request of the page failed", path=request.path)
+            response = web.json_response({"message": _text_of(error)}, status=500)
         if not response.prepared:
             response.headers.update(HEADERS)
         return response
@@ -179,6 +202,8 @@ class PageServer:
             given = request.headers.get("Authorization", "").removeprefix("Bearer ")
             if not secrets.compare_digest(given.encode(errors="surrogateescape"), self._token.encode()):
                 raise web.HTTPUnauthorized(text="the token is missing or wrong")
+        if request.path.startswith("/api/jobs") and self._failed.is_set():
+            raise web.HTTPServiceUnavailable(text=self._failure)
 
     async def _static(self, request: web.Request) -> web.Response:
         name = request.match_info.get("name") or "index.html"
@@ -198,7 +223,7 @@ class PageServer:
         )
 
     async def _list(self, request: web.Request) -> web.StreamResponse:
-        return await _stream(request, _named("jobs", self._jobs.changes()))
+        return await self._stream(request, _named("jobs", self._jobs.changes()))
 
     async def _job(self, request: web.Request) -> web.StreamResponse:
         key = self._key(request)
@@ -210,7 +235,7 @@ class PageServer:
         sources = [self._job_events(key, names)]
         if self._usage is not None:
             sources.append(_named("usage", follow_usage(self._usage, names)))
-        return await _stream(request, *sources)
+        return await self._stream(request, *sources)
 
     async def _job_events(self, key: Key, names: dict[str, str]) -> AsyncGenerator[Event]:
         """Yield the documents of a job, and add the names of its pods to ``names``, by UID."""
@@ -225,7 +250,7 @@ class PageServer:
         pod, container = request.query.get("pod", ""), request.query.get("container", "")
         uid = request.query.get("uid", "")
         if uid:
-            return await _stream(request, self._archived(key, uid, container))
+            return await self._stream(request, self._archived(key, uid, container))
         job = self._jobs.manifests.get(key)
         row = self._jobs.row(key)
         if job is None or row is None:
@@ -234,7 +259,7 @@ class PageServer:
             raise web.HTTPBadRequest(text=f"the job has more than {MAX_MERGED_PODS} pods: choose one")
         inside = replace(self._cluster, namespace=key[1])
         lines = follow_logs(inside, self._jobs.served[key[0]], dict(job), pod, container)
-        return await _stream(request, _named("lines", lines))
+        return await self._stream(request, _named("lines", lines))
 
     async def _archived(self, key: Key, uid: str, container: str) -> AsyncGenerator[Event]:
         if self._cluster.archive is not None:
@@ -261,6 +286,45 @@ class PageServer:
             raise web.HTTPNotFound(text="the job does not exist")
         return key
 
+    async def _stream(self, request: web.Request, *sources: AsyncGenerator[Event]) -> web.StreamResponse:
+        """Send server-sent events until the first source ends or the browser leaves. An error becomes the event ``failed``."""
+        response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        events: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=1)
+
+        async def produce(source: AsyncGenerator[Event]) -> None:
+            try:
+                async with aclosing(source):
+                    async for event in source:
+                        await events.put(_encoded(*event))
+            except (ApiError, aiohttp.ClientError, TimeoutError) as error:
+                await events.put(_encoded("failed", {"message": _text_of(error)}))
+            except Exception as error:
+                log.exception("stream of the page failed", path=request.path)
+                await events.put(_encoded("failed", {"message": _text_of(error)}))
+            else:
+                if source is sources[0]:
+                    await events.put(_encoded("end", {}))
+            if source is sources[0]:
+                await events.put(None)
+
+        async def report_failure() -> None:
+            await self._failed.wait()
+            await events.put(_encoded("failed", {"message": self._failure}))
+            await events.put(None)
+
+        with suppress(ConnectionResetError):  # The browser has left.
+            async with _first_error(), asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(produce(source)) for source in sources]
+                running.append(tasks.create_task(report_failure()))
+                try:
+                    while (event := await _next(events)) is not None:
+                        await response.write(event)
+                finally:
+                    for task in running:
+                        task.cancel()
+        return response
+
 
 def _names_loopback(host: str) -> bool:
     """Return whether the Host header names this machine's loopback: a name that another site owns could lead here too."""
@@ -278,38 +342,6 @@ async def _named(name: str, items: AsyncGenerator[Any]) -> AsyncGenerator[Event]
             yield name, item
 
 
-async def _stream(request: web.Request, *sources: AsyncGenerator[Event]) -> web.StreamResponse:
-    """Send server-sent events until the first source ends or the browser leaves."""
-    response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
-    await response.prepare(request)
-    events: asyncio.Queue[Event | None] = asyncio.Queue(maxsize=1)
-
-    async def produce(source: AsyncGenerator[Event]) -> None:
-        try:
-            async with aclosing(source):
-                async for event in source:
-                    await events.put(event)
-        except (ApiError, aiohttp.ClientError, TimeoutError) as error:
-            await events.put(("failed", {"message": _text_of(error)}))
-        else:
-            if source is sources[0]:
-                await events.put(("end", {}))
-        if source is sources[0]:
-            await events.put(None)
-
-    with suppress(ConnectionResetError):  # The browser has left.
-        async with _first_error(), asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(produce(source)) for source in sources]
-            try:
-                while (event := await _next(events)) is not None:
-                    name, data = event
-                    await response.write(b"event: %b\ndata: %b\n\n" % (name.encode(), orjson.dumps(data)))
-            finally:
-                for task in running:
-                    task.cancel()
-    return response
-
-
 @asynccontextmanager
 async def _first_error() -> AsyncGenerator[None]:
     """Raise the only error of a group of tasks instead of the group."""
@@ -321,15 +353,27 @@ async def _first_error() -> AsyncGenerator[None]:
         raise group.exceptions[0] from None
 
 
-def _text_of(error: ApiError | aiohttp.ClientError | TimeoutError) -> str:
-    why = error.message if isinstance(error, ApiError) else unreachable(error)
-    return f"the cluster does not answer: {why}"
+def _text_of(error: Exception) -> str:
+    """Return what the browser shows of an error."""
+    if isinstance(error, Forbidden):
+        return error.message
+    if isinstance(error, ApiError):
+        return f"the cluster does not answer: {error.message}"
+    if isinstance(error, aiohttp.ClientError | TimeoutError):
+        return f"the cluster does not answer: {unreachable(error)}"
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return f"unexpected error: {type(error).__name__}: {error}"
 
 
-async def _next(events: "asyncio.Queue[Event | None]") -> Event | None:
+async def _next(events: "asyncio.Queue[bytes | None]") -> bytes | None:
     """Return the next event; a ping if there is none for a while."""
     try:
         async with asyncio.timeout(PING_SECONDS):
             return await events.get()
     except TimeoutError:
-        return "ping", {}
+        return _encoded("ping", {})
+
+
+def _encoded(name: str, data: Any) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), orjson.dumps(data))

@@ -21,7 +21,7 @@ import yaml
 from controller.telemetry import build
 from rallypoint.cli import main
 from rallypoint.cli import up as commands
-from rallypoint.cli.ui.job_list import JobList
+from rallypoint.cli.ui.server import PageServer
 from rallypoint.testing.http_trace import RawClient, Step
 from rallypoint.testing.up import COMMAND, TIMEOUT_SECONDS, has, up
 from tests.support.harness import start_harness
@@ -90,11 +90,11 @@ async def page_of(tmp_path: Path) -> AsyncGenerator[str]:
 async def test_a_defect_of_the_page_does_not_end_the_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def refuse(jobs: JobList) -> None:
+    async def refuse(server: PageServer) -> None:
         await asyncio.sleep(0.2)
         raise OverflowError("a defect")
 
-    monkeypatch.setattr(JobList, "run", refuse)
+    monkeypatch.setattr(PageServer, "follow_jobs", refuse)
     text = ""
     async with page_of(tmp_path) as url, asyncio.timeout(20):
         while "the page has ended" not in text:

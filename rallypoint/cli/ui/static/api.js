@@ -29,9 +29,9 @@ export async function get(path, signal) {
 }
 
 /**
- * Follow server-sent events until the signal aborts: call `on(name, data)` for each. Reconnect after errors, and while the tab is
- * hidden close the connection, because a browser has only six of them for all tabs. Return after the event `end`; throw if refused.
- * An EventSource could not send the token.
+ * Follow server-sent events until the signal aborts: call `on(name, data)` for each. Reconnect after errors, at most 10 s later, and while
+ * the tab is hidden close the connection, because a browser has only six of them for all tabs. `failed` says why the server has no data;
+ * it also stands for an answer of 500 or more. Return after the event `end`; throw if refused. An EventSource could not send the token.
  */
 export async function follow(path, on, signal, onState = () => {}) {
   let pause = 500;
@@ -46,13 +46,15 @@ export async function follow(path, on, signal, onState = () => {}) {
       const response = await request(path, attempt.signal);
       onState(true);
       for await (const [name, data] of events(response.body)) {
-        pause = 500;
         if (name === "end") return;
-        if (name !== "ping") on(name, data);
+        if (name === "ping") continue;
+        if (name !== "failed") pause = 500;
+        on(name, data);
       }
     } catch (error) {
       if (signal.aborted) return;
-      if (error instanceof Refused && error.status !== 502) throw error;
+      if (error instanceof Refused && error.status < 500) throw error;
+      if (error instanceof Refused) on("failed", { message: error.message });
     } finally {
       signal.removeEventListener("abort", abort);
       document.removeEventListener("visibilitychange", hide);

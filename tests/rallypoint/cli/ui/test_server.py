@@ -12,6 +12,7 @@ import aiohttp
 import orjson
 import pytest
 from aiohttp import web
+from typing_extensions import override
 
 from api.meta import Resource
 from controller.crds import all_crds
@@ -22,6 +23,7 @@ from rallypoint.cli import main
 from rallypoint.cli.cluster import Cluster
 from rallypoint.cli.ui import server as ui
 from rallypoint.cli.ui.history import History
+from rallypoint.cli.ui.job_list import JobList
 from rallypoint.local.apiserver.server import ApiServer
 from rallypoint.local.apiserver.serving.interceptor import Call, Interceptor
 
@@ -80,13 +82,16 @@ async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, An
 
 
 class Breaks:
-    """Lets lists of pods fail while ``is_broken``."""
+    """Answers lists of pods itself while ``is_broken``."""
 
-    is_broken = True
+    def __init__(self, answer: Any = None, status: int = 500) -> None:
+        self.is_broken = True
+        self._answer = answer or {"kind": "Status", "message": "etcd is gone", "code": status}
+        self._status = status
 
     async def before(self, call: Call) -> web.Response | None:
         if call.plural == "pods" and self.is_broken:
-            return web.json_response({"kind": "Status", "message": "etcd is gone", "code": 500}, status=500)
+            return web.json_response(self._answer, status=self._status)
         return None
 
     async def after(self, call: Call) -> None: ...
@@ -259,6 +264,41 @@ async def test_a_cluster_that_fails_is_reported_and_asked_again() -> None:
 
     assert failed == [("failed", {"message": "the cluster does not answer: etcd is gone"})]
     assert name == "job"
+
+
+async def test_an_object_that_nothing_expects_is_reported() -> None:
+    pods = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": [{"metadata": {"name": "odd"}}]}
+    async with served(interceptor=Breaks(pods, 200)) as browser:
+        await browser.create("j")
+        async with browser.stream("api/jobs/PyTorchJob/default/j") as events:
+            failed = [event async for event in events]
+
+    assert failed == [("failed", {"message": "unexpected error: KeyError: 'uid'"})]
+
+
+class BrokenList(JobList):
+    """A list that fails after it was filled."""
+
+    @override
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(super().run())
+            await self.filled()
+            running.cancel()
+            raise OverflowError("too large")
+
+
+async def test_an_unexpected_error_ends_the_page_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The block around the page is ``rallypoint up``, with its cluster."""
+    monkeypatch.setattr(ui, "JobList", BrokenList)
+    async with served() as browser:
+        async with asyncio.timeout(20):
+            while (answer := await browser.get("api/jobs"))[0] == 200:
+                pass
+
+    why = "the page no longer follows the cluster, start it again: unexpected error: OverflowError: too large"
+    assert answer[0] == 503
+    assert orjson.loads(answer[1]) == {"message": why}
 
 
 async def test_a_job_that_does_not_exist(browser: Browser) -> None:
