@@ -148,14 +148,14 @@ class PageServer:
     def app(self) -> web.Application:
         app = web.Application(middlewares=[self._guard])
         job = "/api/jobs/{kind}/{namespace}/{name}"
-        app.router.add_get("/", self._static)
-        app.router.add_get("/{name}", self._static)
-        app.router.add_get("/api/cluster", self._about)
-        app.router.add_get("/api/jobs", self._list)
-        app.router.add_get(job, self._job)
-        app.router.add_get(f"{job}/logs", self._logs)
-        app.router.add_get("/api/history", self._past)
-        app.router.add_get("/api/history/{uid}", self._past_job)
+        app.router.add_get("/", self._send_file)
+        app.router.add_get("/{name}", self._send_file)
+        app.router.add_get("/api/cluster", self._send_cluster)
+        app.router.add_get("/api/jobs", self._stream_jobs)
+        app.router.add_get(job, self._stream_job)
+        app.router.add_get(f"{job}/logs", self._stream_logs)
+        app.router.add_get("/api/history", self._send_history)
+        app.router.add_get("/api/history/{uid}", self._send_record)
         return app
 
     async def follow_jobs(self) -> None:
@@ -205,14 +205,14 @@ class PageServer:
         if request.path.startswith("/api/jobs") and self._failed.is_set():
             raise web.HTTPServiceUnavailable(text=self._failure)
 
-    async def _static(self, request: web.Request) -> web.Response:
+    async def _send_file(self, request: web.Request) -> web.Response:
         name = request.match_info.get("name") or "index.html"
         content = self._files.get(name)
         if content is None:
             raise web.HTTPNotFound(text="there is no such file")
         return web.Response(body=content, content_type=TYPES[Path(name).suffix], charset="utf-8")
 
-    async def _about(self, request: web.Request) -> web.Response:
+    async def _send_cluster(self, request: web.Request) -> web.Response:
         return _json(
             {
                 "server": self._cluster.server,
@@ -222,10 +222,10 @@ class PageServer:
             }
         )
 
-    async def _list(self, request: web.Request) -> web.StreamResponse:
-        return await self._stream(request, _named("jobs", self._jobs.changes()))
+    async def _stream_jobs(self, request: web.Request) -> web.StreamResponse:
+        return await self._stream(request, _events("jobs", self._jobs.changes()))
 
-    async def _job(self, request: web.Request) -> web.StreamResponse:
+    async def _stream_job(self, request: web.Request) -> web.StreamResponse:
         key = self._key(request)
         if self._jobs.row(key) is None:
             await self._jobs.filled()
@@ -234,7 +234,7 @@ class PageServer:
         names: dict[str, str] = {}
         sources = [self._job_events(key, names)]
         if self._usage is not None:
-            sources.append(_named("usage", follow_usage(self._usage, names)))
+            sources.append(_events("usage", follow_usage(self._usage, names)))
         return await self._stream(request, *sources)
 
     async def _job_events(self, key: Key, names: dict[str, str]) -> AsyncGenerator[Event]:
@@ -245,12 +245,12 @@ class PageServer:
                 yield "job", found
         yield "gone", {}
 
-    async def _logs(self, request: web.Request) -> web.StreamResponse:
+    async def _stream_logs(self, request: web.Request) -> web.StreamResponse:
         key = self._key(request)
         pod, container = request.query.get("pod", ""), request.query.get("container", "")
         uid = request.query.get("uid", "")
         if uid:
-            return await self._stream(request, self._archived(key, uid, container))
+            return await self._stream(request, self._archived_logs(key, uid, container))
         job = self._jobs.manifests.get(key)
         row = self._jobs.row(key)
         if job is None or row is None:
@@ -259,18 +259,18 @@ class PageServer:
             raise web.HTTPBadRequest(text=f"the job has more than {MAX_MERGED_PODS} pods: choose one")
         inside = replace(self._cluster, namespace=key[1])
         lines = follow_logs(inside, self._jobs.served[key[0]], dict(job), pod, container)
-        return await self._stream(request, _named("lines", lines))
+        return await self._stream(request, _events("lines", lines))
 
-    async def _archived(self, key: Key, uid: str, container: str) -> AsyncGenerator[Event]:
+    async def _archived_logs(self, key: Key, uid: str, container: str) -> AsyncGenerator[Event]:
         if self._cluster.archive is not None:
             yield "lines", await asyncio.to_thread(archived_lines, self._cluster.archive, key, uid, container)
 
-    async def _past(self, request: web.Request) -> web.Response:
+    async def _send_history(self, request: web.Request) -> web.Response:
         rows = await asyncio.to_thread(self._history.rows) if self._history else []
         namespace = self._cluster.namespace
         return _json([row for row in rows if namespace in ("", row["namespace"])])
 
-    async def _past_job(self, request: web.Request) -> web.Response:
+    async def _send_record(self, request: web.Request) -> web.Response:
         found = (
             await asyncio.to_thread(self._history.read, request.match_info["uid"]) if self._history else None
         )
@@ -336,7 +336,8 @@ def _json(content: Any) -> web.Response:
     return web.Response(body=orjson.dumps(content), content_type="application/json")
 
 
-async def _named(name: str, items: AsyncGenerator[Any]) -> AsyncGenerator[Event]:
+async def _events(name: str, items: AsyncGenerator[Any]) -> AsyncGenerator[Event]:
+    """Yield the items as events of that name."""
     async with aclosing(items):
         async for item in items:
             yield name, item
