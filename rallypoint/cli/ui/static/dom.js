@@ -80,10 +80,13 @@ export function badge(state) {
   return h("span", { class: `badge ${tone}` }, state);
 }
 
-/** Return a bar of how many replicas succeeded, run and failed, of those that the job has. */
+/** Return a bar of how many replicas succeeded, run and failed, of those that the job has, and the same in words. */
 export function replicaBar({ desired, active, succeeded, failed }) {
   const total = Math.max(desired, active + succeeded + failed, 1);
-  const text = `${active} active, ${succeeded} succeeded, ${failed} failed of ${desired}`;
+  const text = `${active} running, ${succeeded} succeeded, ${failed} failed of ${desired}`;
+  const parts = [[succeeded, "succeeded"], [failed, "failed"], [active, "running"]].filter(([count]) => count);
+  const [[first, word], ...others] = parts.length ? parts : [[0, "running"]];
+  const words = [`${first} of ${desired} ${word}`, ...others.map((part) => part.join(" "))].join(", ");
   const bar = h("span", { class: "replica-bar", role: "img", "aria-label": text, title: text });
   let end = 0;
   const stops = [["good", succeeded], ["active", active], ["bad", failed], ["line", total - active - succeeded - failed]].map(([tone, count]) => {
@@ -92,7 +95,7 @@ export function replicaBar({ desired, active, succeeded, failed }) {
     return `var(--${tone}) ${begin}% ${end}%`;
   });
   bar.style.backgroundImage = `linear-gradient(to right, ${stops.join(", ")})`;
-  return h("span", { class: "replicas" }, bar, ` ${active + succeeded}/${desired}`);
+  return h("span", { class: "replicas" }, bar, " ", h("span", {}, words));
 }
 
 /** Show a message in place of the content. */

@@ -23,6 +23,8 @@ export async function showJobs({ root, signal, about, setConnection }) {
   const elements = new Map();
   let past = [];
   let unread = [];
+  let failure = "";
+  let cluster = {};
   const count = h("p", { role: "status", class: "count" });
   const warning = h("div", {});
   const body = h("tbody", {});
@@ -36,11 +38,15 @@ export async function showJobs({ root, signal, about, setConnection }) {
     h("input", { type: "checkbox", change: async (event) => { view.past = event.target.checked; await readPast(); draw(); } }), "Deleted jobs");
   pastBox.firstChild.checked = view.past;
   pastBox.hidden = true;
-  about.then(({ history }) => { pastBox.hidden = !history; });
+  about.then((found) => {
+    cluster = found;
+    pastBox.hidden = !found.history;
+    drawNotices();
+  });
   root.append(
     h("h1", { class: "hidden" }, "Jobs"), h("div", { class: "bar" }, filter, states, pastBox),
     warning, count,
-    h("div", { class: "scroll" }, h("table", { class: "jobs", keydown: move }, h("thead", {}, head), body)));
+    h("div", { class: "scroll" }, h("table", { class: "jobs", keydown: move, click: expand }, h("thead", {}, head), body)));
   if (view.past) await readPast();
 
   async function readPast() {
@@ -54,6 +60,12 @@ export async function showJobs({ root, signal, about, setConnection }) {
     event.preventDefault();
     (step > 0 ? row.nextElementSibling : row.previousElementSibling)?.querySelector("a").focus();
   }
+
+  /** Show the whole text of a message that is cut off, or cut it off again. The style sheet shows that of the row with the focus. */
+  function expand(event) {
+    event.target.closest(".message .text")?.classList.toggle("whole");
+  }
+
   filter.addEventListener("keydown", (event) => {
     if (event.key !== "ArrowDown") return;
     event.preventDefault();
@@ -96,7 +108,7 @@ export async function showJobs({ root, signal, about, setConnection }) {
       h("td", { class: "duration" }, row.ended ? duration(at(row.ended) - at(row.created)) : ago(row.created)),
       h("td", {}, replicaBar(row.replicas)),
       h("td", { class: "requests" }, resources(row.requests)),
-      h("td", { class: "message", title: row.message }, row.message));
+      h("td", { class: "message" }, row.message && h("div", { class: "text" }, row.message)));
     elements.set(row.uid, { row, element: made });
     return made;
   }
@@ -104,6 +116,10 @@ export async function showJobs({ root, signal, about, setConnection }) {
   function draw() {
     const there = new Set([...rows.values()].map((row) => row.uid));
     const all = [...rows.values(), ...past.filter((row) => !there.has(row.uid))];
+    if (elements.size > all.length) {
+      const known = new Set(all.map((row) => row.uid));
+      for (const uid of elements.keys()) if (!known.has(uid)) elements.delete(uid);
+    }
     const words = view.text.toLowerCase().split(/\s+/).filter(Boolean);
     const value = COLUMNS[view.column][1];
     const shown = all
@@ -118,13 +134,26 @@ export async function showJobs({ root, signal, about, setConnection }) {
     if (focused) elements.get(focused)?.element.querySelector("a").focus({ preventScroll: true });
     const hidden = shown.length - MAX_ROWS;
     count.textContent = !all.length
-      ? "No jobs. A job appears here as soon as it is created."
+      ? `No jobs.${unread.length ? "" : " A job appears here as soon as it is created."}`
       : `${shown.length} of ${all.length} jobs${hidden > 0 ? `; ${hidden} are not drawn, use the filter` : ""}`;
-    warning.replaceChildren(...(unread.length ? [notice(`You have no permission to read ${unread.join(", ")}, or the cluster does not serve them.`)] : []));
+    drawNotices();
+  }
+
+  function drawNotices() {
+    const where = cluster.namespace ? "" : " in all namespaces";
+    const hint = cluster.namespace ? "" : " If you work in one namespace, start the page with rallypoint ui -n NAMESPACE.";
+    const texts = [
+      failure,
+      cluster.kinds && !cluster.kinds.length && "The cluster serves no kind of training job. Install them, then start the page again.",
+      unread.length && `You have no permission to list ${unread.join(", ")}${where}, or the cluster does not serve them.${hint}`,
+    ].filter(Boolean);
+    if (texts.join("") !== warning.textContent) warning.replaceChildren(...texts.map((text) => notice(text)));
   }
 
   drawHead();
   await follow("/api/jobs", (name, change) => {
+    failure = name === "failed" ? change.message : "";
+    if (failure) return drawNotices();
     if (change.all) rows.clear();
     for (const row of change.all || change.changed) rows.set(row.id, row);
     for (const id of change.gone || []) rows.delete(id);
