@@ -6,6 +6,7 @@ import { logs } from "/logs.js";
 import { drawPicture, drawTimeline } from "/timeline.js";
 
 const MAX_SHOWN = 200;
+const IS_LOCAL = /^(127\.|localhost$|\[::1\]$)/.test(location.hostname);
 
 export async function showJob({ root, signal, setConnection }, { path, uid }) {
   const name = path ? path[2] : "";
@@ -33,12 +34,15 @@ export async function showJob({ root, signal, setConnection }, { path, uid }) {
   }, 1000);
   signal.addEventListener("abort", () => clearInterval(growing), { once: true });
 
-  /** Draw a section again only if its data have changed: focus and selection stay where they are. */
+  /** Draw a section again only if its data have changed: focus and selection stay where they are, and open details stay open. */
   function section(key, data, draw) {
     const text = JSON.stringify(data);
     if (shown[key] === text) return;
     shown[key] = text;
-    sections[key].content.replaceChildren(...[draw(data)].flat().filter(Boolean));
+    const { content } = sections[key];
+    const open = [...content.querySelectorAll("details[open]")].map((details) => details.dataset.key);
+    content.replaceChildren(...[draw(data)].flat().filter(Boolean));
+    for (const details of content.querySelectorAll("details")) details.open = open.includes(details.dataset.key);
   }
 
   function draw(job) {
@@ -137,13 +141,24 @@ function drawReplicas(job, select) {
 
 function drawPort(job, pod, port) {
   const text = [port.name, port.port].filter(Boolean).join(" ");
-  if (port.url) return h("a", { class: "port", href: port.url, target: "_blank", rel: "noreferrer noopener" }, text);
+  if (port.url && IS_LOCAL) return h("a", { class: "port", href: port.url, target: "_blank", rel: "noreferrer noopener" }, text);
   const command = `rallypoint port-forward ${pod.name} ${port.port} -n ${job.namespace}`;
   return h("button", { class: "port", title: `Copy: ${command}`, click: async (event) => {
     const element = event.currentTarget;
-    await navigator.clipboard.writeText(command);
-    element.textContent = "copied: run it, then open localhost";
+    const isCopied = await copy(command);
+    if (isCopied) element.textContent = "copied: run it, then open localhost";
+    else element.replaceWith(h("code", {}, command));
   } }, text);
+}
+
+/** Copy the text; return whether the browser allows it: only on loopback and over TLS. */
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 function drawConditions(conditions) {

@@ -16,9 +16,9 @@ export function drawTimeline(job) {
   const begin = at(spans[0].start);
   return [
     h("div", { class: "picture" }, drawPicture(job)),
-    restarts.length > 0 && h("details", {}, h("summary", {}, `${restarts.length} restart${restarts.length > 1 ? "s" : ""}`),
+    restarts.length > 0 && h("details", { "data-key": "restarts" }, h("summary", {}, `${restarts.length} restart${restarts.length > 1 ? "s" : ""}`),
       h("ul", {}, restarts.slice(-100).map((restart) => h("li", {}, `+${duration(at(restart.at) - begin)} `, h("b", {}, restart.pod), ` ${restart.text}`)))),
-    h("details", {}, h("summary", {}, "Phases"),
+    h("details", { "data-key": "phases" }, h("summary", {}, "Phases"),
       h("table", {}, h("thead", {}, h("tr", {}, ["At", "Phase", "Pods"].map((text) => h("th", { scope: "col" }, text)))),
         h("tbody", {}, job.why.phases.map((phase) => h("tr", {},
           h("td", {}, phase.at ? `+${duration(at(phase.at) - at(job.created))}` : "–"), h("td", {}, phase.name),
