@@ -1,30 +1,24 @@
-"""The page in a real headless browser: speed, live changes, keyboard, colors, a phone, and texts that try to be HTML."""
+"""The page of one job in a real headless browser, its colors, its texts that try to be HTML, and the page on a phone."""
 
-import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, expect
 
-from api.meta import EVENTS, Resource
+from api.labels import JOB_NAME
+from api.meta import EVENTS, PODS
 from controller.kube.client import Client
 from controller.kube.connect import Connection
 from rallypoint.local.apiserver.server import ApiServer
 from rallypoint.testing.http_trace import Step
 from rallypoint.testing.up import has
 from tests.ui.conftest import LocalUp, opened, ui_of
+from tests.ui.jobs import JOBS, JOBS_PATH, PHONE, TICK, create, job, open_job, status
 
-JOBS = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
-JOBS_PATH = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
-STATES = ("Running", "Succeeded", "Failed", "Suspended", "Restarting", "")
-MANY = 1000
-LIST_SECONDS = 1.0
 HTML = "<img src=x onerror=alert(1)><script>alert(2)</script>"
-PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
-TICK = 'i=0; while true; do i=$((i+1)); echo "step $i"; sleep 0.05; done'
 CONTRAST = """() => {
   const parse = (color) => color.match(/[\\d.]+/g).map(Number);
   const light = ([r, g, b]) => [r, g, b].map((c) => c / 255).map((c) => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
@@ -50,15 +44,15 @@ CONTRAST = """() => {
 UNNAMED = """() => [...document.querySelectorAll("button, a, input, select, [tabindex]")]
   .filter((e) => e.getClientRects().length && !(e.getAttribute("aria-label") || e.textContent.trim() || e.labels?.length) && e.id !== "main")
   .map((e) => e.outerHTML)"""
-LISTED = """async (count) => {
-  while (document.querySelectorAll("table.jobs tbody tr").length < count) await new Promise(requestAnimationFrame);
-  await new Promise(requestAnimationFrame);
-  return performance.now();
-}"""
-"""Returns the milliseconds from the start of the navigation to the frame in which so many jobs are shown."""
 MORE_LINES = """async (count) => {
   while (document.querySelectorAll(".log > div").length <= count) await new Promise(requestAnimationFrame);
 }"""
+MORE_POINTS = """async () => {
+  const count = () => document.querySelector("#section-usage polyline").points.numberOfItems;
+  const before = count();
+  while (count() !== before + 1) await new Promise(requestAnimationFrame);
+}"""
+"""Returns when the first line of a chart has got one more point."""
 WIDE = """() => {
   const screen = document.documentElement.clientWidth;
   const outside = (e) => e.getBoundingClientRect().right > screen + 1;
@@ -67,107 +61,19 @@ WIDE = """() => {
 """Returns the elements that make the page wider than the screen."""
 
 
-def job(
-    name: str, script: str = "true", *, workers: int = 0, kept: str = "None", **container: Any
-) -> dict[str, Any]:
-    def role(replicas: int) -> dict[str, Any]:
-        spec = {"name": "pytorch", "image": "none", "command": ["sh", "-c", script], **container}
-        return {"replicas": replicas, "restartPolicy": "Never", "template": {"spec": {"containers": [spec]}}}
-
-    roles = {"Master": role(1), **({"Worker": role(workers)} if workers else {})}
+def pod_of(job: dict[str, Any], **port: Any) -> dict[str, Any]:
+    name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+    owner = {
+        "apiVersion": job["apiVersion"],
+        "kind": job["kind"],
+        "name": name,
+        "uid": uid,
+        "controller": True,
+    }
     return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": name},
-        "spec": {"runPolicy": {"cleanPodPolicy": kept}, "pytorchReplicaSpecs": roles},
+        "metadata": {"name": f"{name}-master-0", "labels": {JOB_NAME: name}, "ownerReferences": [owner]},
+        "spec": {"containers": [{"name": "pytorch", "image": "none", "ports": [port]}]},
     }
-
-
-def status(state: str, message: str = "") -> bytes:
-    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    condition = {
-        "type": state,
-        "status": "True",
-        "reason": "Test",
-        "message": message,
-        "lastTransitionTime": now,
-        "lastUpdateTime": now,
-    }
-    return orjson.dumps(
-        {"status": {"conditions": [condition] if state else [], "replicaStatuses": {"Master": {"active": 1}}}}
-    )
-
-
-async def create_many(client: Client) -> None:
-    async def create(number: int) -> None:
-        name, namespace = f"job-{number:04}", f"team-{number % 10}"
-        await client.create(
-            JOBS, namespace, orjson.dumps(job(name, resources={"limits": {"nvidia.com/gpu": "8"}}))
-        )
-        await client.patch(
-            JOBS,
-            namespace,
-            name,
-            status(STATES[number % len(STATES)], "as it should be"),
-            subresource="status",
-        )
-
-    for start in range(0, MANY, 50):
-        await asyncio.gather(*map(create, range(start, start + 50)))
-
-
-async def create(local: LocalUp, *jobs: dict[str, Any]) -> None:
-    for found in jobs:
-        reply = await local.up.client.send(Step("POST", JOBS_PATH, found, code=201))
-        assert reply.code == 201, reply.text
-
-
-async def open_job(page: Page, name: str) -> None:
-    await page.locator("table.jobs a", has_text=name).first.click()
-    await expect(page.locator("h1")).to_contain_text(name)
-
-
-async def test_1000_jobs(server: ApiServer, browser: Browser, tmp_path: Path) -> None:
-    """The list is there within a second, follows changes, and is usable by keyboard alone."""
-    async with Client(Connection(server=server.url, token=lambda: server.token), user_agent="test") as client:
-        await create_many(client)
-        async with ui_of(server, tmp_path) as url, opened(browser, "about:blank") as page:
-            rows = page.locator("table.jobs tbody tr")
-            await page.goto(url)
-            await expect(rows).to_have_count(MANY)
-            seconds = []
-            for _ in range(3):
-                await page.goto("about:blank")
-                await page.goto(url)
-                seconds.append(await page.evaluate(LISTED, MANY) / 1000)
-            print(f"{MANY} jobs listed in {', '.join(f'{found:.2f}' for found in seconds)} s")  # noqa: T201
-            assert sorted(seconds)[1] < LIST_SECONDS
-
-            await client.patch(JOBS, "team-1", "job-0001", status("Failed", "it broke"), subresource="status")
-            await expect(page.locator("tr", has_text="job-0001")).to_contain_text("it broke")
-
-            await page.keyboard.press("/")
-            await page.keyboard.type("team-3/job-00 pytorch")
-            await expect(rows).to_have_count(10)
-            await page.keyboard.press("ArrowDown")
-            await page.keyboard.press("ArrowDown")
-            await page.keyboard.press("j")
-            await page.keyboard.press("k")
-            await page.keyboard.press("Enter")
-            await expect(page.locator("h1")).to_contain_text("job-0013")
-            await page.keyboard.press("Escape")
-            await expect(rows).to_have_count(10)
-            assert await page.evaluate("document.activeElement.textContent") == "team-3/job-0013"
-
-            await page.locator("#filter").fill("")
-            await page.get_by_role("button", name="Suspended").press("Enter")
-            await expect(rows).to_have_count(
-                sum(STATES[number % len(STATES)] == "Suspended" for number in range(MANY))
-            )
-            assert await page.evaluate("document.activeElement.dataset.state") == "Suspended"
-            await page.get_by_role("button", name="Job", exact=True).press("Enter")
-            assert await page.locator("th[aria-sort=ascending]").inner_text() == "Job"
-            await expect(rows.first).to_contain_text("team-1/job-0021")
 
 
 async def test_a_log_is_followed_live(local: LocalUp, browser: Browser) -> None:
@@ -191,10 +97,13 @@ async def test_a_log_is_followed_live(local: LocalUp, browser: Browser) -> None:
         await log.evaluate("e => e.scrollTo(0, 0)")
         await expect(page.get_by_label("Follow")).not_to_be_checked()
 
-        await expect(page.locator("#section-usage")).to_contain_text("Memory", timeout=30_000)
+        usage = page.locator("#section-usage")
+        await expect(usage).to_contain_text("Memory", timeout=30_000)
+        await expect(usage).to_contain_text("one pod used at most")
+        await page.evaluate(MORE_POINTS)
 
 
-async def test_a_new_user_sees_why_a_job_waits(local: LocalUp, browser: Browser) -> None:
+async def test_the_page_says_why_a_job_waits(local: LocalUp, browser: Browser) -> None:
     await create(
         local,
         job("large", workers=1, resources={"limits": {"nvidia.com/gpu": "99"}}),
@@ -213,6 +122,34 @@ async def test_a_new_user_sees_why_a_job_waits(local: LocalUp, browser: Browser)
         label = await page.locator("svg.timeline").get_attribute("aria-label")
         assert label is not None
         assert "waiting for nodes" in label
+
+
+async def test_a_port_without_a_clipboard(server: ApiServer, browser: Browser, tmp_path: Path) -> None:
+    """Browsers have a clipboard only on loopback and over TLS; without it the command is shown."""
+    async with Client(Connection(server=server.url, token=lambda: server.token), user_agent="test") as client:
+        made = orjson.loads(await client.create(JOBS, "default", orjson.dumps(job("j"))))
+        await client.create(PODS, "default", orjson.dumps(pod_of(made, containerPort=6006)))
+        async with ui_of(server, tmp_path) as url, opened(browser, "about:blank") as page:
+            await page.add_init_script("delete Navigator.prototype.clipboard")
+            await page.goto(url)
+            await open_job(page, "j")
+            await page.get_by_role("button", name="6006").click()
+            command = page.locator("#section-replicas code")
+            await expect(command).to_have_text("rallypoint port-forward j-master-0 6006 -n default")
+
+
+async def test_what_a_reader_opened_stays_open(server: ApiServer, browser: Browser, tmp_path: Path) -> None:
+    async with Client(Connection(server=server.url, token=lambda: server.token), user_agent="test") as client:
+        await client.create(JOBS, "default", orjson.dumps(job("j")))
+        await client.patch(JOBS, "default", "j", status("Running"), subresource="status")
+        async with ui_of(server, tmp_path) as url, opened(browser, url) as page:
+            await open_job(page, "j")
+            phases = page.locator("#section-timeline table")
+            await page.get_by_text("Phases").click()
+            await expect(phases).to_be_visible()
+            await client.patch(JOBS, "default", "j", status("Failed"), subresource="status")
+            await expect(phases).to_contain_text("Failed")
+            await expect(phases).to_be_visible()
 
 
 async def test_deleted_jobs_and_their_logs(local: LocalUp, browser: Browser) -> None:
@@ -325,31 +262,3 @@ async def test_the_page_says_that_the_server_has_ended(local: LocalUp, browser: 
         await local.up.stop()
         await expect(page.locator("#connection")).to_have_text("reconnecting")
         await page.context.close()
-
-
-async def test_screenshots(
-    local: LocalUp, browser: Browser, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    """The pictures of the docs, of jobs that ran here."""
-    folder = Path(request.config.getoption("screenshots") or tmp_path)
-    await create(
-        local,
-        job("digits", TICK, workers=2, ports=[{"name": "tensorboard", "containerPort": 6006}]),
-        job("large", workers=3, resources={"limits": {"nvidia.com/gpu": "8"}}),
-        job("broken", "echo loading; echo 'ValueError: no such file' >&2; exit 1", workers=1),
-        job("done", "echo trained"),
-    )
-    await local.up.until(f"{JOBS_PATH}/broken", has("Failed"))
-    async with opened(browser, local.url) as page:
-        await expect(page.locator("tr", has_text="large")).to_contain_text("Insufficient")
-        await page.screenshot(
-            path=folder / "ui-jobs.png", clip={"x": 0, "y": 0, "width": 1280, "height": 330}
-        )
-        await open_job(page, "digits")
-        await expect(page.locator("#section-usage")).to_contain_text("Memory", timeout=30_000)
-        await asyncio.sleep(11)
-        await page.screenshot(path=folder / "ui-job.png", full_page=True)
-    async with opened(browser, local.url, color_scheme="dark", **PHONE) as page:
-        await open_job(page, "large")
-        await expect(page.locator("#section-why")).to_contain_text("Insufficient")
-        await page.screenshot(path=folder / "ui-phone.png")
