@@ -4,6 +4,9 @@ import { ago, at, badge, duration, h, notice, replicaBar, resources } from "/dom
 
 const STATES = ["Waiting", "Suspended", "Running", "Restarting", "Failed", "Succeeded"];
 const MAX_ROWS = 2000;
+// The style sheet takes the display of a table from these elements, and some browsers their meaning with it.
+const ROW = { role: "row" };
+const CELL = { role: "cell" };
 const COLUMNS = [
   ["State", (row) => STATES.indexOf(row.state)],
   ["Job", (row) => `${row.namespace}/${row.name}`],
@@ -27,9 +30,9 @@ export async function showJobs({ root, signal, about, setConnection }) {
   let cluster = {};
   const count = h("p", { role: "status", class: "count" });
   const warning = h("div", {});
-  const body = h("tbody", {});
+  const body = h("tbody", { role: "rowgroup" });
   const states = h("div", { class: "states", role: "group", "aria-label": "States" });
-  const head = h("tr", {});
+  const head = h("tr", ROW);
   const filter = h("input", {
     id: "filter", type: "search", placeholder: "Filter by name, namespace, kind or queue", "aria-label": "Filter", "aria-keyshortcuts": "/", value: view.text,
     input: (event) => { view.text = event.target.value; draw(); },
@@ -46,7 +49,7 @@ export async function showJobs({ root, signal, about, setConnection }) {
   root.append(
     h("h1", { class: "hidden" }, "Jobs"), h("div", { class: "bar" }, filter, states, pastBox),
     warning, count,
-    h("div", { class: "scroll" }, h("table", { class: "jobs", keydown: move, click: expand }, h("thead", {}, head), body)));
+    h("div", { class: "scroll" }, h("table", { class: "jobs", role: "table", keydown: move, click: expand }, h("thead", { role: "rowgroup" }, head), body)));
   if (view.past) await readPast();
 
   async function readPast() {
@@ -75,7 +78,7 @@ export async function showJobs({ root, signal, about, setConnection }) {
   function drawHead() {
     head.replaceChildren(...COLUMNS.map(([title], index) => {
       const sorted = index === view.column;
-      return h("th", { scope: "col", "aria-sort": sorted && (view.descending ? "descending" : "ascending") },
+      return h("th", { scope: "col", role: "columnheader", "aria-sort": sorted && (view.descending ? "descending" : "ascending") },
         h("button", { click: () => {
           view.descending = sorted && !view.descending;
           view.column = index;
@@ -99,16 +102,16 @@ export async function showJobs({ root, signal, about, setConnection }) {
   function element(row) {
     const known = elements.get(row.uid);
     if (known?.row === row) return known.element;
-    const made = h("tr", { "data-id": row.id, class: row.isPast && "past" },
-      h("td", {}, badge(row.state)),
-      h("td", { class: "name" }, h("a", { href: link(row), focus: () => { view.focus = row.uid; } },
+    const made = h("tr", { ...ROW, "data-id": row.id, class: row.isPast && "past" },
+      h("td", CELL, badge(row.state)),
+      h("td", { ...CELL, class: "name" }, h("a", { href: link(row), focus: () => { view.focus = row.uid; } },
         h("span", { class: "namespace" }, `${row.namespace}/`), row.name)),
-      h("td", { class: "kind" }, row.kind),
-      h("td", { class: "age" }, ago(row.created)),
-      h("td", { class: "duration" }, row.ended ? duration(at(row.ended) - at(row.created)) : ago(row.created)),
-      h("td", {}, replicaBar(row.replicas)),
-      h("td", { class: "requests" }, resources(row.requests)),
-      h("td", { class: "message" }, row.message && h("div", { class: "text" }, row.message)));
+      h("td", { ...CELL, class: "kind" }, row.kind),
+      h("td", { ...CELL, class: "age" }, ago(row.created)),
+      h("td", { ...CELL, class: "duration" }, row.ended ? duration(at(row.ended) - at(row.created)) : ago(row.created)),
+      h("td", CELL, replicaBar(row.replicas)),
+      h("td", { ...CELL, class: "requests" }, resources(row.requests)),
+      h("td", { ...CELL, class: "message" }, row.message && h("div", { class: "text" }, row.message)));
     elements.set(row.uid, { row, element: made });
     return made;
   }
