@@ -8,10 +8,10 @@ from pathlib import Path
 
 import aiohttp
 
-from api.messages import without_control
 from controller.kube.errors import ApiError
 from rallypoint.cli.cluster import Cluster, CommandError, Object, ServedResource
 from rallypoint.cli.log_follower import JobLogFollower, Write
+from rallypoint.cli.log_lines import clean_line
 from rallypoint.cli.ui.job_list import Key
 from rallypoint.cli.ui.job_page import container_names
 from rallypoint.local.log_archive import LogArchive, pods_of_job
@@ -69,9 +69,7 @@ class _Unsent:
 
 def clean(line: bytes) -> str:
     """Return the line as a terminal would show it: without control sequences, the last state of one that is overwritten."""
-    text = line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]
-    shown = without_control(text)
-    return f"{shown[:LONGEST_LINE]}…" if len(shown) > LONGEST_LINE else shown
+    return clean_line(line.decode(errors="replace"), LONGEST_LINE)
 
 
 async def follow_logs(
