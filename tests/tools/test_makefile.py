@@ -35,8 +35,9 @@ TARGETS = (
     "schedulers",
     "lock",
     "takeover",
-    "upgrade",
     "monitoring",
+    "ui",
+    "upgrade",
     "explain",
 )
 
