@@ -7,6 +7,7 @@ Source of the path and of the flag: Go's net/http/pprof, as controller-runtime s
 """
 
 import asyncio
+import contextlib
 import gc
 import pickle
 import socket
@@ -26,8 +27,10 @@ from controller.server.http import is_loopback, parse_address
 from controller.telemetry import stacks
 
 ROOT = "/debug/pprof/"
-IDLE_SECONDS = 5.0
-"""How long the server waits for the rest of a request before it serves the next one."""
+REQUEST_SECONDS = 5.0
+"""How long the server waits for a request, and for the client to take the answer, before it serves the next one."""
+STOP_SECONDS = 0.5
+"""How long the end waits for a request in progress. The thread ends with the process."""
 POLL_SECONDS = 0.1
 MAX_FRAMES = 100
 GROUPINGS = ("lineno", "filename", "traceback")
@@ -68,8 +71,9 @@ async def debugging(address: str) -> AsyncGenerator[tuple[str, int]]:
         found = server.socket.getsockname()
         yield found[0], found[1]
     finally:
-        await asyncio.to_thread(server.shutdown)
-        server.server_close()
+        stopping = threading.Thread(target=server.stop, name="end of the debug server", daemon=True)
+        stopping.start()
+        await asyncio.to_thread(stopping.join, STOP_SECONDS)
 
 
 def _reports(loop: asyncio.AbstractEventLoop) -> dict[tuple[str, str], Report]:
@@ -153,13 +157,35 @@ class _Server(socketserver.TCPServer):
         self.reports = reports
         super().__init__(address, _Handler)
 
+    def stop(self) -> None:
+        """Close the socket after the request in progress."""
+        self.shutdown()
+        self.server_close()
+
     @override
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that disconnects is no error of this process."""
 
 
 class _Handler(BaseHTTPRequestHandler):
-    timeout = IDLE_SECONDS
+    timeout = REQUEST_SECONDS
+
+    @override
+    def setup(self) -> None:
+        super().setup()
+        self._deadline = threading.Timer(self.timeout, self._disconnect)
+        self._deadline.daemon = True
+        self._deadline.start()
+
+    @override
+    def finish(self) -> None:
+        self._deadline.cancel()
+        super().finish()
+
+    def _disconnect(self) -> None:
+        """End the request of a client that sends it too slowly; the timeout of the socket starts again with each byte."""
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     def do_GET(self) -> None:
         self._answer()
@@ -167,6 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_GET  # noqa: N815 - the same
 
     def _answer(self) -> None:
+        self._deadline.cancel()
         url = urlsplit(self.path)
         assert isinstance(self.server, _Server)
         report = self.server.reports.get((self.command, url.path.removeprefix(ROOT)))

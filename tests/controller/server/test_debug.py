@@ -1,12 +1,14 @@
 """The reports of the debug server, as clients on loopback get them."""
 
 import asyncio
+import contextlib
 import gc
 import pickle
 import socket
 import threading
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -245,6 +247,27 @@ async def test_a_client_that_sends_nothing_delays_the_next_one_only(
         assert (await server.get("gc"))[0] == 200
 
 
+async def test_a_client_that_sends_slowly_delays_the_next_one_only_until_the_deadline(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(debug._Handler, "timeout", 0.3)
+    ended = threading.Event()
+
+    def send_slowly(client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while not ended.wait(0.05):
+                client.send(b"G")
+
+    with socket.create_connection((server.host, server.port)) as client:
+        sending = threading.Thread(target=send_slowly, args=(client,))
+        sending.start()
+        try:
+            assert (await server.get("gc"))[0] == 200
+        finally:
+            ended.set()
+            sending.join()
+
+
 async def test_an_address_in_use_is_named_with_the_flag(server: Server) -> None:
     with pytest.raises(
         OSError, match=f"--pprof-bind-address 127.0.0.1:{server.port}: Address already in use"
@@ -259,6 +282,17 @@ async def test_the_port_is_free_after_the_end() -> None:
     async with debugging(f"127.0.0.1:{port}") as address:
         assert Server(*address).ask("")[0] == 200
     assert "debug server" not in [thread.name for thread in threading.enumerate()]
+
+
+async def test_a_client_that_sends_nothing_does_not_delay_the_end() -> None:
+    loop = asyncio.get_running_loop()
+    async with AsyncExitStack() as stack:
+        address = await stack.enter_async_context(debugging("127.0.0.1:0"))
+        with socket.create_connection(address):
+            await asyncio.sleep(0.3)  # The server waits for the request.
+            started = loop.time()
+            await stack.aclose()
+            assert loop.time() - started < debug.REQUEST_SECONDS / 2
 
 
 @pytest.mark.parametrize("text", ["", "0", "127.0.0.1:6060", "127.1.2.3:1", "[::1]:6060", "localhost:6060"])
