@@ -26,7 +26,7 @@ from rallypoint.cli.cluster import Cluster, CommandError, Object
 from rallypoint.diagnosis.objects import name_of, status_of
 
 PROTOCOL = "v4.channel.k8s.io"
-DATA, ERROR = 0, 1
+DATA, ERROR = b"\0", b"\1"
 HEAD_BYTES = 2
 """The data of each channel starts with the number of the port."""
 CHUNK_BYTES = 32 * 1024
@@ -225,14 +225,15 @@ async def _serve(
 ) -> None:
     """Forward one local connection."""
     local_port = writer.get_extra_info("sockname")[1]
+    problem = ""
     try:
         try:
             async with client.socket(f"{path}?ports={port}", [PROTOCOL]) as socket:
                 problem = await _relay(socket, reader, writer)
         except ApiError as error:
             problem = (await _refusal(client, path, port) or error).message
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        problem = unreachable(error)
+    except* (aiohttp.ClientError, OSError) as group:
+        problem = unreachable(group.exceptions[0])
     finally:
         writer.close()
     if problem:
@@ -248,9 +249,9 @@ async def _relay(
     problem = b""
 
     async def send() -> None:
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(OSError):
             while chunk := await reader.read(CHUNK_BYTES):
-                await socket.send_bytes(bytes((DATA,)) + chunk)
+                await socket.send_bytes(DATA + chunk)
         silence.reschedule(time() + LINGER_SECONDS)
 
     with contextlib.suppress(TimeoutError):
@@ -261,7 +262,9 @@ async def _relay(
                     problem += unreachable(message.data).encode()
                 if message.type is not aiohttp.WSMsgType.BINARY:
                     continue
-                channel, data = message.data[0], message.data[1:]
+                channel, data = message.data[:1], message.data[1:]
+                if channel not in unread_head_bytes:
+                    continue
                 head_bytes = min(unread_head_bytes[channel], len(data))
                 unread_head_bytes[channel] -= head_bytes
                 if channel == ERROR:
@@ -270,7 +273,7 @@ async def _relay(
                 writer.write(data[head_bytes:])
                 try:
                     await writer.drain()
-                except ConnectionError:
+                except OSError:
                     break
                 if sending.done():
                     silence.reschedule(time() + LINGER_SECONDS)

@@ -2,22 +2,24 @@
 
 import argparse
 import asyncio
+import errno
 import re
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 import yaml
+from typing_extensions import override
 
 from api import labels
 from api.meta import PODS
-from rallypoint.cli import main
+from rallypoint.cli import main, port_forward
 from rallypoint.cli.cluster import CommandError
 from rallypoint.cli.port_forward import PortPair, choose, port_pair
 from rallypoint.local.node.sandbox.selection import IsolationMode
@@ -141,6 +143,118 @@ def test_there_is_no_pod_to_forward_to(pods: list[dict[str, Any]], replica: str,
     with pytest.raises(CommandError) as raised:
         choose("pytorchjob/j", pods, replica, [PortPair(0, 6006)])
     assert str(raised.value) == message
+
+
+class PodSocket:
+    """The WebSocket to a pod, with the messages that the pod sends and the seconds between them."""
+
+    def __init__(self, *messages: bytes, seconds: float = 0.0) -> None:
+        self._messages = iter(messages)
+        self._seconds = seconds
+        self.sent = b""
+
+    async def send_bytes(self, data: bytes) -> None:
+        self.sent += data[1:]
+
+    async def __aiter__(self) -> AsyncIterator[aiohttp.WSMessage]:
+        for data in self._messages:
+            await asyncio.sleep(self._seconds)
+            yield aiohttp.WSMessage(aiohttp.WSMsgType.BINARY, data, None)
+
+
+class LocalWriter:
+    """A local client that takes ``pause_seconds`` for each chunk, or has an error."""
+
+    def __init__(self, error: OSError | None = None, pause_seconds: float = 0.0) -> None:
+        self._error = error
+        self._pause_seconds = pause_seconds
+        self.written = b""
+        self.is_closed = False
+
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        return "127.0.0.1", 8080
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    async def drain(self) -> None:
+        await asyncio.sleep(self._pause_seconds)
+        if self._error:
+            raise self._error
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class PodClient:
+    def __init__(self, pod: PodSocket | BaseException) -> None:
+        self._pod = pod
+
+    @asynccontextmanager
+    async def socket(self, path: str, protocols: list[str]) -> AsyncGenerator[PodSocket]:
+        if isinstance(self._pod, BaseException):
+            raise self._pod
+        yield self._pod
+
+
+def local_reader(*chunks: bytes, error: OSError | None = None) -> asyncio.StreamReader:
+    """Return what a local client sends before it ends its input, or before an error."""
+    reader = asyncio.StreamReader()
+    for chunk in chunks:
+        reader.feed_data(chunk)
+    if error:
+        reader.set_exception(error)
+    else:
+        reader.feed_eof()
+    return reader
+
+
+async def serve(pod: PodSocket | BaseException, reader: asyncio.StreamReader, writer: LocalWriter) -> None:
+    client: Any = PodClient(pod)
+    local: Any = writer
+    await port_forward._serve(client, "/path", 6006, reader, local)
+    assert writer.is_closed
+
+
+HEADS = (b"\0\x17\x76", b"\1\x17\x76")
+"""The first message of each channel, with the port."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(ConnectionResetError(), id="reset"),
+        pytest.param(TimeoutError(errno.ETIMEDOUT, "Connection timed out"), id="vanished"),
+        pytest.param(OSError(errno.EHOSTUNREACH, "No route to host"), id="unreachable"),
+    ],
+)
+async def test_an_error_of_a_local_client_ends_its_connection_alone(error: OSError) -> None:
+    await serve(PodSocket(*HEADS, b"\0answer"), local_reader(error=error), LocalWriter())
+    await serve(PodSocket(*HEADS, b"\0answer"), local_reader(b"x"), LocalWriter(error))
+
+
+async def test_an_error_of_the_pods_connection_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    class Broken(PodSocket):
+        @override
+        async def __aiter__(self) -> AsyncIterator[aiohttp.WSMessage]:
+            raise OSError(errno.EHOSTUNREACH, "No route to host")
+            yield
+
+    await serve(Broken(), local_reader(b"x"), LocalWriter())
+    await serve(aiohttp.ClientPayloadError("cut off"), local_reader(b"x"), LocalWriter())
+
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("an error occurred forwarding 8080 -> 6006: ")
+    assert "No route to host" in first
+    assert "cut off" in second
+
+
+@pytest.mark.parametrize("data", [b"", b"\2text", b"\xffx"])
+async def test_messages_without_a_known_channel_are_ignored(data: bytes) -> None:
+    writer = LocalWriter()
+    await serve(PodSocket(*HEADS, data, b"\0answer"), local_reader(b"x"), writer)
+
+    assert writer.written == b"answer"
 
 
 class Bench:
