@@ -247,14 +247,18 @@ async def _relay(
     time = asyncio.get_running_loop().time
     unread_head_bytes = {DATA: HEAD_BYTES, ERROR: HEAD_BYTES}
     problem = b""
+    is_unanswered = is_draining = False
 
     async def send() -> None:
+        nonlocal is_unanswered
         with contextlib.suppress(OSError):
             while chunk := await reader.read(CHUNK_BYTES):
+                is_unanswered = True
                 await socket.send_bytes(DATA + chunk)
-        silence.reschedule(time() + LINGER_SECONDS)
+        if not is_draining:
+            silence.reschedule(time() + LINGER_SECONDS)
 
-    with contextlib.suppress(TimeoutError):
+    try:
         async with asyncio.timeout(None) as silence, asyncio.TaskGroup() as tasks:
             sending = tasks.create_task(send())
             async for message in socket:
@@ -270,12 +274,23 @@ async def _relay(
                 if channel == ERROR:
                     problem += data[head_bytes:]
                     continue
-                writer.write(data[head_bytes:])
+                if not (data := data[head_bytes:]):
+                    continue
+                silence.reschedule(None)  # A local client that reads slowly is no silence of the pod.
+                is_draining = True
                 try:
+                    writer.write(data)
                     await writer.drain()
                 except OSError:
                     break
+                is_draining = False
+                is_unanswered = sending.done()
                 if sending.done():
                     silence.reschedule(time() + LINGER_SECONDS)
             sending.cancel()
+    except TimeoutError:
+        if is_unanswered:  # Otherwise the local client has probably closed a connection that it had kept.
+            problem += (
+                f"closed: the pod sent nothing for {LINGER_SECONDS:g} s after the end of the input".encode()
+            )
     return problem.decode(errors="replace")

@@ -21,7 +21,7 @@ from api import labels
 from api.meta import PODS
 from rallypoint.cli import main, port_forward
 from rallypoint.cli.cluster import CommandError
-from rallypoint.cli.port_forward import PortPair, choose, port_pair
+from rallypoint.cli.port_forward import LINGER_SECONDS, PortPair, choose, port_pair
 from rallypoint.local.node.sandbox.selection import IsolationMode
 from tests.support.local_harness import LocalHarness, phase, start_local_harness
 from tests.support.port_forward import Forwarding, forwarding, free_port
@@ -146,11 +146,11 @@ def test_there_is_no_pod_to_forward_to(pods: list[dict[str, Any]], replica: str,
 
 
 class PodSocket:
-    """The WebSocket to a pod, with the messages that the pod sends and the seconds between them."""
+    """The WebSocket to a pod, with the messages that the pod sends; it ends ``silent_seconds`` later."""
 
-    def __init__(self, *messages: bytes, seconds: float = 0.0) -> None:
-        self._messages = iter(messages)
-        self._seconds = seconds
+    def __init__(self, *messages: bytes, silent_seconds: float = 0.0) -> None:
+        self._messages = messages
+        self._silent_seconds = silent_seconds
         self.sent = b""
 
     async def send_bytes(self, data: bytes) -> None:
@@ -158,8 +158,8 @@ class PodSocket:
 
     async def __aiter__(self) -> AsyncIterator[aiohttp.WSMessage]:
         for data in self._messages:
-            await asyncio.sleep(self._seconds)
             yield aiohttp.WSMessage(aiohttp.WSMsgType.BINARY, data, None)
+        await asyncio.sleep(self._silent_seconds)
 
 
 class LocalWriter:
@@ -247,6 +247,46 @@ async def test_an_error_of_the_pods_connection_is_reported(capsys: pytest.Captur
     assert first.startswith("an error occurred forwarding 8080 -> 6006: ")
     assert "No route to host" in first
     assert "cut off" in second
+
+
+async def test_a_local_client_that_reads_slowly_gets_all_data(capsys: pytest.CaptureFixture[str]) -> None:
+    writer = LocalWriter(pause_seconds=LINGER_SECONDS + 1)
+    await serve(PodSocket(*HEADS, b"\0one", b"\0two"), local_reader(b"x"), writer)
+
+    assert writer.written == b"onetwo"
+    assert capsys.readouterr().err == ""
+
+
+async def test_the_input_may_end_while_the_local_client_reads_slowly() -> None:
+    reader, writer = asyncio.StreamReader(), LocalWriter(pause_seconds=LINGER_SECONDS + 1)
+    asyncio.get_running_loop().call_later(0.5, reader.feed_eof)
+    await serve(PodSocket(*HEADS, b"\0one", b"\0two"), reader, writer)
+
+    assert writer.written == b"onetwo"
+
+
+@pytest.mark.parametrize("messages", [HEADS, (*HEADS, b"\0the first part")])
+async def test_an_answer_that_comes_too_late_is_an_error(
+    messages: tuple[bytes, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pod_socket = PodSocket(*messages, silent_seconds=LINGER_SECONDS + 1)
+    await serve(pod_socket, local_reader(b"request"), LocalWriter())
+
+    assert capsys.readouterr().err == (
+        "an error occurred forwarding 8080 -> 6006: closed: the pod sent nothing for 10 s after the end of the input\n"
+    )
+
+
+async def test_the_end_of_a_kept_connection_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """As HTTP clients do it: the request, its answer, later the end."""
+    reader = asyncio.StreamReader()
+    reader.feed_data(b"request")
+    asyncio.get_running_loop().call_later(3, reader.feed_eof)
+    pod_socket = PodSocket(*HEADS, b"\0answer", silent_seconds=4 * LINGER_SECONDS)
+    await serve(pod_socket, reader, LocalWriter())
+
+    assert asyncio.get_running_loop().time() < 2 * LINGER_SECONDS
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("data", [b"", b"\2text", b"\xffx"])
