@@ -227,6 +227,9 @@ async def test_another_path_or_method_is_not_found(method: str, root: str, path:
     [
         ({"Host": "localhost:6060"}, 200),
         ({"Host": "[::1]:6060"}, 200),
+        pytest.param({"Sec-Fetch-Site": "none"}, 200, id="an address that the user typed"),
+        pytest.param({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, 403, id="an image"),
+        pytest.param({"Sec-Fetch-Site": "same-site"}, 403, id="a page of another port"),
         ({"Host": "evil.example:6060"}, 403),
         ({"Host": ""}, 403),
         ({"Origin": "https://evil.example"}, 403),
