@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from typing_extensions import override
 
-from controller.server.http import is_loopback, parse_address
+from controller.server.http import check_loopback, is_loopback, parse_address
 from controller.telemetry import stacks
 
 ROOT = "/debug/pprof/"
@@ -55,9 +55,10 @@ async def debugging(address: str) -> AsyncGenerator[tuple[str, int]]:
     """Serve until the block ends; yield host and port.
 
     Raises:
-        BadAddress: the address is not host:port.
+        BadAddress: the address is not host:port, or not on loopback.
         OSError: it is in use.
     """
+    check_loopback("--pprof-bind-address", address)
     host, port = parse_address(address)
     try:
         server = _Server((host or "", port), _reports(asyncio.get_running_loop()))

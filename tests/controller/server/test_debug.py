@@ -298,6 +298,13 @@ async def test_a_client_that_sends_nothing_does_not_delay_the_end() -> None:
             assert loop.time() - started < debug.REQUEST_SECONDS / 2
 
 
+@pytest.mark.parametrize("address", [":0", "0.0.0.0:0", "[::]:0"])
+async def test_the_server_listens_on_loopback_only(address: str) -> None:
+    with pytest.raises(BadAddress, match=r"--pprof-bind-address: .* is not on loopback"):
+        async with debugging(address):
+            pass
+
+
 @pytest.mark.parametrize("text", ["", "0", "127.0.0.1:6060", "127.1.2.3:1", "[::1]:6060", "localhost:6060"])
 def test_addresses_of_loopback_are_accepted(text: str) -> None:
     check_loopback("--flag", text)
