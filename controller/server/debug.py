@@ -12,6 +12,7 @@ import gc
 import pickle
 import socket
 import socketserver
+import sys
 import threading
 import tracemalloc
 from collections import Counter
@@ -21,10 +22,13 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+import structlog
 from typing_extensions import override
 
 from controller.server.http import check_loopback, is_loopback, parse_address
 from controller.telemetry import stacks
+
+log = structlog.get_logger()
 
 ROOT = "/debug/pprof/"
 REQUEST_SECONDS = 5.0
@@ -165,7 +169,10 @@ class _Server(socketserver.TCPServer):
 
     @override
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that disconnects is no error of this process."""
+        """Log all errors except those of a client that disconnects."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            log.error("debug request failed", exc_info=error)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -203,10 +210,17 @@ class _Handler(BaseHTTPRequestHandler):
         elif report is None or not url.path.startswith(ROOT):
             self._send(404, f"{ROOT} has\n{INDEX}")
         else:
-            try:
-                self._send(200, report(dict(parse_qsl(url.query, keep_blank_values=True))))
-            except BadRequest as error:
-                self._send(400, f"{error}\n")
+            self._send(*self._report(report, url.query))
+
+    def _report(self, report: Report, query: str) -> tuple[int, str | bytes]:
+        """Return status and body. An error in a report is one of the answer, and of the log."""
+        try:
+            return 200, report(dict(parse_qsl(query, keep_blank_values=True)))
+        except BadRequest as error:
+            return 400, f"{error}\n"
+        except Exception as error:
+            log.exception("debug report failed", path=self.path)
+            return 500, f"{type(error).__name__}: {error}\n"
 
     def _is_local(self) -> bool:
         """Return whether no web page has sent the request.

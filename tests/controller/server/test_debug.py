@@ -13,6 +13,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
+import structlog
 
 from controller.server import debug
 from controller.server.debug import ROOT, debugging
@@ -198,6 +199,23 @@ async def test_a_request_that_cannot_be_answered_says_why(
     status, text = await server.get(path, method)
 
     assert (status, complaint in text) == (400, True)
+
+
+async def test_an_error_in_a_report_is_answered_and_logged(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("Set changed size during iteration")
+
+    monkeypatch.setattr(gc, "get_stats", fail)
+    with structlog.testing.capture_logs() as logs:
+        answer = await server.get("gc")
+
+    assert answer == (500, "RuntimeError: Set changed size during iteration\n")
+    assert [(line["event"], line["log_level"], line["path"]) for line in logs] == [
+        ("debug report failed", "error", f"{ROOT}gc")
+    ]
+    assert (await server.get("stacks"))[0] == 200
 
 
 async def test_a_second_start_says_that_it_runs(server: Server) -> None:
