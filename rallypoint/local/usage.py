@@ -17,7 +17,7 @@ import psutil
 import structlog
 
 from controller.runtime import clock
-from rallypoint.local.node.containers.guard import POD
+from rallypoint.local.node.containers.process import pod_of
 
 INTERVAL_SECONDS = 5.0
 MAX_SAMPLES = 720
@@ -120,10 +120,7 @@ class UsageSampler:
         known = self._pods.get(key)
         if known or (known is not None and time.time() - key[1] > _EXECUTED_SECONDS):
             return known
-        try:
-            return process.environ().get(POD, "")
-        except (psutil.Error, OSError):
-            return ""
+        return pod_of(process)
 
     def _open_library(self) -> None:
         library = self.library

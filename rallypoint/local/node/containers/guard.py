@@ -14,7 +14,7 @@ import time
 MARK = "RALLYPOINT_NODE"
 """The environment variable with the node of a process."""
 CONTAINER = "RALLYPOINT_CONTAINER"
-"""The environment variable with the container of a process."""
+"""The environment variable with the container of a process, for ``sweep``."""
 POD = "RALLYPOINT_POD"
 """The environment variable with the UID of a process's pod."""
 ROUNDS = 10

@@ -61,9 +61,9 @@ def launch(
         **elastic,
         **base.env,
         "HOSTNAME": host_name(pod),
-        POD: pod["metadata"]["uid"],
         **values,
         **gpu_variables(gpus, values.get(CUDA)),
+        POD: pod["metadata"]["uid"],  # A manifest cannot set it.
     }
     return isolation.adapt(pod, Launch(argv, env, folder, mounts, base.image.folder if base.image else None))
 

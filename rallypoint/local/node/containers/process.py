@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
+import psutil
 from typing_extensions import override
 
 from rallypoint.local.node.containers import guard
@@ -54,6 +55,17 @@ class Process(Protocol):
         ...
 
     def send(self, number: signal.Signals) -> None: ...
+
+
+def pod_of(process: psutil.Process) -> str:
+    """Return the UID of the pod that the environment of a process names, in a sandbox too; empty if there is none.
+
+    MPI's daemons give their ranks the launcher's environment.
+    """
+    try:
+        return process.environ().get(guard.POD, "")
+    except (psutil.Error, OSError):
+        return ""
 
 
 class GuardClient:

@@ -22,7 +22,14 @@ import psutil
 from rallypoint.local.manifest import Manifest, containers, controller_uid
 from rallypoint.local.node.containers import guard
 from rallypoint.local.node.containers.environment import Variable
-from rallypoint.local.node.containers.process import GuardClient, Launch, Process, ProcessGroup, Streams
+from rallypoint.local.node.containers.process import (
+    GuardClient,
+    Launch,
+    Process,
+    ProcessGroup,
+    Streams,
+    pod_of,
+)
 from rallypoint.local.node.network import name_rewrite
 from rallypoint.local.node.network.addresses import Addresses
 from rallypoint.local.node.network.dns import PodNetwork
@@ -285,7 +292,7 @@ def _listening(uid: str, ports: Iterable[int]) -> tuple[str, int] | None:
     found: dict[int, str] = {}
     for process in psutil.process_iter():
         try:
-            if process.environ().get(guard.CONTAINER, "").startswith(f"{uid}/"):
+            if pod_of(process) == uid:
                 found |= {
                     connection.laddr.port: connection.laddr.ip
                     for connection in process.net_connections("tcp")

@@ -1,7 +1,12 @@
 """Loopback isolation: replacements for a network namespace and a mount namespace."""
 
+import asyncio
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +124,54 @@ def test_the_environment_of_the_manifest_overrides_that_of_the_user(loopback: Lo
     result = started(loopback, pod(env=[{"name": "A", "value": "pod"}]), A="person", B="person")
 
     assert (result.env["A"], result.env["B"]) == ("pod", "person")
+
+
+def test_a_manifest_cannot_name_another_pod(loopback: Loopback) -> None:
+    result = started(loopback, pod(env=[{"name": "RALLYPOINT_POD", "value": "other"}]), RALLYPOINT_POD="up")
+
+    assert result.env["RALLYPOINT_POD"] == "u"
+
+
+SERVER = """
+import os, socket, sys
+with socket.create_server((sys.argv[1], int(sys.argv[2]))) as server:
+    print(server.getsockname()[1], flush=True)
+    while True:
+        with server.accept()[0] as client:
+            client.sendall(os.environ["RALLYPOINT_POD"].encode())
+"""
+
+
+@contextmanager
+def server(uid: str, host: str, port: int = 0) -> Iterator[int]:
+    """Run a program of a pod that answers each connection with the pod's UID; yield its port."""
+    env = {**os.environ, "RALLYPOINT_POD": uid}
+    command = [sys.executable, "-c", SERVER, host, str(port)]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            yield int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+def pod_named(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "default", "uid": name}}
+
+
+async def answer(loopback: Loopback, name: str, port: int) -> str:
+    with await loopback.connect(pod_named(name), port) as connection:
+        return (await asyncio.get_running_loop().sock_recv(connection, 100)).decode()
+
+
+@pytest.mark.looptime(False)
+async def test_of_two_pods_that_listen_on_a_port_each_is_reached(loopback: Loopback) -> None:
+    """At their own addresses, which is usual."""
+    first, second = (loopback.pod_address(pod_named(name)) for name in ("first", "second"))
+    with server("first", first) as port, server("second", second, port):
+        assert [await answer(loopback, name, port) for name in ("first", "second")] == ["first", "second"]
+        with pytest.raises(ConnectionRefusedError):
+            await answer(loopback, "third", port)
 
 
 def no_image(name: str) -> None:
