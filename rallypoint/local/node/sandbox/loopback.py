@@ -54,6 +54,8 @@ OPEN_MPI = {
     "PMIX_MCA_gds": "hash",
     "OMPI_MCA_plm_rsh_pass_environ_mca_params": "0",  # A daemon must not inherit the launcher's folder.
 }
+LISTENER_SECONDS = 2.0
+"""How long a pod's listening address is used again. To find one takes 50 µs for each process of the machine."""
 FIRST_PORT = 1024
 """A smaller number after a host in MPI's files is a number of slots."""
 INJECTED = ("ssh-auth", "mpi-job-config", "mpi-job-kubectl")
@@ -73,6 +75,9 @@ class Loopback:
         self.network = PodNetwork(addresses)
         self._marks_to_sweep: set[str] = set()
         """The marks of containers with further processes."""
+        self._searching = asyncio.Lock()
+        self._listeners: dict[tuple[str, tuple[int, ...]], tuple[float, tuple[str, int]]] = {}
+        """When and at which address a pod listened on one of the ports, by the pod's UID and the ports."""
 
     @classmethod
     async def open(cls, folder: Path) -> Self:
@@ -140,14 +145,37 @@ class Loopback:
 
         All pods have the same localhost, so another pod may listen on the port, too.
         """
-        ports = dict.fromkeys((self.port(pod, port), port))
-        address = await asyncio.to_thread(_listening, str(pod["metadata"]["uid"]), ports)
+        key = str(pod["metadata"]["uid"]), tuple(dict.fromkeys((self.port(pod, port), port)))
+        async with self._searching:  # Connections that come meanwhile use what this one finds.
+            address = await self._listener(*key)
+        try:
+            return await self._connect(pod, *address)
+        except ConnectionRefusedError:
+            self._listeners.pop(key, None)
+            raise
+
+    async def _listener(self, uid: str, ports: tuple[int, ...]) -> tuple[str, int]:
+        """Return the address at which a process of the pod listens on one of the ports, as of 2 s ago at most.
+
+        Raises:
+            ConnectionRefusedError: none does.
+        """
+        time = asyncio.get_running_loop().time
+        self._listeners = {
+            key: found for key, found in self._listeners.items() if time() - found[0] < LISTENER_SECONDS
+        }
+        if known := self._listeners.get((uid, ports)):
+            return known[1]
+        address = await asyncio.to_thread(_listening, uid, ports)
         if address is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
-        host, number = address
+        self._listeners[uid, ports] = time(), address
+        return address
+
+    async def _connect(self, pod: Manifest, host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         host = {"0.0.0.0": self.pod_address(pod), "::": "::1"}.get(host, host)
-        return await connected(socket.socket(family, socket.SOCK_STREAM), (host, number))
+        return await connected(socket.socket(family, socket.SOCK_STREAM), (host, port))
 
     async def socket(self) -> socket.socket:
         own = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -288,19 +316,19 @@ def _marked(launch: Launch, mark: str) -> Launch:
 
 
 def _listening(uid: str, ports: Iterable[int]) -> tuple[str, int] | None:
-    """Return the address at which a process of the pod listens on the first possible of these ports."""
-    found: dict[int, str] = {}
+    """Return the address at which a process of the pod listens on the first possible of these ports, of IPv4 if there is one."""
+    found: set[tuple[int, bool, str]] = set()
     for process in psutil.process_iter():
         try:
             if pod_of(process) == uid:
                 found |= {
-                    connection.laddr.port: connection.laddr.ip
+                    (connection.laddr.port, ":" in connection.laddr.ip, connection.laddr.ip)
                     for connection in process.net_connections("tcp")
                     if connection.status == psutil.CONN_LISTEN
                 }
         except psutil.Error:
             continue
-    return next(((found[port], port) for port in ports if port in found), None)
+    return next(((host, port) for port in ports for number, _, host in sorted(found) if number == port), None)
 
 
 def loopback_interface() -> str:

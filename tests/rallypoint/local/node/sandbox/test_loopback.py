@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from rallypoint.local.node.containers.environment import variables
@@ -172,6 +173,26 @@ async def test_of_two_pods_that_listen_on_a_port_each_is_reached(loopback: Loopb
         assert [await answer(loopback, name, port) for name in ("first", "second")] == ["first", "second"]
         with pytest.raises(ConnectionRefusedError):
             await answer(loopback, "third", port)
+
+
+@pytest.mark.looptime(False)
+async def test_many_connections_search_the_processes_once(
+    loopback: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def process_iter() -> Iterator[psutil.Process]:
+        searches.append(None)
+        return all_processes()
+
+    searches: list[None] = []
+    all_processes = psutil.process_iter
+    monkeypatch.setattr(psutil, "process_iter", process_iter)
+    with server("first", "127.0.0.1") as port:
+        assert {*await asyncio.gather(*(answer(loopback, "first", port) for _ in range(20)))} == {"first"}
+        assert len(searches) == 1
+    with pytest.raises(ConnectionRefusedError):
+        await answer(loopback, "first", port)
+    with server("first", "127.0.0.2", port):  # It is found as soon as it listens.
+        assert await answer(loopback, "first", port) == "first"
 
 
 def no_image(name: str) -> None:
