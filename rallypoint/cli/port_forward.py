@@ -124,9 +124,12 @@ async def _port_forward(args: argparse.Namespace, cluster: Cluster) -> int:
     with contextlib.ExitStack() as stack:
         servers: list[tuple[asyncio.Server, int]] = []
         for pair, remote in zip(args.ports, remotes, strict=True):
+            local = remote if pair.local is None else pair.local
             for address in args.address:
-                local = remote if pair.local is None else pair.local
                 server = await _bind(address, local, partial(accept, remote))
+                local = server.sockets[0].getsockname()[
+                    1
+                ]  # The free port of the first address is that of all.
                 stack.callback(server.close)
                 servers.append((server, remote))
         async with asyncio.TaskGroup() as tasks:

@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from api import labels
 from api.meta import PODS
+from controller.kube.errors import ApiError
 from rallypoint.cli import main, port_forward
 from rallypoint.cli.cluster import CommandError
 from rallypoint.cli.port_forward import LINGER_SECONDS, PortPair, choose, port_pair
@@ -72,7 +73,11 @@ def test_other_forms_of_ports_are_refused(text: str) -> None:
 def pod(name: str, *ports: int, phase: str = "Running", leads: bool = False) -> dict[str, Any]:
     declared = [{"name": f"port{port}", "containerPort": port} for port in ports]
     return {
-        "metadata": {"name": name, "labels": {labels.JOB_ROLE: "master"} if leads else {}},
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "labels": {labels.JOB_ROLE: "master"} if leads else {},
+        },
         "spec": {"containers": [{"name": "main"}, {"name": "side", "ports": declared}]},
         "status": {"phase": phase},
     }
@@ -295,6 +300,30 @@ async def test_messages_without_a_known_channel_are_ignored(data: bytes) -> None
     await serve(PodSocket(*HEADS, data, b"\0answer"), local_reader(b"x"), writer)
 
     assert writer.written == b"answer"
+
+
+async def test_any_free_port_is_the_same_at_all_addresses(capsys: pytest.CaptureFixture[str]) -> None:
+    class Client:
+        async def request(self, method: str, path: str) -> None:
+            raise ApiError(400, "BadRequest", "Upgrade request required")
+
+    class Cluster:
+        client = Client()
+
+        async def pods(self, arguments: list[str], selector: str) -> list[dict[str, Any]]:
+            return [pod("j", 6006)]
+
+    args = argparse.Namespace(
+        what="j", replica="", ports=[PortPair(0, 6006)], address=["127.0.0.1", "127.0.0.2"]
+    )
+    cluster: Any = Cluster()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await port_forward._port_forward(args, cluster)
+
+    first, second = re.findall(r"from (\S+):(\d+) -> 6006", capsys.readouterr().out)
+    assert (first[0], second[0]) == ("127.0.0.1", "127.0.0.2")
+    assert first[1] == second[1]
 
 
 class Bench:
