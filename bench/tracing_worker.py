@@ -36,10 +36,11 @@ async def measure(url: str, rounds: Iterator[object], *, traced: bool) -> AsyncI
         options: dict[str, Any] = {}
         traces: Any = None
         if traced:
+            from controller.kube.errors import describe
             from controller.kube.transport import UNOBSERVED
             from controller.telemetry.tracing import Tracing
 
-            traces = await stack.enter_async_context(Tracing(url, "0"))
+            traces = await stack.enter_async_context(Tracing(url, "0", describe))
             options = {"observer": traces.requests(UNOBSERVED), "tracer": traces}
         client = await stack.enter_async_context(Client(Connection(url), **options))
 

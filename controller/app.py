@@ -21,7 +21,7 @@ from controller.kind import JobKind, Options
 from controller.kind.options import find
 from controller.kube.client import Client, always
 from controller.kube.connect import Connection
-from controller.kube.errors import NotLeading
+from controller.kube.errors import NotLeading, describe
 from controller.kube.namespaces import TerminatingNamespaces
 from controller.kube.token_bucket import TokenBucket
 from controller.kube.transport import Observer
@@ -200,7 +200,7 @@ def _tracing(server: str) -> "Tracing":
         text = f"--tracing: OpenTelemetry is not installed ({error}); install rallypoint-operator[tracing]"
         raise NoTracing(text) from error
     try:
-        return Tracing(server, build.operator_version())
+        return Tracing(server, build.operator_version(), describe)
     except (ValueError, OSError) as error:
         raise NoTracing(f"--tracing: {error}") from error
 

@@ -70,8 +70,8 @@ class RequestObserver(Protocol):
 class Tracing:
     """Records and exports the spans of one process, as the standard variables OTEL_* configure. Use it as an async context manager."""
 
-    def __init__(self, server: str, version: str) -> None:
-        """``server`` is the URL of the API server, ``version`` that of the operator.
+    def __init__(self, server: str, version: str, describe: Callable[[BaseException], str]) -> None:
+        """``server`` is the URL of the API server, ``version`` that of the operator. ``describe`` returns the text of an error.
 
         Raises:
             ValueError: a variable has a value that is not supported.
@@ -85,6 +85,7 @@ class Tracing:
         host = address.hostname or ""
         self._url = f"{address.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
         self._server = {"server.address": host, "server.port": port}
+        self._describe = describe
         self._provider = TracerProvider(resource=_resource(version), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("controller", version)
@@ -124,7 +125,7 @@ class Tracing:
                 try:
                     result = await work(key)
                 except BaseException as error:
-                    _set_failed(span, error)
+                    self._set_failed(span, error)
                     span.set_attribute("rallypoint.reconcile.result", "error")
                     raise
                 finally:
@@ -136,7 +137,7 @@ class Tracing:
                 if due is not None:
                     span.set_attribute("rallypoint.reconcile.requeue_after_seconds", due)
                 if result.failure is not None:
-                    _set_failed(span, result.failure)
+                    self._set_failed(span, result.failure)
                     span.set_attribute("rallypoint.reconcile.result", "error")
                 return result
 
@@ -173,12 +174,18 @@ class Tracing:
             try:
                 yield
             except BaseException as error:
-                _set_failed(span, error)
+                self._set_failed(span, error)
                 raise
 
     def requests(self, observer: RequestObserver) -> RequestObserver:
         """Return an observer that also adds each request to the span of its call."""
         return _TracedRequests(observer)
+
+    def _set_failed(self, span: trace.Span, error: BaseException) -> None:
+        """Report an error with its text as the log would have it: without credentials, and no traceback."""
+        span.set_attribute("error.type", str(getattr(error, "code", "") or type(error).__qualname__))
+        text = logs.without_secrets(self._describe(error) or repr(error))
+        span.set_status(StatusCode.ERROR, text[: logs.LONGEST_VALUE])
 
 
 class _TracedRequests:
@@ -228,13 +235,6 @@ def _set_job(span: trace.Span) -> None:
     )
     if "namespace" in fields:
         span.set_attribute("k8s.namespace.name", str(fields["namespace"]))
-
-
-def _set_failed(span: trace.Span, error: BaseException) -> None:
-    """Report an error with its text as the log would have it: without credentials, and no traceback."""
-    span.set_attribute("error.type", str(getattr(error, "code", "") or type(error).__qualname__))
-    text = logs.without_secrets(str(error) or repr(error))
-    span.set_status(StatusCode.ERROR, text[: logs.LONGEST_VALUE])
 
 
 def _traceparent(context: SpanContext) -> str:

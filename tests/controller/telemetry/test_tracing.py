@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import aiohttp
 import pytest
 import structlog
 from aiohttp import web
@@ -23,6 +24,7 @@ from controller.app import NoTracing
 from controller.domain import Key
 from controller.kube.client import Client
 from controller.kube.connect import Connection
+from controller.kube.errors import describe
 from controller.kube.transport import UNOBSERVED
 from controller.runtime.workers import ReconcileResult, Terminal
 from controller.telemetry import tracing
@@ -105,11 +107,11 @@ async def collector(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Collector]
 Work = Callable[[Client], Awaitable[ReconcileResult]]
 
 
-async def reconcile(work: Work, answer: Answer = fine) -> list[ReceivedRequest]:
-    """Run a traced reconcile, export its spans, and return the requests that the API server got."""
-    async with ScriptedServer(answer) as server, Tracing(server.url, "1.2.3") as traces:
+async def reconcile(work: Work, answer: Answer = fine, url: str = "") -> list[ReceivedRequest]:
+    """Run a traced reconcile, export its spans, and return the requests that the API server got. ``url`` is used instead of its address."""
+    async with ScriptedServer(answer) as server, Tracing(server.url, "1.2.3", describe) as traces:
         observer = traces.requests(UNOBSERVED)
-        async with Client(Connection(server.url), observer=observer, tracer=traces) as client:
+        async with Client(Connection(url or server.url), observer=observer, tracer=traces) as client:
 
             async def reconcile(key: Key) -> ReconcileResult:
                 structlog.contextvars.bind_contextvars(**JOB)
@@ -305,8 +307,16 @@ async def test_a_call_without_an_answer_has_no_status(collector: Collector) -> N
     assert "http.response.status_code" not in span.attributes
 
 
+async def test_a_refused_tls_connection_is_described_without_python_objects(collector: Collector) -> None:
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await reconcile(create_a_pod, url="https://127.0.0.1:1")
+
+    for span in (collector.one("create pods"), collector.one("reconcile PyTorchJob")):
+        assert span.proto.status.message == "cannot connect to 127.0.0.1:1: Connection refused"
+
+
 async def test_a_call_outside_of_reconciles_has_no_span_and_no_header(collector: Collector) -> None:
-    async with ScriptedServer(fine) as server, Tracing(server.url, "1.2.3") as traces:
+    async with ScriptedServer(fine) as server, Tracing(server.url, "1.2.3", describe) as traces:
         observer = traces.requests(UNOBSERVED)
         async with Client(Connection(server.url), observer=observer, tracer=traces) as client:
             await client.get(PODS, "team", "a")
@@ -459,6 +469,7 @@ OFF = """
 import asyncio, sys
 from dataclasses import replace
 from controller.kube.connect import Connection
+from controller.kube.errors import describe
 from tests.support.harness import TEST_SETTINGS, running_controller, start_harness
 
 async def main():
