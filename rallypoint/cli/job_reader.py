@@ -41,7 +41,7 @@ from rallypoint.diagnosis.objects import (
     parse_timestamp,
     spec_of,
 )
-from rallypoint.diagnosis.resources import holds, lacking, largest_owners
+from rallypoint.diagnosis.resources import holds, lacking, largest_owners, needed
 from rallypoint.local import log_archive
 from rallypoint.local.log_archive import container_names, pods_of_job
 from rallypoint.local.manifest import Manifest
@@ -49,6 +49,7 @@ from rallypoint.local.manifest import Manifest
 MAX_CONCURRENT_READS = 32
 """Logs and nodes that are read at the same time."""
 KINDS = {kind.resource.plural: kind.resource.kind for kind in ALL}
+_OPT_IN = {kind.resource.plural for kind in ALL if kind.is_opt_in}
 _GROUP = "kubeflow.org"
 _KUEUE = "kueue.x-k8s.io"
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
@@ -148,7 +149,7 @@ class JobReader:
             self._archived = await asyncio.to_thread(self.cluster.archive.pods, self.cluster.namespace)
 
     async def _read_holders(self, pods: Sequence[Object], jobs: Sequence[Object], *, are_all: bool) -> None:
-        """Read which pods hold the resources that unscheduled ones of the jobs lack, in all namespaces if the user may, and their jobs.
+        """Read which pods hold what pods and PodGroups of the jobs lack, in all namespaces if the user may, and their jobs.
 
         ``are_all``: ``pods`` are all pods of the namespace.
         """
