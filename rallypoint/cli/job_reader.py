@@ -43,7 +43,7 @@ from rallypoint.diagnosis.objects import (
 )
 from rallypoint.diagnosis.resources import holds, lacking, largest_owners, needed
 from rallypoint.local import log_archive
-from rallypoint.local.log_archive import container_names, pods_of_job
+from rallypoint.local.log_archive import container_names, default_container, pods_of_job
 from rallypoint.local.manifest import Manifest
 
 MAX_CONCURRENT_READS = 32
@@ -354,7 +354,7 @@ def _lines_of_deleted_pods(
 ) -> dict[tuple[str, str], LastLines]:
     """Return what the job's pods that no longer exist logged last, from the log folder of a local cluster.
 
-    Of several pods of a name, the last one counts.
+    Of several pods of a name, the last one counts. Its default container comes first, init containers last.
     """
     if is_condition_true(job, ConditionType.SUCCEEDED):
         return {}
@@ -362,11 +362,18 @@ def _lines_of_deleted_pods(
     newest = {pod.name: pod for pod in archived if pod.uid not in existing}
     found: dict[tuple[str, str], LastLines] = {}
     for pod in sorted(newest.values(), key=lambda pod: pod.created, reverse=True)[:MAX_READS]:
-        for container in container_names(pod):
+        for container in _by_importance(pod):
             most = LINES_OF_FAILURE if len(found) < MAX_DETAILED_FAILURES else 1
             if lines := _lines_of_last_run(pod, container, most):
                 found[pod.name, container] = lines
-    return dict(sorted(found.items()))
+    return dict(sorted(found.items(), key=lambda item: item[0][0]))
+
+
+def _by_importance(pod: log_archive.ArchivedPod) -> list[str]:
+    """Return the names of the containers: the default container, the other ones, and the init containers, the last one first."""
+    names, count = container_names(pod), len(pod.manifest["spec"]["containers"])
+    default = default_container(pod.manifest)
+    return [*sorted(names[-count:], key=lambda name: name != default), *reversed(names[:-count])]
 
 
 def _times_of(pod: log_archive.ArchivedPod) -> ArchivedPod | None:

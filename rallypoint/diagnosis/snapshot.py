@@ -58,7 +58,7 @@ class JobSnapshot:
     owners: Mapping[str, Object] = field(default_factory=dict)
     """The jobs that own ``holders``, by UID, as far as they could be read."""
     lines_of_deleted_pods: Mapping[tuple[str, str], LastLines] = field(default_factory=dict)
-    """By pod and container: what pods of the job that no longer exist logged last. Only local mode keeps it."""
+    """By pod and container: what pods of the job that no longer exist logged last, of a pod its default container first. Only local mode keeps it."""
     archived_pods: Sequence[ArchivedPod] = ()
     """The pods of the job that local mode keeps logs of, existing ones too."""
     last_lines: Mapping[tuple[str, str], LastLines] = field(default_factory=dict)

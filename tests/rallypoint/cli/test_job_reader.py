@@ -1,7 +1,7 @@
 """What ``rallypoint why`` reads from an API server and from the log folder of a local cluster."""
 
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -271,6 +271,41 @@ async def test_logs_of_deleted_pods_of_the_job_are_read(tmp_path: Path) -> None:
         assert {key: lines.lines for key, lines in found.lines_of_deleted_pods.items()} == {
             ("train-worker-0", "pytorch"): ("no luck",)
         }
+
+
+@pytest.mark.parametrize(
+    ("logs", "quote"),
+    [
+        pytest.param(("init", "proxy", "pytorch"), "of pytorch", id="the default container"),
+        pytest.param(("init", "proxy"), "of proxy", id="another container"),
+        pytest.param(("init",), "of init", id="an init container, at which the pod ended"),
+    ],
+)
+async def test_a_deleted_pod_is_quoted_by_its_most_important_container(
+    tmp_path: Path, logs: Sequence[str], quote: str
+) -> None:
+    async with start_harness() as harness, user(harness, LogArchive(tmp_path)) as cluster:
+        job = await harness.submit()
+        folder = tmp_path / f"{NAMESPACE}_train-worker-0_u"
+        for name in logs:
+            (folder / name).mkdir(parents=True)
+            (folder / name / "0.log").write_text(f"of {name}\n")
+        metadata = {
+            "name": "train-worker-0",
+            "namespace": NAMESPACE,
+            "uid": "u",
+            "annotations": {log_archive.DEFAULT_CONTAINER: "pytorch"},
+            "ownerReferences": [
+                {"kind": "PyTorchJob", "name": "train", "uid": job["metadata"]["uid"], "controller": True}
+            ],
+            "creationTimestamp": job["metadata"]["creationTimestamp"],
+        }
+        spec = {"initContainers": [{"name": "init"}], "containers": [{"name": "proxy"}, {"name": "pytorch"}]}
+        (folder / "pod.json").write_bytes(log_archive.record({"metadata": metadata, "spec": spec}))
+
+        found = await snapshot(cluster)
+
+    assert found.last_line_of_deleted_pod("train-worker-0") == quote
 
 
 async def test_what_belongs_to_one_job_is_read_alone(tmp_path: Path) -> None:
