@@ -35,6 +35,9 @@ SLACK_SECONDS: Final = 1.0
 
 NEVER: Final = float("inf")
 
+BAD_GATEWAY: Final = 502
+"""Reported for answers that are not JSON."""
+
 
 class Rows(Protocol):
     """The watched metadata of a resource whose objects carry a job's name."""
@@ -108,7 +111,7 @@ class UncachedChildren:
         version, now = _version(parent, child), asyncio.get_running_loop().time()
         if not answer:
             return UncachedChild(version)
-        metadata = orjson.loads(answer)["metadata"]
+        metadata = _parsed(child, answer)["metadata"]
         uid, resource_version = str(metadata["uid"]), int(metadata["resourceVersion"])
         if cache := self._caches.get(child.resource):
             cache.store.put(cache.decode(answer))
@@ -161,10 +164,10 @@ class UncachedChildren:
             if only_if_there:
                 return b""
             raise
+        found = _parsed(child, answer)
         if only_if_there and controller_of(answer).get("uid") != parent.subject.uid:
             return b""
         self._writer.check_owner(parent, child, answer)
-        found = orjson.loads(answer)
         if child.flaw:
             if flaw := child.flaw(found):
                 raise Occupied(child, flaw, is_foreign=False)
@@ -206,6 +209,20 @@ class UncachedChildren:
 
 def _key(child: Child | Deletion) -> tuple[str, str]:
     return child.resource.kind, child.name
+
+
+def _parsed(child: Child, answer: bytes) -> dict[str, Any]:
+    """Return the object in an answer.
+
+    Raises:
+        ServerError: the answer is not JSON. A proxy may have sent it; the call may have had an effect.
+    """
+    try:
+        parsed: dict[str, Any] = orjson.loads(answer)
+    except orjson.JSONDecodeError as error:
+        text = f'the answer about {child.resource.plural} "{child.name}" is not JSON: {error}'
+        raise errors.ServerError(BAD_GATEWAY, "", text) from error
+    return parsed
 
 
 def _version(parent: Parent, child: Child) -> str:

@@ -78,7 +78,7 @@ def lost_events(cluster: MonitoredCluster) -> Generator[None]:
 
 @contextlib.contextmanager
 def garbled_answers(cluster: MonitoredCluster) -> Generator[None]:
-    """A proxy answers with a page. The operator does not expect that of its own ConfigMap."""
+    """A proxy answers with an object without metadata. The operator does not expect that of its own ConfigMap."""
     with through(cluster, Fault("garble", "POST|GET", r"/configmaps(/garbled.*)?(\?field.*)?$")):
         job(cluster, MPI_V2BETA1, "garbled")
         yield

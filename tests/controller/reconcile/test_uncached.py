@@ -10,13 +10,14 @@ from api.meta import CONFIG_MAPS, EVENTS
 from api.v1.pytorchjob import RESOURCE
 from controller.domain import Child, Deletion, Event, EventMessages, Severity, WriteMode
 from controller.kube.client import Client
+from controller.kube.errors import ServerError
 from controller.reconcile.events import EventRecorder
 from controller.reconcile.memory import JobMemory
 from controller.reconcile.parent import Parent
 from controller.reconcile.uncached import UncachedChildren
 from controller.reconcile.writes import Occupied, Remains, Writer
 from controller.runtime.recorder import Recorder, Subject
-from tests.support.faults import Refuse, Rule
+from tests.support.faults import Refuse, Rule, Say
 from tests.support.harness import NAMESPACE, Harness, start_harness
 
 OURS = {"apiVersion": RESOURCE.api_version, "kind": RESOURCE.kind, "name": "train", "controller": True}
@@ -86,6 +87,16 @@ async def test_the_first_reconcile_creates_it_without_a_read() -> None:
     async with child_fixture() as it:
         assert await it.ensure(it.lists(), is_new=True) == ["create"]
         assert await it.ensure(it.lists()) == []
+        assert await it.text() == "a"
+
+
+@pytest.mark.parametrize("verb", ["create", "get"])
+async def test_an_answer_that_is_not_json_is_an_error_of_the_server(verb: str) -> None:
+    """A proxy may answer with a page; the next reconcile writes the child."""
+    async with child_fixture(Rule(Say(b"<html>"), verb=verb, plural=CONFIG_MAPS.plural, times=1)) as it:
+        with pytest.raises(ServerError, match='the answer about configmaps "lists" is not JSON'):
+            await it.ensure(it.lists(), is_new=verb == "create")
+        await it.ensure(it.lists())
         assert await it.text() == "a"
 
 

@@ -28,8 +28,8 @@ _POLL_SECONDS = 0.1
 class Fault:
     """What happens to requests of these methods, paths and bodies, which are regular expressions.
 
-    ``refuse`` answers with the status code ``code``, ``hang`` does not answer and holds watches, ``garble`` answers with something else
-    than JSON, ``delay`` waits for ``seconds`` first.
+    ``refuse`` answers with the status code ``code``, ``hang`` does not answer and holds watches, ``garble`` answers with an object
+    without metadata, ``delay`` waits for ``seconds`` first.
     """
 
     effect: Literal["refuse", "hang", "garble", "delay"]
@@ -67,7 +67,7 @@ class FaultProxy(BreakpointProxy):
             case Fault(effect="refuse", code=code):
                 return answer_json(status_object(code, "InternalError", "injected"), code)
             case Fault(effect="garble"):
-                return web.Response(text="<html>", status=201, content_type="text/html")
+                return answer_json({}, 201)
             case Fault(effect="delay", seconds=seconds):
                 await asyncio.sleep(seconds)
         await self._held(request)
