@@ -181,7 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
     @override
     def setup(self) -> None:
         super().setup()
-        self._deadline = threading.Timer(self.timeout, self._disconnect)
+        self._deadline = threading.Timer(REQUEST_SECONDS, self._disconnect)
         self._deadline.daemon = True
         self._deadline.start()
 

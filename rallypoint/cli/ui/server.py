@@ -349,9 +349,9 @@ async def _first_error() -> AsyncGenerator[None]:
     try:
         yield
     except BaseExceptionGroup as group:
-        if len(group.exceptions) > 1:
-            raise
-        raise group.exceptions[0] from None
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from None
+        raise
 
 
 def _text_of(error: Exception) -> str:
