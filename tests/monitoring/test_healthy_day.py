@@ -18,6 +18,8 @@ from tests.support.monitoring.prometheus import Object, alert_groups, alert_name
 MINUTES = 24 * 60
 UPDATE = range(600, 602)
 """The old replicas are gone, the new ones lead after a minute."""
+OTHER = "10.0.1.1:8080"
+"""The other program."""
 BROKEN_FROM = 400
 """The minute in which a fault begins; it stays."""
 Value = Callable[[int], float | None]
@@ -39,7 +41,7 @@ def leading(minute: int, *, leads: bool, is_old: bool) -> float:
 
 
 def healthy_series() -> Iterator[tuple[str, Value]]:
-    """Yield the series of an installation that is named by a suffix, and those of another program."""
+    """Yield the series of an installation that is named by a suffix, and those of another one and of another program."""
     for at in range(4):
         is_old, leads = at < 2, at % 2 == 0
         labels = f'namespace="kubeflow",job="training-operator-eu",instance="10.0.0.{at}:8080"'
@@ -92,19 +94,35 @@ def healthy_series() -> Iterator[tuple[str, Value]]:
             series.append(("rest_client_requests_total", f'code="{code}",method="GET"', growing(rate)))
         for name, more, value in series:
             yield f"{name}{{{labels}{',' if more else ''}{more}}}", during(is_old, value)
+    yield (
+        'rallypoint_build_info{namespace="team",job="training-operator",instance="10.0.2.1:8080"}',
+        lambda _: 1.0,
+    )
     yield from other_program()
     yield from jobs()
 
 
 def other_program() -> Iterator[tuple[str, Value]]:
-    """Yield series of a program that has metrics of the same names, and is not well."""
-    labels = 'namespace="other",job="other-operator",instance="10.0.1.1:8080"'
+    """Yield series of a program that has metrics of the same names, in the same scrape job.
+
+    It is not well, but most of its requests and of its reconciles of one kind succeed: added to the operator's, they would hide faults.
+    """
+    labels = f'namespace="kubeflow",job="training-operator-eu",instance="{OTHER}"'
     kind = 'controller="database"'
     yield f'leader_election_master_status{{{labels},name="other"}}', lambda _: 0.0
     yield f'controller_runtime_reconcile_total{{{labels},{kind},result="error"}}', growing(60.0)
     yield f"controller_runtime_reconcile_errors_total{{{labels},{kind}}}", growing(60.0)
     yield f"controller_runtime_reconcile_panics_total{{{labels},{kind}}}", growing(1.0)
+    yield (
+        f'controller_runtime_reconcile_total{{{labels},controller="pytorchjob-controller",result="success"}}',
+        growing(60_000.0),
+    )
+    yield (
+        f'controller_runtime_reconcile_total{{{labels},controller="mpijob-controller",result="success"}}',
+        growing(60_000.0),
+    )
     yield f'rest_client_requests_total{{{labels},code="503",method="GET"}}', growing(60.0)
+    yield f'rest_client_requests_total{{{labels},code="200",method="GET"}}', growing(60_000.0)
     for bound, count in (("10", 0.0), ("1000", 60.0), ("+Inf", 60.0)):
         name = f'workqueue_queue_duration_seconds_bucket{{{labels},{kind},le="{bound}"}}'
         yield name, growing(count)
@@ -155,7 +173,7 @@ def test_each_alert_has_a_fault() -> None:
 def test_an_alert_fires_on_a_day_with_its_fault(tmp_path: Path, alert: str) -> None:
     text, broken = BROKEN[alert]
     series = {
-        name: _changed(healthy, broken) if text in name and "other-operator" not in name else healthy
+        name: _changed(healthy, broken) if text in name and OTHER not in name else healthy
         for name, healthy in healthy_series()
     }
 

@@ -3,7 +3,7 @@
 import re
 
 _STRING = re.compile(r'"[^"]*"')
-_RANGE = re.compile(r"\[\w+\]")
+_RANGE = re.compile(r"\[\$?\w+\]|\boffset \$?\w+")
 _MATCHERS = re.compile(r"\{([^}]*)\}")
 _GROUPING = re.compile(r"\b(?:by|on|without)\s*\(([^)]*)\)")
 _WORD = re.compile(r"[a-z_][a-z0-9_]*")
@@ -13,8 +13,13 @@ _OPERATORS = frozenset({"and", "or", "unless", "sum", "min", "max", "count"})
 
 def metrics(expression: str) -> set[str]:
     """As written, so those of histograms end in ``_bucket``, ``_sum`` or ``_count``."""
+    return set(selected(expression))
+
+
+def selected(expression: str) -> list[str]:
+    """Return the metric of each selector."""
     text = _MATCHERS.sub("", _RANGE.sub("", _STRING.sub("", expression)))
-    return set(_WORD.findall(_CALL.sub("", _GROUPING.sub("", text)))) - _OPERATORS
+    return [word for word in _WORD.findall(_CALL.sub("", _GROUPING.sub("", text))) if word not in _OPERATORS]
 
 
 def labels(expression: str) -> set[str]:
