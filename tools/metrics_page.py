@@ -26,7 +26,10 @@ OF_KINDS = {
 """Values of labels that follow from the kinds that are served."""
 
 QUERIES = {
-    "Which jobs fail?": "sum by (job_namespace, framework) (increase(training_operator_jobs_failed_total[1h]))",
+    "Which jobs fail?": (
+        "sum by (job_namespace, framework) ((training_operator_jobs_failed_total unless training_operator_jobs_failed_total offset 1h)"
+        " or increase(training_operator_jobs_failed_total[1h]))"
+    ),
     "How many jobs run, and how many wait?": "sum by (state, framework) (rallypoint_jobs)",
     "How long has a job been waiting for its pods?": "max by (job_namespace, framework) (rallypoint_job_oldest_pending_seconds)",
     "How long do jobs take until they run?": (
@@ -38,7 +41,10 @@ QUERIES = {
     "Which namespaces have GPUs that finished jobs hold?": (
         'sum by (job_namespace) (rallypoint_job_requested_resources{resource="nvidia.com/gpu", state="finished"}) > 0'
     ),
-    "Why do jobs fail?": "sum by (reason, job_namespace) (increase(rallypoint_job_failures_total[1h])) > 0",
+    "Why do jobs fail?": (
+        "sum by (reason, job_namespace) ((rallypoint_job_failures_total unless rallypoint_job_failures_total offset 1h)"
+        " or increase(rallypoint_job_failures_total[1h])) > 0"
+    ),
     "Why do pods restart?": "sum by (reason, job_namespace) (increase(rallypoint_job_pod_restarts_total[1h])) > 0",
     "How many reconciles run, and how do they end?": "sum by (controller, result) (rate(controller_runtime_reconcile_total[5m]))",
     "Which share of the reconciles fails?": (
