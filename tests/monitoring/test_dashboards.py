@@ -9,17 +9,21 @@ import pytest
 
 from rallypoint.testing.service import MANIFESTS
 from tests.support.monitoring.cluster import JOB, Loaded
-from tests.support.monitoring.load import KINDS, NAMESPACES, TRAIN
+from tests.support.monitoring.load import EVICTED, GPU, KINDS, NAMESPACES, RDMA, TRAIN
 from tests.support.monitoring.pictures import picture
-from tests.support.monitoring.prometheus import alert_groups
+from tests.support.monitoring.prometheus import Object, Series, alert_groups
+from tests.support.running_jobs import MPI_V2BETA1
 
 FOLDER = MANIFESTS / "components" / "monitoring" / "dashboards"
 DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
 PICTURES = MANIFESTS.parent / "docs" / "images"
 LARGEST_PICTURE_BYTES = 150_000
-CHOICES = {"rallypoint-job": {"namespace": NAMESPACES[0], "job_name": TRAIN}}
+CHOICES = {
+    "rallypoint-job": {"namespace": NAMESPACES[0], "job_name": TRAIN},
+    "rallypoint-jobs": {"resource": GPU},
+}
 """What a user chooses; for other variables all values are chosen."""
-_INTERVALS = {"$__rate_interval": "15s", "$__range": "5m", "[1h]": "[60s]"}
+_INTERVALS = {"$__rate_interval": "15s", "$__range": "5m", "[1h]": "[60s]", "offset 1h": "offset 60s"}
 """What Grafana, and a longer life of the cluster, would have in their place."""
 _SELECTOR = re.compile(r"\b(?P<metric>[a-z]\w*_\w+)(?P<matchers>\{[^}]*\})?")
 
@@ -28,30 +32,100 @@ def queries() -> Iterator[Any]:
     for name, dashboard in DASHBOARDS.items():
         for panel in dashboard["panels"]:
             for target in panel.get("targets", ()):
-                yield pytest.param(name, target["expr"], id=f"{name}: {panel['title']} {target['refId']}")
+                yield pytest.param(name, panel, target, id=f"{name}: {panel['title']} {target['refId']}")
 
 
-def filled(loaded: Loaded, name: str, expr: str) -> str:
+def filled(loaded: Loaded, name: str, expr: str, **choices: str) -> str:
     """Return the query with values for its variables, as Grafana fills them in."""
     for interval, value in _INTERVALS.items():
         expr = expr.replace(interval, value)
+    choices = CHOICES.get(name, {}) | choices
     for variable in DASHBOARDS[name]["templating"]["list"]:
         if variable["type"] == "query" and f"${variable['name']}" in expr:
-            chosen = CHOICES.get(name, {}).get(variable["name"]) or "|".join(values(loaded, name, variable))
+            chosen = choices.get(variable["name"]) or "|".join(values(loaded, name, variable))
             expr = expr.replace(f"${variable['name']}", chosen)
     assert "$" not in re.sub(r'"\$1"', "", expr), "a variable is left"
     return expr
+
+
+def shown(loaded: Loaded, name: str, target: Object, **choices: str) -> list[Series]:
+    """Return what the query returns: over the period, or at its end if Grafana asks for that only."""
+    start = loaded.end if target["instant"] else loaded.start
+    return loaded.cluster.query_range(filled(loaded, name, target["expr"], **choices), start, loaded.end)
+
+
+def shown_in(loaded: Loaded, name: str, title: str, **choices: str) -> list[Series]:
+    """Return what the first query of a panel returns."""
+    panel = next(panel for panel in reversed(DASHBOARDS[name]["panels"]) if panel["title"] == title)
+    return shown(loaded, name, panel["targets"][0], **choices)
 
 
 def values(loaded: Loaded, name: str, variable: Any) -> list[str]:
     return loaded.cluster.prometheus.label_values(filled(loaded, name, variable["query"]))
 
 
-@pytest.mark.parametrize(("name", "expr"), list(queries()))
-def test_a_query_returns_data(loaded: Loaded, name: str, expr: str) -> None:
-    found = loaded.cluster.query_range(filled(loaded, name, expr), loaded.start, loaded.end)
+@pytest.mark.parametrize(("name", "panel", "target"), list(queries()))
+def test_a_query_returns_data(loaded: Loaded, name: str, panel: Object, target: Object) -> None:
+    """Also the labels that name its series, or the columns and rows of its table."""
+    found = [series for series in shown(loaded, name, target) if series.points]
+    named = re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])
+    for change in panel.get("transformations", ()):
+        if change["id"] == "groupingToMatrix":
+            named += [change["options"]["columnField"], change["options"]["rowField"]]
 
-    assert any(series.points for series in found)
+    assert found
+    for series in found:
+        assert all(series.labels.get(label) for label in named), series.labels
+
+
+def test_failures_have_their_reasons(loaded: Loaded) -> None:
+    found = shown_in(loaded, "rallypoint-jobs", "Failed jobs by namespace and reason")
+
+    failed = {(item.labels["job_namespace"], item.labels["reason"]) for item in found if item.points[-1][1]}
+    assert {(NAMESPACES[0], "evicted"), (NAMESPACES[1], "deadline"), (NAMESPACES[1], "error")} <= failed
+
+
+def test_an_amount_is_that_of_the_chosen_resource(loaded: Loaded) -> None:
+    """The suspended job requests other resources, too: 8 GPUs in each of 3 pods, and one adapter."""
+    amounts = {
+        resource: [
+            item.points[-1][1]
+            for item in shown_in(loaded, "rallypoint-jobs", "Requested by suspended jobs", resource=resource)
+        ]
+        for resource in (GPU, RDMA)
+    }
+
+    assert amounts == {GPU: [24], RDMA: [3]}
+
+
+def test_the_dashboard_of_a_job_says_why_pods_do_not_run(loaded: Loaded) -> None:
+    def reasons(title: str, job: str) -> set[str]:
+        found = shown_in(loaded, "rallypoint-job", title, job_name=job)
+        return {item.labels["reason"] for item in found if item.points}
+
+    assert reasons("Why pods do not run", TRAIN) == {"ImagePullBackOff", "Unschedulable"}
+    assert reasons("How containers and pods ended", TRAIN) == {"OOMKilled"}
+    assert reasons("How containers and pods ended", EVICTED) == {"Error", "Evicted"}
+
+
+def test_pods_have_their_phase_and_node(loaded: Loaded) -> None:
+    found = shown_in(loaded, "rallypoint-job", "Pods")
+
+    assert sorted(item.labels["phase"] for item in found) == ["Pending", "Pending", "Running", "Running"]
+    assert all(item.labels["node"] for item in found)
+
+
+def test_pods_of_a_v2beta1_mpijob_have_roles(loaded: Loaded) -> None:
+    number = KINDS.index(MPI_V2BETA1)
+    found = shown_in(
+        loaded,
+        "rallypoint-job",
+        "Ready pods by role",
+        namespace=NAMESPACES[number % 2],
+        job_name=f"mpijob-{number}",
+    )
+
+    assert {item.labels["role"] for item in found} == {"launcher", "worker"}
 
 
 def test_a_query_of_a_missing_metric_returns_nothing(loaded: Loaded) -> None:
@@ -72,7 +146,7 @@ def test_variables_offer_what_there_is(loaded: Loaded) -> None:
     assert offered["rallypoint-operator", "job"] == [JOB]
     assert set(offered["rallypoint-jobs", "framework"]) == frameworks
     assert offered["rallypoint-jobs", "namespace"] == list(NAMESPACES)
-    assert offered["rallypoint-jobs", "resource"] == ["nvidia.com/gpu"]
+    assert offered["rallypoint-jobs", "resource"] == [GPU, RDMA]
     assert offered["rallypoint-job", "namespace"] == list(NAMESPACES)
     assert TRAIN in offered["rallypoint-job", "job_name"]
 
@@ -93,7 +167,7 @@ def test_a_picture_shows_the_data(loaded: Loaded, name: str, request: pytest.Fix
         [
             (
                 target["legendFormat"],
-                loaded.cluster.query_range(filled(loaded, name, target["expr"]), loaded.start, loaded.end),
+                shown(loaded, name, target),
             )
             for target in panel.get("targets", ())
         ]

@@ -6,6 +6,7 @@ watches, busy minutes, jobs that wait for less than an hour and jobs whose pods 
 
 import json
 import math
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.monitoring.prometheus import Object, alert_groups, alert_names, program
+from tools.dashboards.jobs import JOBS
 
 MINUTES = 24 * 60
 UPDATE = range(600, 602)
@@ -229,6 +231,40 @@ def fired(folder: Path, series: dict[str, Value], until: int = MINUTES) -> set[s
 def _values(value: Value) -> str:
     samples = [value(minute) for minute in range(MINUTES)]
     return " ".join("_" if sample is None else f"{sample:.6g}" for sample in samples)
+
+
+def test_an_increase_contains_the_first_sample(tmp_path: Path) -> None:
+    """A job that fails before the first scrape is counted once, and only for an hour."""
+    (query,) = next(panel for panel in JOBS.panels if panel.title == "Failed").queries
+    expr = re.sub(r"\$__range", "1h", query.expr).replace("$namespace", ".*").replace("$framework", ".*")
+    name = 'training_operator_jobs_failed_total{job_namespace="team-vision",framework="pytorch"}'
+    expected = [(15, []), (25, [1]), (75, [1]), (95, [0])]
+    test: Object = {
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": name, "values": "_x20 1x100"}],
+                "promql_expr_test": [
+                    {
+                        "expr": expr,
+                        "eval_time": f"{minute}m",
+                        "exp_samples": [{"labels": "{}", "value": value} for value in values],
+                    }
+                    for minute, values in expected
+                ],
+            }
+        ],
+    }
+    (tmp_path / "test.yaml").write_text(json.dumps(test))
+
+    done = subprocess.run(
+        [program("promtool"), "test", "rules", str(tmp_path / "test.yaml")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_alerts_are_valid_rules(tmp_path: Path) -> None:

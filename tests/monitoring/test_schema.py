@@ -58,7 +58,7 @@ def test_dashboards_have_the_types_of_grafana(folder: Path) -> None:
     assert _errors(folder, [dashboard.to_json() for dashboard in DASHBOARDS]) == ""
 
 
-@pytest.mark.parametrize("part", ["dashboard", "panel", "unit", "options", "custom", "enum"])
+@pytest.mark.parametrize("part", ["dashboard", "panel", "unit", "options", "custom", "color", "enum"])
 def test_a_mistake_is_found(folder: Path, part: str) -> None:
     """Types that accept everything would check nothing."""
     dashboard = DASHBOARDS[1].to_json()
@@ -74,6 +74,8 @@ def test_a_mistake_is_found(folder: Path, part: str) -> None:
             graph["options"]["legends"] = {}
         case "custom":
             graph["fieldConfig"]["defaults"]["custom"]["fill"] = 1
+        case "color":
+            graph["fieldConfig"]["overrides"][0]["properties"][0]["value"]["color"] = "red"
         case _:
             graph["options"]["tooltip"]["mode"] = "many"
 
@@ -110,5 +112,9 @@ def _values(dashboard: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             continue
         yield "grafana.Panel", panel
         yield f"{panel['type']}.Options", panel["options"]
+        for override in panel["fieldConfig"]["overrides"]:
+            for change in override["properties"]:
+                assert change["id"] == "color"
+                yield "grafana.FieldColor", change["value"]
         if "custom" in panel["fieldConfig"]["defaults"]:
             yield f"{panel['type']}.FieldConfig", panel["fieldConfig"]["defaults"]["custom"]

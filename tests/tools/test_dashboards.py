@@ -12,11 +12,14 @@ import pytest
 import yaml
 
 from controller.telemetry.metrics.families import GROUPS
+from controller.telemetry.metrics.jobs import FAILURE_REASONS, STATES
 from rallypoint.testing.manifests import build
 from tests.support import promql
 from tools.dashboards.__main__ import DASHBOARDS, FOLDER, main
-from tools.dashboards.grafana import COLUMNS, Dashboard
+from tools.dashboards.grafana import COLORS, COLUMNS, Dashboard, Query
 from tools.dashboards.job import JOB
+from tools.dashboards.jobs import JOBS
+from tools.dashboards.operator import OPERATOR
 
 SERIES = {
     name: set(family.label_names)
@@ -56,11 +59,53 @@ def test_a_config_map_of_each_dashboard_has_the_sidecars_label() -> None:
 
 @pytest.mark.parametrize("expr", dict.fromkeys(queries()))
 def test_a_query_uses_existing_metrics_and_labels(expr: str) -> None:
-    expr = re.sub(r"\[\$\w+\]", "[5m]", expr)
     used = promql.metrics(expr)
 
     assert used <= SERIES.keys()
-    assert promql.labels(expr) - {"le"} <= set.union(*(SERIES[name] for name in used)) | {"job", "instance"}
+    assert promql.labels(expr) - {"le"} <= set.union(*(SERIES[name] for name in used)) | {
+        "namespace",
+        "job",
+        "instance",
+    }
+
+
+@pytest.mark.parametrize("query", [query for panel in OPERATOR.panels for query in panel.queries])
+def test_a_query_about_the_operator_omits_other_programs(query: Query) -> None:
+    """They may have the same metrics, and the same scrape job."""
+    shared = [name for name in promql.selected(query.expr) if not name.startswith("rallypoint_")]
+
+    assert query.expr.count("and on (job, instance) rallypoint_build_info") == len(shared)
+
+
+def test_a_namespace_leads_to_its_jobs() -> None:
+    panels = [
+        panel
+        for panel in JOBS.to_json()["panels"]
+        if "links" in panel.get("fieldConfig", {}).get("defaults", ())
+    ]
+
+    assert [panel["title"] for panel in panels] == [
+        "Longest wait for pods, by namespace",
+        "Pending jobs by namespace",
+    ]
+    for panel in panels:
+        (link,) = panel["fieldConfig"]["defaults"]["links"]
+        (label,) = re.findall(r"\$\{__field\.labels\.(\w+)\}", link["url"])
+        assert panel["targets"][0]["legendFormat"] == f"{{{{{label}}}}}"
+        assert link["url"].startswith(f"/d/{JOB.to_json()['uid']}?var-{JOB.variables[0].name}=")
+
+
+def test_states_have_a_color_in_graphs() -> None:
+    graphs = {panel["title"]: panel for panel in JOBS.to_json()["panels"] if panel["type"] == "timeseries"}
+
+    assert set(STATES) <= COLORS["state"].keys()
+    assert set(FAILURE_REASONS) - {"other"} <= COLORS["reason"].keys()
+    for title, name in (
+        ("Active jobs by state", "running"),
+        ("Jobs failed in the last hour, by reason", "oom"),
+        ("Jobs created and ended in the last hour", "failed"),
+    ):
+        assert name in [item["matcher"]["options"] for item in graphs[title]["fieldConfig"]["overrides"]]
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: str(dashboard.name))

@@ -13,8 +13,33 @@ COLUMNS = 24
 """The width of a dashboard."""
 SCHEMA_VERSION = 39
 """Of Grafana 11; newer versions migrate it when they load it."""
+ONE_JOB = "rallypoint-job"
+"""The UID of the dashboard of one job."""
 _DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _FLAT_COLOR = {"color": {"mode": "thresholds"}}
+_STATE_COLORS = {
+    "running": "green",
+    "pending": "yellow",
+    "suspended": "#8e8e8e",
+    "restarting": "orange",
+    "succeeded": "blue",
+    "failed": "red",
+}
+COLORS = {
+    "state": _STATE_COLORS | {"finished": "red"},
+    "phase": {state.capitalize(): color for state, color in _STATE_COLORS.items()},
+    "result": {"success": "green", "error": "red"},
+    "reason": {
+        "error": "red",
+        "oom": "purple",
+        "deadline": "orange",
+        "invalid": "#8e8e8e",
+        "evicted": "yellow",
+        "node_lost": "blue",
+        "preempted": "light-blue",
+    },
+}
+"""By label and its value: the color of a series in graphs. Other series get colors in their order, which mean nothing."""
 
 
 class Query(NamedTuple):
@@ -44,6 +69,8 @@ class Panel:
     height: int = 8
     stacked: bool = False
     maximum: float | None = None
+    namespace_label: str = ""
+    """Of a graph: the label from whose namespace a click on a series opens the dashboard of one job."""
     limits: Sequence[Limit] = ()
     columns: str = ""
     """Of a table: the label whose values become columns."""
@@ -64,23 +91,43 @@ class Panel:
             "targets": [
                 self._target(chr(ord("A") + index), query) for index, query in enumerate(self.queries)
             ],
-            "fieldConfig": {"defaults": self._defaults(), "overrides": []},
+            "fieldConfig": {"defaults": self._defaults(), "overrides": list(self._overrides())},
             "options": self._options(),
         }
         if self.type == "table":
             body["transformations"] = list(self._transformations())
         return body
 
+    def _overrides(self) -> Iterator[Object]:
+        """Yield the colors of series whose names have a meaning."""
+        if self.type != "timeseries":
+            return
+        colors: dict[str, str] = {}
+        for query in self.queries:
+            colors |= COLORS.get(query.legend.removeprefix("{{").removesuffix("}}"), {})
+            if query.legend in _STATE_COLORS:
+                colors[query.legend] = _STATE_COLORS[query.legend]
+        for name, color in colors.items():
+            value = {"mode": "fixed", "fixedColor": color}
+            yield {
+                "matcher": {"id": "byName", "options": name},
+                "properties": [{"id": "color", "value": value}],
+            }
+
+    @property
+    def _is_instant(self) -> bool:
+        """Whether only the last value counts; a query of the whole period has no history."""
+        return self.type == "table" or any("$__range" in query.expr for query in self.queries)
+
     def _target(self, ref: str, query: Query) -> Object:
-        is_table = self.type == "table"
         return {
             "refId": ref,
             "datasource": _DATASOURCE,
             "expr": query.expr,
             "legendFormat": query.legend or "__auto",
-            "format": "table" if is_table else "time_series",
-            "instant": is_table,
-            "range": not is_table,
+            "format": "table" if self.type == "table" else "time_series",
+            "instant": self._is_instant,
+            "range": not self._is_instant,
         }
 
     def _defaults(self) -> Object:
@@ -89,6 +136,10 @@ class Panel:
         defaults: Object = {"unit": self.unit, "min": 0, "thresholds": {"mode": "absolute", "steps": steps}}
         if self.maximum is not None:
             defaults["max"] = self.maximum
+        if self.namespace_label:
+            namespace = f"var-namespace=${{__field.labels.{self.namespace_label}}}"
+            url = f"/d/{ONE_JOB}?{namespace}&${{__url_time_range}}"
+            defaults["links"] = [{"title": "Jobs of this namespace", "url": url}]
         if self.type == "stat":
             return defaults | _FLAT_COLOR
         if self.type == "timeseries":
@@ -107,7 +158,7 @@ class Panel:
                 return {"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}}
             case "stat":
                 return {
-                    "graphMode": "area",
+                    "graphMode": "none" if self._is_instant else "area",
                     "colorMode": "value",
                     "justifyMode": "auto",
                     "textMode": "auto",
@@ -137,12 +188,12 @@ def graph(title: str, *queries: Query, description: str = "", **options: Any) ->
     return Panel(type="timeseries", title=title, queries=queries, description=description, **options)
 
 
-def stat(title: str, query: str, description: str = "", **options: Any) -> Panel:
-    """Return a panel of one number, the last one, with its history behind it."""
+def stat(title: str, query: str, description: str = "", *, legend: str = "", **options: Any) -> Panel:
+    """Return a panel of the last number of each series, with its history behind it."""
     return Panel(
         type="stat",
         title=title,
-        queries=[Query(query)],
+        queries=[Query(query, legend)],
         description=description,
         **({"width": 4, "height": 4} | options),
     )
@@ -165,6 +216,8 @@ class Variable:
     """The label."""
     has_many: bool = True
     """Whether several values, or all, can be chosen."""
+    default: str = ""
+    """Of a variable with one value: the one that is chosen at first if it exists; otherwise the first one is."""
 
     def to_json(self) -> Object:
         query = f"label_values({self.metric}, {self.values_of})"
@@ -181,6 +234,8 @@ class Variable:
         }
         if self.has_many:
             variable["current"] = {"text": "All", "value": "$__all"}
+        elif self.default:
+            variable["current"] = {"text": self.default, "value": self.default}
         return variable
 
 

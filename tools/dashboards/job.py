@@ -3,7 +3,7 @@
 kube-state-metrics must expose the operator's labels of pods. ``docs/how-to/dashboards.md`` has the setting.
 """
 
-from tools.dashboards.grafana import Dashboard, Limit, Query, Row, Variable, graph, stat, table
+from tools.dashboards.grafana import ONE_JOB, Dashboard, Limit, Query, Row, Variable, graph, stat, table
 
 _LABEL = "label_training_kubeflow_org_"
 """How kube-state-metrics writes the prefix of the operator's labels."""
@@ -58,6 +58,31 @@ def _pods(phase: str) -> str:
     return _sum(_own("kube_pod_status_phase", f'phase="{phase}"'))
 
 
+def _present(metric: str) -> str:
+    """Return the series of a metric that is 1 for what holds and 0 for the rest."""
+    return f"{_selector(metric)} == 1"
+
+
+def _containers(*states: str) -> list[str]:
+    """Return the metrics of why containers are in these states."""
+    return [
+        _selector(f"kube_pod_{container}_status_{state}_reason")
+        for container in ("container", "init_container")
+        for state in states
+    ]
+
+
+def _reasons(*series: str) -> str:
+    return _sum(f"({' or '.join(series)}){_JOIN}", "pod", "container", "reason")
+
+
+_REQUESTED = _own("kube_pod_container_resource_requests", 'unit="integer"')
+_NODES = _selector("kube_pod_info")
+_UNFINISHED = _selector("kube_pod_status_phase", 'phase=~"Pending|Running"')
+_UNSCHEDULABLE = (
+    f'label_replace({_present("kube_pod_status_unschedulable")}, "reason", "Unschedulable", "", "")'
+)
+
 _PODS_ROW = Row(
     "Pods",
     (
@@ -72,9 +97,13 @@ _PODS_ROW = Row(
         ),
         stat("Age of the oldest pod", f"time() - min({_own('kube_pod_created')})", unit="s"),
         stat(
-            "GPUs",
-            _sum(_own("kube_pod_container_resource_requests", 'unit="integer"')),
-            "And other extended resources that the present pods request.",
+            "Requested extended resources",
+            _sum(
+                f"{_REQUESTED} * on (namespace, pod) group_left () max by (namespace, pod) ({_UNFINISHED} == 1)",
+                "resource",
+            ),
+            "Such as GPUs, of pending and running pods.",
+            legend="{{resource}}",
         ),
         graph(
             "Pods by phase", Query(_sum(_own("kube_pod_status_phase"), "phase"), "{{phase}}"), stacked=True
@@ -90,19 +119,25 @@ _PODS_ROW = Row(
         ),
         table(
             "Pods",
-            _sum(_own("kube_pod_info"), "pod", "role", "index", "node"),
+            _sum(
+                f"({_present('kube_pod_status_phase')})"
+                f" * on (namespace, pod) group_left (node) max by (namespace, pod, node) ({_NODES}){_JOIN}",
+                *("pod", "role", "index", "phase", "node"),
+            ),
             width=12,
             hidden=("Value",),
         ),
         table(
-            "Containers that wait",
-            _sum(_own("kube_pod_container_status_waiting_reason"), "pod", "container", "reason"),
+            "Why pods do not run",
+            _reasons(_UNSCHEDULABLE, *_containers("waiting")),
+            "Pods that fit no node, and containers that wait.",
             width=6,
             hidden=("Value",),
         ),
         table(
-            "Last ends of restarted containers",
-            _sum(_own("kube_pod_container_status_last_terminated_reason"), "pod", "container", "reason"),
+            "How containers and pods ended",
+            _reasons(*_containers("terminated", "last_terminated"), _present("kube_pod_status_reason")),
+            "Also containers that restarted in place. Without a container: the reason of the pod, such as Evicted.",
             width=6,
             hidden=("Value",),
         ),
@@ -157,7 +192,7 @@ _USAGE = Row(
 )
 
 JOB = Dashboard(
-    "rallypoint-job",
+    ONE_JOB,
     "Training job",
     "Pods, GPUs, CPU, memory and network of one training job.",
     (

@@ -4,15 +4,22 @@ from tools.dashboards.grafana import Dashboard, Limit, Query, Row, Variable, gra
 
 _JOBS = 'job_namespace=~"$namespace", framework=~"$framework"'
 _STARTING = "created|scheduled|started|running"
-_RESOURCE = f'{_JOBS}, resource=~"$resource"'
+_WAITED_FOR = "For a pending job, or one that runs with only some of its pods."
 
 
-def _jobs(state: str) -> str:
-    return f'sum(rallypoint_jobs{{{_JOBS}, state="{state}"}})'
+def _sum(series: str, *labels: str) -> str:
+    return f"sum by ({', '.join(labels)}) ({series})" if labels else f"sum({series})"
 
 
-def _held(state: str, by: str = "") -> str:
-    return f'sum{by}(rallypoint_job_requested_resources{{{_RESOURCE}, state="{state}"}})'
+def _jobs(*labels: str, state: str = "") -> str:
+    matchers = f', state="{state}"' if state else ""
+    return _sum(f"rallypoint_jobs{{{_JOBS}{matchers}}}", *labels)
+
+
+def _requested(*labels: str, state: str = "") -> str:
+    matchers = f', state="{state}"' if state else ""
+    series = f'rallypoint_job_requested_resources{{{_JOBS}, resource="$resource"{matchers}}}'
+    return _sum(series, *labels)
 
 
 def _seconds_until(quantile: float, *labels: str, phase: str) -> str:
@@ -21,39 +28,46 @@ def _seconds_until(quantile: float, *labels: str, phase: str) -> str:
     return f"histogram_quantile({quantile:g}, sum by ({', '.join((*labels, 'le'))}) ({rates}))"
 
 
-def _increase(counter: str, *labels: str, period: str = "$__rate_interval") -> str:
-    by = f" by ({', '.join(labels)}) " if labels else ""
-    return f"sum{by}(increase({counter}{{{_JOBS}}}[{period}]))"
+def _increase(counter: str, *labels: str, period: str = "1h") -> str:
+    """Return the query of a counter's increase, with what it shows at its first scrape, which ``increase`` omits."""
+    series = f"{counter}{{{_JOBS}}}"
+    return f"round({_sum(f'({series} unless {series} offset {period}) or increase({series}[{period}])', *labels)})"
 
 
-_FAILED = _increase("training_operator_jobs_failed_total", "framework", period="1h")
-_SUCCEEDED = _increase("training_operator_jobs_successful_total", "framework", period="1h")
+_FAILED = _increase("training_operator_jobs_failed_total", "framework")
+_SUCCEEDED = _increase("training_operator_jobs_successful_total", "framework")
 
 _OVERVIEW = Row(
     "Overview",
     (
-        stat("Running", _jobs("running")),
-        stat("Pending", _jobs("pending"), "Neither suspended nor running."),
-        stat("Suspended", _jobs("suspended"), "Most of them wait for a queue such as Kueue's."),
-        stat("Restarting", _jobs("restarting")),
+        stat("Running", _jobs(state="running")),
+        stat("Pending", _jobs(state="pending"), "Neither suspended nor running."),
+        stat("Suspended", _jobs(state="suspended"), "Most of them wait for a queue such as Kueue's."),
+        stat("Restarting", _jobs(state="restarting")),
         stat(
             "Failed",
-            f"round({_increase('training_operator_jobs_failed_total', period='$__range')})",
+            _increase("training_operator_jobs_failed_total", period="$__range"),
             "In the chosen period.",
         ),
         stat(
-            "Oldest pending",
+            "Longest wait for pods",
             f"max(rallypoint_job_oldest_pending_seconds{{{_JOBS}}})",
-            "For how long the oldest pending job has been pending.",
+            _WAITED_FOR,
             unit="s",
             limits=(Limit(600, "yellow"), Limit(3600, "red")),
         ),
         graph(
-            "Jobs by state", Query(f"sum by (state) (rallypoint_jobs{{{_JOBS}}})", "{{state}}"), stacked=True
+            "Active jobs by state",
+            Query(
+                f'sum by (state) (rallypoint_jobs{{{_JOBS}, state!~"succeeded|failed"}})',
+                "{{state}}",
+            ),
+            description="Without finished jobs, which may be many.",
+            stacked=True,
         ),
         graph(
             "Running jobs by framework",
-            Query(f'sum by (framework) (rallypoint_jobs{{{_JOBS}, state="running"}})', "{{framework}}"),
+            Query(_jobs("framework", state="running"), "{{framework}}"),
             stacked=True,
         ),
         graph(
@@ -63,15 +77,15 @@ _OVERVIEW = Row(
         ),
         table(
             "Jobs by namespace",
-            f"sum by (job_namespace, state) (rallypoint_jobs{{{_JOBS}}})",
+            _jobs("job_namespace", "state"),
             columns="state",
             rows="job_namespace",
             width=12,
         ),
         table(
             "Resources by namespace",
-            f"sum by (job_namespace, state) (rallypoint_job_requested_resources{{{_RESOURCE}}})",
-            "Requested extended resources, such as GPUs.",
+            _requested("job_namespace", "state"),
+            "What jobs request of the chosen resource, such as GPUs.",
             columns="state",
             rows="job_namespace",
             width=12,
@@ -82,47 +96,47 @@ _WAITING = Row(
     "Waiting",
     (
         graph(
+            "Longest wait for pods, by namespace",
+            Query(
+                f"max by (job_namespace) (rallypoint_job_oldest_pending_seconds{{{_JOBS}}})",
+                "{{job_namespace}}",
+            ),
+            description=f"{_WAITED_FOR} `rallypoint why` says what it waits for.",
+            unit="s",
+            namespace_label="job_namespace",
+        ),
+        graph(
+            "Pending jobs by namespace",
+            Query(_jobs("job_namespace", state="pending"), "{{job_namespace}}"),
+            stacked=True,
+            namespace_label="job_namespace",
+        ),
+        graph(
+            "Jobs created and ended in the last hour",
+            Query(_increase("training_operator_jobs_created_total"), "created"),
+            Query(_increase("training_operator_jobs_successful_total"), "succeeded"),
+            Query(_increase("training_operator_jobs_failed_total"), "failed"),
+        ),
+        graph(
             "Time until scheduled, started, running",
             Query(_seconds_until(0.5, "phase", phase=_STARTING), "{{phase}}, median"),
             Query(_seconds_until(0.9, "phase", phase=_STARTING), "{{phase}}, 90th percentile"),
-            description="Of the last hour, from the creation of a job or the end of its suspension. "
+            description="In all namespaces, of the last hour, from the creation of a job or the end of its suspension. "
             "created, scheduled, started: all of its pods are.",
             unit="s",
         ),
         graph(
             "Time until running, by framework",
             Query(_seconds_until(0.9, "framework", phase="running"), "{{framework}}"),
-            description="90th percentile of the last hour.",
+            description="In all namespaces: 90th percentile of the last hour.",
             unit="s",
         ),
         graph(
             "Duration of jobs",
             Query(_seconds_until(0.5, "framework", phase="finished"), "{{framework}}, median"),
             Query(_seconds_until(0.9, "framework", phase="finished"), "{{framework}}, 90th percentile"),
-            description="Of jobs that ended in the last hour, from their creation.",
+            description="In all namespaces, of jobs that ended in the last hour, from their creation.",
             unit="s",
-        ),
-        graph(
-            "Oldest pending job by namespace",
-            Query(
-                f"max by (job_namespace) (rallypoint_job_oldest_pending_seconds{{{_JOBS}}})",
-                "{{job_namespace}}",
-            ),
-            description="`rallypoint why` says what it waits for.",
-            unit="s",
-        ),
-        graph(
-            "Pending jobs by namespace",
-            Query(
-                f'sum by (job_namespace) (rallypoint_jobs{{{_JOBS}, state="pending"}})', "{{job_namespace}}"
-            ),
-            stacked=True,
-        ),
-        graph(
-            "Created and ended jobs",
-            Query(_increase("training_operator_jobs_created_total"), "created"),
-            Query(_increase("training_operator_jobs_successful_total"), "succeeded"),
-            Query(_increase("training_operator_jobs_failed_total"), "failed"),
         ),
     ),
 )
@@ -130,12 +144,13 @@ _FAILURES = Row(
     "Failures",
     (
         graph(
-            "Failed jobs by framework",
-            Query(_increase("training_operator_jobs_failed_total", "framework"), "{{framework}}"),
+            "Jobs failed in the last hour, by reason",
+            Query(_increase("rallypoint_job_failures_total", "reason"), "{{reason}}"),
+            description="deadline: activeDeadlineSeconds. invalid: the operator or the API server refused the job.",
             stacked=True,
         ),
         graph(
-            "Failed jobs by namespace",
+            "Jobs failed in the last hour, by namespace",
             Query(_increase("training_operator_jobs_failed_total", "job_namespace"), "{{job_namespace}}"),
             stacked=True,
         ),
@@ -150,63 +165,69 @@ _FAILURES = Row(
             maximum=1,
         ),
         graph(
-            "Restarts of pods by reason",
+            "Restarts of pods in the last hour, by reason",
             Query(_increase("rallypoint_job_pod_restarts_total", "reason"), "{{reason}}"),
             description="Replaced pods, and containers that restarted in place.",
             stacked=True,
+            width=12,
         ),
         graph(
-            "Restarts of pods by namespace",
+            "Restarts of pods in the last hour, by namespace",
             Query(_increase("rallypoint_job_pod_restarts_total", "job_namespace"), "{{job_namespace}}"),
             stacked=True,
+            width=12,
         ),
         table(
-            "Restarts of pods by namespace and reason",
-            f"round({_increase('rallypoint_job_pod_restarts_total', 'job_namespace', 'reason', period='$__range')})",
+            "Failed jobs by namespace and reason",
+            _increase("rallypoint_job_failures_total", "job_namespace", "reason", period="$__range"),
             "In the chosen period.",
             columns="reason",
             rows="job_namespace",
+            width=12,
+        ),
+        table(
+            "Restarts of pods by namespace and reason",
+            _increase("rallypoint_job_pod_restarts_total", "job_namespace", "reason", period="$__range"),
+            "In the chosen period.",
+            columns="reason",
+            rows="job_namespace",
+            width=12,
         ),
     ),
 )
 _RESOURCES = Row(
-    "GPUs and other extended resources",
+    "GPUs, or another extended resource",
     (
-        stat("Held by running pods", _held("running"), width=6),
-        stat("Requested by pending pods", _held("pending"), width=6),
-        stat("Requested by suspended jobs", _held("suspended"), width=6),
+        stat("Held by running pods", _requested(state="running"), width=6),
+        stat("Requested by pending pods", _requested(state="pending"), width=6),
+        stat("Requested by suspended jobs", _requested(state="suspended"), width=6),
         stat(
             "Held by finished jobs",
-            _held("finished"),
+            _requested(state="finished"),
             "Their pods still run, because cleanPodPolicy keeps them.",
             width=6,
             limits=(Limit(1, "red"),),
         ),
-        graph(
-            "By state",
-            Query(
-                f"sum by (resource, state) (rallypoint_job_requested_resources{{{_RESOURCE}}})",
-                "{{resource}} {{state}}",
-            ),
-            stacked=True,
-        ),
+        graph("By state", Query(_requested("state"), "{{state}}"), stacked=True),
         graph(
             "Held, by namespace",
-            Query(_held("running", " by (job_namespace) "), "{{job_namespace}}"),
+            Query(_requested("job_namespace", state="running"), "{{job_namespace}}"),
             stacked=True,
         ),
         graph(
             "Held by finished jobs, by namespace",
-            Query(_held("finished", " by (job_namespace) "), "{{job_namespace}}"),
+            Query(_requested("job_namespace", state="finished"), "{{job_namespace}}"),
             stacked=True,
         ),
         graph(
             "Requested by pending pods, by namespace",
-            Query(_held("pending", " by (job_namespace) "), "{{job_namespace}}"),
+            Query(_requested("job_namespace", state="pending"), "{{job_namespace}}"),
             stacked=True,
         ),
         graph(
-            "Held, by framework", Query(_held("running", " by (framework) "), "{{framework}}"), stacked=True
+            "Held, by framework",
+            Query(_requested("framework", state="running"), "{{framework}}"),
+            stacked=True,
         ),
     ),
 )
@@ -218,7 +239,14 @@ JOBS = Dashboard(
     (
         Variable("namespace", "Namespace", "rallypoint_jobs", "job_namespace"),
         Variable("framework", "Framework", "rallypoint_jobs", "framework"),
-        Variable("resource", "Resource", "rallypoint_job_requested_resources", "resource"),
+        Variable(
+            "resource",
+            "Resource",
+            "rallypoint_job_requested_resources",
+            "resource",
+            has_many=False,
+            default="nvidia.com/gpu",
+        ),
     ),
     (_OVERVIEW, _WAITING, _FAILURES, _RESOURCES),
 )

@@ -3,65 +3,91 @@
 from tools.dashboards.grafana import Dashboard, Limit, Query, Row, Variable, graph, stat, table
 
 _OWN = 'job=~"$job"'
-"""Other programs have metrics of the same names."""
+_BUILD_INFO = f"rallypoint_build_info{{{_OWN}}}"
 _RATE = "$__rate_interval"
 
 
+def _own(metric: str, *matchers: str, function: str = "") -> str:
+    """Return the operator's series of a metric, or a function of their samples.
+
+    Other programs have metrics of the same names, perhaps in the same scrape job.
+    """
+    series = f"{metric}{{{', '.join((_OWN, *matchers))}}}"
+    if function:
+        series = f"{function}({series}[{_RATE}])"
+    if metric.startswith("rallypoint_"):
+        return series
+    return f"{series} and on (job, instance) {_BUILD_INFO}"
+
+
+def _by(operation: str, series: str, *labels: str) -> str:
+    return f"{operation} by ({', '.join(labels)}) ({series})"
+
+
 def _quantile(quantile: float, histogram: str, *labels: str) -> str:
-    by = ", ".join((*labels, "le"))
-    return f"histogram_quantile({quantile:g}, sum by ({by}) (rate({histogram}_bucket{{{_OWN}}}[{_RATE}])))"
+    rates = _by("sum", _own(f"{histogram}_bucket", function="rate"), *labels, "le")
+    return f"histogram_quantile({quantile:g}, {rates})"
 
 
 def _rate(counter: str, *labels: str) -> str:
-    return f"sum by ({', '.join(labels)}) (rate({counter}{{{_OWN}}}[{_RATE}]))"
+    return _by("sum", _own(counter, function="rate"), *labels)
 
 
 def _increase(counter: str, *labels: str) -> str:
-    return f"sum by ({', '.join(labels)}) (increase({counter}{{{_OWN}}}[{_RATE}]))"
+    return _by("sum", _own(counter, function="increase"), *labels)
 
 
-def _share(part: str, whole: str) -> str:
-    """Return the query of a counter's share in another one: 0 while neither grows."""
-    rates = [f"sum(rate({counter}[{_RATE}]))" for counter in (part, whole)]
-    return f"({rates[0]} / ({rates[1]} > 0)) or vector(0)"
+def _share(part: str, whole: str, *matchers: str) -> str:
+    """Return the query of a counter's share in another one: 0 while neither grows, nothing if there is no operator."""
+    some, every = (f"sum({_own(part, *matchers, function='rate')})", f"sum({_own(whole, function='rate')})")
+    return f"({some} / ({every} > 0)) or 0 * {every}"
 
+
+_SILENCE = (
+    f"{_own('rallypoint_watch_silence_seconds')}"
+    f" unless on (job, instance, resource) {_own('rallypoint_resource_served')} == 0"
+)
+"""As in the alert: a kind that is not served has no watch."""
 
 _HEALTH = Row(
     "Health",
     (
-        stat("Replicas", f"count(rallypoint_build_info{{{_OWN}}})", "Processes that Prometheus reads."),
+        stat(
+            "Replicas",
+            f"count({_BUILD_INFO}) or vector(0)",
+            "Processes that Prometheus reads.",
+            limits=(Limit(0, "red"), Limit(1, "green")),
+        ),
         stat(
             "Leaders",
-            f"sum by (name) (leader_election_master_status{{{_OWN}}})",
+            _by("sum", _own("leader_election_master_status"), "namespace", "job", "name"),
             "1 for each Lease is right.",
+            legend="{{name}}",
             limits=(Limit(0, "red"), Limit(1, "green"), Limit(2, "red")),
         ),
         stat(
             "Resources not served",
-            f"count(min by (resource) (rallypoint_resource_served{{{_OWN}}}) == 0) or vector(0)",
+            f"count(min by (resource) ({_own('rallypoint_resource_served')}) == 0) or 0 * count({_BUILD_INFO})",
             "Their definitions are missing, or the operator cannot read them.",
             limits=(Limit(1, "red"),),
         ),
         stat(
             "Longest silence of a watch",
-            f"max(rallypoint_watch_silence_seconds{{{_OWN}}})",
+            f"max({_SILENCE})",
             "Below 90 s is normal.",
             unit="s",
             limits=(Limit(120, "yellow"), Limit(180, "red")),
         ),
         stat(
             "Failed reconciles",
-            _share(
-                f"controller_runtime_reconcile_errors_total{{{_OWN}}}",
-                f"controller_runtime_reconcile_total{{{_OWN}}}",
-            ),
+            _share("controller_runtime_reconcile_errors_total", "controller_runtime_reconcile_total"),
             "The share of all reconciles. Failed ones are retried.",
             unit="percentunit",
             limits=(Limit(0.05, "yellow"), Limit(0.2, "red")),
         ),
         stat(
             "Clock offset",
-            f"max(abs(rallypoint_clock_offset_seconds{{{_OWN}}}))",
+            f"max(abs({_own('rallypoint_clock_offset_seconds')}))",
             "Between the API server and a replica. Up to 2 s is normal.",
             unit="s",
             limits=(Limit(2, "yellow"), Limit(5, "red")),
@@ -69,7 +95,7 @@ _HEALTH = Row(
         graph(
             "Leader",
             Query(
-                f"sum by (instance, name) (leader_election_master_status{{{_OWN}}})", "{{instance}} {{name}}"
+                _by("sum", _own("leader_election_master_status"), "instance", "name"), "{{instance}} {{name}}"
             ),
             description="1 in the replica that leads. Only the leader reconciles and exposes the metrics of jobs.",
             maximum=1,
@@ -129,14 +155,14 @@ _WORK = Row(
         ),
         graph(
             "Jobs in the queue",
-            Query(f"sum by (name) (workqueue_depth{{{_OWN}}})", "{{name}}"),
+            Query(_by("sum", _own("workqueue_depth"), "name"), "{{name}}"),
             stacked=True,
         ),
         graph(
             "Busy workers",
             Query(
-                f"sum by (controller) (controller_runtime_active_workers{{{_OWN}}})"
-                f" / sum by (controller) (controller_runtime_max_concurrent_reconciles{{{_OWN}}})",
+                f"{_by('sum', _own('controller_runtime_active_workers'), 'controller')}"
+                f" / {_by('sum', _own('controller_runtime_max_concurrent_reconciles'), 'controller')}",
                 "{{controller}}",
             ),
             unit="percentunit",
@@ -144,7 +170,7 @@ _WORK = Row(
         ),
         graph(
             "Longest running reconcile",
-            Query(f"max by (name) (workqueue_longest_running_processor_seconds{{{_OWN}}})", "{{name}}"),
+            Query(_by("max", _own("workqueue_longest_running_processor_seconds"), "name"), "{{name}}"),
             unit="s",
         ),
         graph(
@@ -171,10 +197,7 @@ _REQUESTS = Row(
         graph(
             "Refused or unanswered",
             Query(
-                _share(
-                    f'rest_client_requests_total{{{_OWN}, code=~"429|5..|<error>"}}',
-                    f"rest_client_requests_total{{{_OWN}}}",
-                ),
+                _share("rest_client_requests_total", "rest_client_requests_total", 'code=~"429|5..|<error>"'),
                 "share of all requests",
             ),
             unit="percentunit",
@@ -188,15 +211,15 @@ _REQUESTS = Row(
         ),
         graph(
             "Concurrent requests",
-            Query(f"max by (instance) (rallypoint_request_limiter_width{{{_OWN}}})", "{{instance}} maximum"),
+            Query(_by("max", _own("rallypoint_request_limiter_width"), "instance"), "{{instance}} maximum"),
             Query(
-                f"max by (instance) (rallypoint_request_limiter_in_flight{{{_OWN}}})", "{{instance}} running"
+                _by("max", _own("rallypoint_request_limiter_in_flight"), "instance"), "{{instance}} running"
             ),
             description="The maximum shrinks while the API server refuses requests (429, 503).",
         ),
         graph(
             "Requests that wait, by purpose",
-            Query(f"sum by (level) (rallypoint_request_limiter_waiting{{{_OWN}}})", "{{level}}"),
+            Query(_by("sum", _own("rallypoint_request_limiter_waiting"), "level"), "{{level}}"),
             stacked=True,
         ),
     ),
@@ -206,7 +229,7 @@ _WATCHES = Row(
     (
         graph(
             "Silence of watches",
-            Query(f"max by (resource) (rallypoint_watch_silence_seconds{{{_OWN}}})", "{{resource}}"),
+            Query(_by("max", _SILENCE, "resource"), "{{resource}}"),
             description="Time since the API server last sent something. It sends a bookmark about once a minute.",
             unit="s",
             limits=(Limit(180, "red"),),
@@ -217,10 +240,10 @@ _WATCHES = Row(
             Query(_increase("rallypoint_watch_endings_total", "ending"), "watch {{ending}}"),
         ),
         graph(
-            "Lost changes",
+            "Lost changes and limited events",
             Query(_increase("rallypoint_watch_repairs_total", "resource"), "{{resource}} repaired"),
-            Query(f"sum(increase(rallypoint_events_dropped_total{{{_OWN}}}[{_RATE}]))", "events dropped"),
-            Query(f"sum(increase(rallypoint_events_limited_total{{{_OWN}}}[{_RATE}]))", "events limited"),
+            Query(f"sum({_own('rallypoint_events_dropped_total', function='increase')})", "events dropped"),
+            Query(f"sum({_own('rallypoint_events_limited_total', function='increase')})", "events limited"),
             description="Repaired: a list found what a watch had lost. Limited: one job reports too much.",
         ),
     ),
@@ -228,14 +251,16 @@ _WATCHES = Row(
 _PROCESS = Row(
     "Process",
     (
-        graph("Memory", Query(f"process_resident_memory_bytes{{{_OWN}}}", "{{instance}}"), unit="bytes"),
+        graph("Memory", Query(_own("process_resident_memory_bytes"), "{{instance}}"), unit="bytes"),
         graph(
-            "CPU", Query(f"rate(process_cpu_seconds_total{{{_OWN}}}[{_RATE}])", "{{instance}}"), unit="short"
+            "CPU",
+            Query(_own("process_cpu_seconds_total", function="rate"), "{{instance}}"),
+            description="In cores.",
         ),
         graph(
             "Lag of the event loop",
             Query(
-                f"max by (instance) (rallypoint_event_loop_lag_longest_seconds{{{_OWN}}})",
+                _by("max", _own("rallypoint_event_loop_lag_longest_seconds"), "instance"),
                 "{{instance}} longest",
             ),
             Query(
@@ -248,8 +273,8 @@ _PROCESS = Row(
         ),
         graph(
             "Open files",
-            Query(f"process_open_fds{{{_OWN}}}", "{{instance}}"),
-            Query(f"process_max_fds{{{_OWN}}}", "{{instance}} maximum"),
+            Query(_own("process_open_fds"), "{{instance}}"),
+            Query(_own("process_max_fds"), "{{instance}} maximum"),
         ),
         graph(
             "Garbage collections",

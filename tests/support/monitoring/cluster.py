@@ -1,6 +1,7 @@
 """A control plane with two operators behind a proxy, kube-state-metrics, simulated exporters, a load of jobs and Prometheus."""
 
 import json
+import re
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -22,10 +23,7 @@ from tests.support.schedulers.gangs import open_nodes
 NODES = 2
 JOB = "training-operator-eu"
 """The label ``job`` of the operator's series: its Service's name, in an installation with a ``nameSuffix``."""
-POD_LABELS = (
-    "training.kubeflow.org/job-name,training.kubeflow.org/replica-type,training.kubeflow.org/replica-index"
-)
-"""The labels of pods that kube-state-metrics must expose. Source: docs/how-to/dashboards.md."""
+_PAGE = MANIFESTS.parent / "docs" / "how-to" / "dashboards.md"
 _FLAGS = (
     "--leader-elect=true",
     "--leader-election-namespace=kubeflow",
@@ -124,7 +122,7 @@ class MonitoredCluster:
             "--telemetry-host=127.0.0.1",
             f"--telemetry-port={own}",
             "--resources=pods",
-            f"--metric-labels-allowlist=pods=[{POD_LABELS}]",
+            *re.findall(r"^ {4}(--metric-labels-allowlist=\S+)$", _PAGE.read_text(), re.MULTILINE),
         )
         address = f"127.0.0.1:{port}"
         ready = lambda _: answers(f"http://{address}/metrics")  # noqa: E731

@@ -3,7 +3,8 @@
 import copy
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,12 +12,16 @@ from rallypoint.testing.controlplane import ControlPlane
 from tests.support.running_jobs import MPI_V1, MPI_V2BETA1, OTHERS, Kind, Object
 
 GPU = "nvidia.com/gpu"
+RDMA = "rdma/hca"
 MXJOB = Kind("MXJob", "mxReplicaSpecs", "mxnet", {"Scheduler": 1, "Server": 1, "Worker": 1})
 KINDS = (*OTHERS, MPI_V2BETA1, MPI_V1, MXJOB)
 PYTORCH = OTHERS[0]
 NAMESPACES = ("team-speech", "team-vision")
 TRAIN = "train"
 """The job of the dashboard of one job, in the first namespace."""
+EVICTED = "evicted"
+"""A failed job in the first namespace: its first pod was evicted."""
+_TRAIN = replace(PYTORCH, roles={"Master": 1, "Worker": 3})
 _EXIT_CODE = "rallypoint.testing/exit-code"
 _MANUAL = "rallypoint.testing/manual-status"
 _OUTCOMES = ("succeed", "fail", "restart", "succeed")
@@ -37,12 +42,16 @@ class Load:
             account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
             self._plane.wait("the service account", partial(self._plane.has, account))
         speech, vision = NAMESPACES
-        self.create(PYTORCH, speech, TRAIN, gpus=4, annotations={_MANUAL: "yes"})
-        self.create(PYTORCH, vision, "waits", gpus=100)
-        self.create(PYTORCH, vision, "suspended", gpus=8, runPolicy={"suspend": True})
-        self.create(PYTORCH, vision, "holds", gpus=2)
-        self._await_pods(speech, TRAIN, 3)
-        self._report_train()
+        self.create(_TRAIN, speech, TRAIN, {GPU: 4}, annotations={_MANUAL: "yes"})
+        self.create(PYTORCH, speech, EVICTED, annotations={_MANUAL: "yes"})
+        self.create(PYTORCH, vision, "waits", {GPU: 100, RDMA: 1})
+        self.create(PYTORCH, vision, "suspended", {GPU: 8, RDMA: 1}, runPolicy={"suspend": True})
+        self.create(PYTORCH, vision, "holds", {GPU: 2})
+        self.create(PYTORCH, vision, "too-slow", runPolicy={"activeDeadlineSeconds": 15})
+        self._await_pods(speech, TRAIN, 4)
+        self._report(TRAIN, _train_statuses())
+        self._await_pods(speech, EVICTED, 3)
+        self._report(EVICTED, [_evicted_status()])
         self._await_pods(vision, "holds", 3, "Running")
         self.end(vision, "holds", "succeed", pods="holds-master-0")
 
@@ -57,7 +66,7 @@ class Load:
             namespace, name = NAMESPACES[at % 2], f"{kind.kind.lower()}-{at}"
             policy = "ExitCode" if kind in OTHERS else "Never"
             limit = {"backoffLimit": 0} if kind is MPI_V2BETA1 else {}
-            self.create(kind, namespace, name, gpus=1 + at % 3, restart=policy, runPolicy=limit)
+            self.create(kind, namespace, name, {GPU: 1 + at % 3}, restart=policy, runPolicy=limit)
             running.append((time.monotonic() + _RUN_SECONDS, namespace, name, outcome))
             while running and running[0][0] < time.monotonic():
                 _, *ended = running.pop(0)
@@ -71,8 +80,8 @@ class Load:
         kind: Kind,
         namespace: str,
         name: str,
+        resources: dict[str, int] | None = None,
         *,
-        gpus: int = 0,
         restart: str = "Never",
         annotations: dict[str, str] | None = None,
         **spec: Any,
@@ -83,8 +92,9 @@ class Load:
             role["template"] = template = copy.deepcopy(role["template"])
             template["metadata"] = {"annotations": annotations or {}}
             del template["spec"]["nodeName"]
-            if gpus:
-                template["spec"]["containers"][0]["resources"] = {"limits": {GPU: str(gpus)}}
+            if resources:
+                limits = {resource: str(amount) for resource, amount in resources.items()}
+                template["spec"]["containers"][0]["resources"] = {"limits": limits}
         self._plane.request("POST", kind.collection.replace("/default/", f"/{namespace}/"), job)
 
     def end(self, namespace: str, name: str, outcome: str, pods: str = "") -> None:
@@ -114,22 +124,26 @@ class Load:
 
         self._plane.wait(f"pods of {name}", are_there)
 
-    def _report_train(self) -> None:
-        """Report one pod of the job as running, one as restarted after it ran out of memory, and one that pulls its image in vain."""
-        for pod, status in zip(self.pods(NAMESPACES[0], TRAIN), _train_statuses(), strict=True):
+    def _report(self, job: str, statuses: Iterable[Object]) -> None:
+        """Report statuses of the first pods of a job in the first namespace."""
+        for pod, status in zip(self.pods(NAMESPACES[0], job), statuses, strict=False):
             path = f"/api/v1/namespaces/{NAMESPACES[0]}/pods/{pod['metadata']['name']}/status"
             self._plane.request("PATCH", path, {"status": status})
 
 
+_CONTAINER: Object = {"name": "pytorch", "image": "trainer:1", "imageID": "", "restartCount": 0}
+
+
 def _train_statuses() -> Iterator[Object]:
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    container = {"name": "pytorch", "image": "trainer:1", "imageID": "", "restartCount": 0}
-    running = {**container, "ready": True, "started": True, "state": {"running": {"startedAt": now}}}
-    ended = {"exitCode": 137, "reason": "OOMKilled", "startedAt": now, "finishedAt": now}
-    pulling = {**container, "ready": False, "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+    """Yield the status of a running pod, of one that was restarted after it ran out of memory, of one that pulls its image in vain, and of
+    one that fits no node.
+    """
+    now = _now()
+    running = {**_CONTAINER, "ready": True, "started": True, "state": {"running": {"startedAt": now}}}
+    pulling = {**_CONTAINER, "ready": False, "state": {"waiting": {"reason": "ImagePullBackOff"}}}
     for phase, status in (
         ("Running", running),
-        ("Running", {**running, "restartCount": 2, "lastState": {"terminated": ended}}),
+        ("Running", {**running, "restartCount": 2, "lastState": _terminated("OOMKilled")}),
         ("Pending", pulling),
     ):
         types = ("PodScheduled", "Initialized", "ContainersReady", "Ready")
@@ -142,3 +156,18 @@ def _train_statuses() -> Iterator[Object]:
             ],
             "containerStatuses": [status],
         }
+    unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    yield {"phase": "Pending", "conditions": [{**unschedulable, "lastTransitionTime": now}]}
+
+
+def _evicted_status() -> Object:
+    ended = {**_CONTAINER, "ready": False, "state": _terminated("Error")}
+    return {"phase": "Failed", "reason": "Evicted", "startTime": _now(), "containerStatuses": [ended]}
+
+
+def _terminated(reason: str) -> Object:
+    return {"terminated": {"exitCode": 137, "reason": reason, "startedAt": _now(), "finishedAt": _now()}}
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -15,6 +15,10 @@ Data = Sequence[tuple[str, list[Series]]]
 _COLUMN, _LINE, _GAP = 50, 22, 4
 """Pixels of a column and of a unit of height, and between panels."""
 _COLORS = ("#56a64b", "#3274d9", "#e0b400", "#e02f44", "#8f3bb8", "#ff780a", "#37872d", "#1f60c4")
+_NAMED = dict(zip(("green", "blue", "yellow", "red", "purple", "orange"), _COLORS, strict=False)) | {
+    "light-blue": "#8ab8ff"
+}
+"""Grafana's names of colors."""
 _MOST_NAMES = 4
 _MOST_ROWS = 6
 _SCALES = {
@@ -100,6 +104,14 @@ def _graph(panel: Object, box: _Box, named: list[tuple[str, Series]], unit: str)
         y = plot.y + plot.height * part // 3
         yield f'<path class="g" d="M{plot.x} {y}h{plot.width}"/>'
         yield _text(box.x, y + 4, _formatted(top * (3 - part) / 3, unit))
+    fixed = {
+        override["matcher"]["options"]: override["properties"][0]["value"]["fixedColor"]
+        for override in panel["fieldConfig"]["overrides"]
+    }
+    colors = [
+        _NAMED.get(fixed[name], fixed[name]) if name in fixed else _COLORS[at % len(_COLORS)]
+        for at, (name, _) in enumerate(named)
+    ]
     for at, line in enumerate(lines):
         places = [
             (
@@ -108,10 +120,10 @@ def _graph(panel: Object, box: _Box, named: list[tuple[str, Series]], unit: str)
             )
             for when, value in line
         ]
-        yield f'<path stroke="{_COLORS[at % len(_COLORS)]}" d="{_path(places)}"/>'
+        yield f'<path stroke="{colors[at]}" d="{_path(places)}"/>'
     for at, (name, _) in enumerate(named[:_MOST_NAMES]):
         x, y = box.x + box.width // 2 * (at % 2), box.y + box.height - names_height + 12 + 15 * (at // 2)
-        yield f'<path stroke="{_COLORS[at % len(_COLORS)]}" stroke-width="3" d="M{x} {y - 4}h10"/>'
+        yield f'<path stroke="{colors[at]}" stroke-width="3" d="M{x} {y - 4}h10"/>'
         more = f" (and {len(named) - at - 1} more)" if at + 1 == _MOST_NAMES < len(named) else ""
         yield _text(x + 14, y, _cut(name + more, box.width // 2 - 14))
 
