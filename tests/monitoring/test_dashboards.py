@@ -69,13 +69,17 @@ def test_a_query_returns_data(loaded: Loaded, name: str, panel: Object, target: 
     """Also the labels that name its series, or the columns and rows of its table."""
     found = [series for series in shown(loaded, name, target) if series.points]
     named = re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])
+    columns = set[str]()
     for change in panel.get("transformations", ()):
         if change["id"] == "groupingToMatrix":
             named += [change["options"]["columnField"], change["options"]["rowField"]]
+        else:
+            columns |= change["options"]["indexByName"].keys()
 
     assert found
     for series in found:
         assert all(series.labels.get(label) for label in named), series.labels
+        assert not columns or series.labels.keys() <= columns, series.labels
 
 
 def test_failures_have_their_reasons(loaded: Loaded) -> None:

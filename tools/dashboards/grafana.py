@@ -76,8 +76,12 @@ class Panel:
     """Of a table: the label whose values become columns."""
     rows: str = ""
     """Of a table with ``columns``: the label whose values become rows."""
-    hidden: Sequence[str] = ()
-    """Of a table: columns that are not shown."""
+    order: Sequence[str] = ()
+    """Of a table without ``columns``: the labels that are its columns, in this order."""
+    amount: str = ""
+    """Of a table without ``columns``: the head of the values, which are not shown without one."""
+    empty: str = ""
+    """Text in place of an empty graph."""
 
     def to_json(self, number: int, x: int, y: int) -> Object:
         """Return the panel at this position; ``number`` is unique in the dashboard."""
@@ -136,6 +140,8 @@ class Panel:
         defaults: Object = {"unit": self.unit, "min": 0, "thresholds": {"mode": "absolute", "steps": steps}}
         if self.maximum is not None:
             defaults["max"] = self.maximum
+        if self.empty:
+            defaults["noValue"] = self.empty
         if self.namespace_label:
             namespace = f"var-namespace=${{__field.labels.{self.namespace_label}}}"
             url = f"/d/{ONE_JOB}?{namespace}&${{__url_time_range}}"
@@ -176,10 +182,12 @@ class Panel:
             matrix = {"columnField": self.columns, "rowField": self.rows, "valueField": "Value"}
             yield {"id": "groupingToMatrix", "options": matrix}
         else:
-            hidden = dict.fromkeys(("Time", *self.hidden), True)
+            hidden = dict.fromkeys(("Time",) if self.amount else ("Time", "Value"), True)
+            order = {label: index for index, label in enumerate((*self.order, "Value"))}
+            names = {"Value": self.amount} if self.amount else {}
             yield {
                 "id": "organize",
-                "options": {"excludeByName": hidden, "indexByName": {}, "renameByName": {}},
+                "options": {"excludeByName": hidden, "indexByName": order, "renameByName": names},
             }
 
 

@@ -97,12 +97,12 @@ _PODS_ROW = Row(
         ),
         stat("Age of the oldest pod", f"time() - min({_own('kube_pod_created')})", unit="s"),
         stat(
-            "Requested extended resources",
+            "Requested resources",
             _sum(
                 f"{_REQUESTED} * on (namespace, pod) group_left () max by (namespace, pod) ({_UNFINISHED} == 1)",
                 "resource",
             ),
-            "Such as GPUs, of pending and running pods.",
+            "GPUs and other extended resources, of pending and running pods.",
             legend="{{resource}}",
         ),
         graph(
@@ -125,21 +125,21 @@ _PODS_ROW = Row(
                 *("pod", "role", "index", "phase", "node"),
             ),
             width=12,
-            hidden=("Value",),
+            order=("pod", "role", "index", "phase", "node"),
         ),
         table(
             "Why pods do not run",
             _reasons(_UNSCHEDULABLE, *_containers("waiting")),
             "Pods that fit no node, and containers that wait.",
             width=6,
-            hidden=("Value",),
+            order=("pod", "container", "reason"),
         ),
         table(
             "How containers and pods ended",
             _reasons(*_containers("terminated", "last_terminated"), _present("kube_pod_status_reason")),
             "Also containers that restarted in place. Without a container: the reason of the pod, such as Evicted.",
             width=6,
-            hidden=("Value",),
+            order=("pod", "container", "reason"),
         ),
     ),
 )

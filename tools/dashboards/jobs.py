@@ -145,7 +145,8 @@ _FAILURES = Row(
     (
         graph(
             "Jobs failed in the last hour, by reason",
-            Query(_increase("rallypoint_job_failures_total", "reason"), "{{reason}}"),
+            Query(f"{_increase('rallypoint_job_failures_total', 'reason')} > 0", "{{reason}}"),
+            empty="None",
             description="deadline: activeDeadlineSeconds. invalid: the operator or the API server refused the job.",
             stacked=True,
         ),
@@ -166,7 +167,8 @@ _FAILURES = Row(
         ),
         graph(
             "Restarts of pods in the last hour, by reason",
-            Query(_increase("rallypoint_job_pod_restarts_total", "reason"), "{{reason}}"),
+            Query(f"{_increase('rallypoint_job_pod_restarts_total', 'reason')} > 0", "{{reason}}"),
+            empty="None",
             description="Replaced pods, and containers that restarted in place.",
             stacked=True,
             width=12,

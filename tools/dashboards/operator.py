@@ -114,8 +114,10 @@ _HEALTH = Row(
         ),
         table(
             "Versions",
-            f"count by (version, python, loop) (rallypoint_build_info{{{_OWN}}})",
+            f"count by (version, python, loop) ({_BUILD_INFO})",
             "Of the running replicas.",
+            order=("version", "python", "loop"),
+            amount="replicas",
         ),
     ),
 )

@@ -154,23 +154,26 @@ def _table(panel: Object, box: _Box, series: list[Series]) -> Iterator[str]:
         ]
         table = [[row, *heads], *rows]
     else:
-        heads = sorted({label for item in series for label in item.labels})
-        shows_value = not options["excludeByName"].get("Value")
+        order, amount = options["indexByName"], options["renameByName"].get("Value")
+        heads = sorted({label for item in series for label in item.labels}, key=order.__getitem__)
         table = [
-            [*heads, *(["Value"] * shows_value)],
+            [*heads, *([amount] if amount else [])],
             *(
                 [
                     *(item.labels.get(head, "") for head in heads),
-                    *([f"{item.points[-1][1]:g}"] * shows_value),
+                    *([f"{item.points[-1][1]:g}"] if amount else []),
                 ]
                 for item in series
             ),
         ]
-    width = box.width // max(len(table[0]), 1)
+    first = 1.8 if change["id"] == "groupingToMatrix" else 1
+    width = int(box.width / (len(table[0]) - 1 + first))
     for at, line in enumerate(table[: _MOST_ROWS + 1]):
         for column_at, cell in enumerate(line):
             style = "" if at else "t"
-            yield _text(box.x + width * column_at, box.y + 14 + 19 * at, _cut(cell, width - 6), style)
+            left = round(width * (column_at - 1 + first)) if column_at else 0
+            room = width if column_at else round(width * first)
+            yield _text(box.x + left, box.y + 14 + 19 * at, _cut(cell, room - 6), style)
 
 
 def _name(legend: str, series: Series) -> str:
