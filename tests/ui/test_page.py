@@ -1,5 +1,6 @@
 """The page of one job in a real headless browser, its colors, its texts that try to be HTML, and the page on a phone."""
 
+import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from api.labels import JOB_NAME
 from api.meta import EVENTS, PODS
 from controller.kube.client import Client
 from controller.kube.connect import Connection
+from rallypoint.cli.ui.history import LATER_SECONDS
 from rallypoint.local.apiserver.server import ApiServer
 from rallypoint.testing.http_trace import Step
 from rallypoint.testing.up import has
@@ -167,6 +169,34 @@ async def test_deleted_jobs_and_their_logs(local: LocalUp, browser: Browser) -> 
         await open_job(page, "short")
         await expect(page.locator("#section-why")).to_contain_text("exit code 3")
         await expect(page.get_by_role("log")).to_contain_text("its last words")
+
+
+async def test_the_logs_of_a_deleted_job(local: LocalUp, browser: Browser) -> None:
+    """The pod that failed comes first; all replicas and each one can be chosen."""
+    fails = job("broken", "echo said by $(hostname); exit 3", workers=1, kept="All")
+    fails["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]["command"][2] = (
+        "echo said by the master; exec sleep 1000"
+    )
+    await create(local, fails)
+    await local.up.until(f"{JOBS_PATH}/broken", has("Failed"))
+    async with opened(browser, local.url) as page:
+        await open_job(page, "broken")
+        await expect(page.locator("#section-why")).to_contain_text("exit code 3")
+        await asyncio.sleep(LATER_SECONDS + 1)
+        await local.up.client.send(Step("DELETE", f"{JOBS_PATH}/broken"))
+        await expect(page.get_by_role("alert")).to_contain_text("has been deleted")
+        await page.keyboard.press("Escape")
+        await page.get_by_label("Deleted jobs").check()
+        await open_job(page, "broken")
+        log, replica = page.get_by_role("log"), page.get_by_label("Replica", exact=True)
+        chosen = replica.locator("option:checked")
+        await expect(chosen).to_have_text("broken-worker-0 (deleted)")
+        await expect(log).to_contain_text("said by")
+        await page.get_by_role("button", name="Show the logs of broken-master-0").click()
+        await expect(chosen).to_have_text("broken-master-0 (deleted)")
+        await expect(log).to_have_text("said by the master")
+        await replica.select_option("All replicas")
+        await expect(log.locator("> div")).to_have_count(2)
 
 
 async def test_texts_are_never_html(server: ApiServer, browser: Browser, tmp_path: Path) -> None:

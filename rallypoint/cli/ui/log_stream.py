@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 import aiohttp
@@ -14,8 +15,9 @@ from rallypoint.cli.log_follower import JobLogFollower, Write
 from rallypoint.cli.log_lines import clean_line
 from rallypoint.cli.ui.job_list import Key
 from rallypoint.cli.ui.job_page import container_names
-from rallypoint.local.log_archive import LogArchive, pods_of_job
+from rallypoint.local.log_archive import ArchivedPod, LogArchive, pods_of_job
 from rallypoint.local.manifest import Manifest
+from rallypoint.local.node.streams.logs import Log
 
 TAIL_LINES = 1000
 """Lines of one pod that are shown from its past; of all pods together, ``TAIL_LINES_OF_EACH`` each."""
@@ -127,17 +129,35 @@ def archived_lines(archive: LogArchive, key: Key, uid: str, container: str) -> l
     pod = next((pod for pod in archive.pods(namespace) if pod.uid == uid), None)
     if pod is None or not pods_of_job([pod], kind, name):
         return []
+    return [(pod.name, text) for _, text in _timed_lines(_runs(pod, container)[-1:], TAIL_LINES)]
+
+
+def archived_lines_of_job(archive: LogArchive, key: Key, uid: str) -> list[Line]:
+    """Return the last lines of all pods of a deleted job, in the order of their times: of the default container, all its runs."""
+    kind, namespace, name = key
+    job = {"metadata": {"uid": uid, "creationTimestamp": ""}}
+    pods = pods_of_job(archive.pods(namespace), kind, name, job)
+    return merged_lines([(pod, _runs(pod, "")) for pod in pods])
+
+
+def merged_lines(runs: Sequence[tuple[ArchivedPod, Sequence[Path]]]) -> list[Line]:
+    """Return the last lines of these runs in the order of their times, at most ``MAX_UNSENT_LINES``."""
+    lines = [
+        (at, pod.name, text) for pod, files in runs for at, text in _timed_lines(files, TAIL_LINES_OF_EACH)
+    ]
+    lines.sort(key=lambda line: line[0])
+    return [(pod, text) for _, pod, text in lines[-MAX_UNSENT_LINES:]]
+
+
+def _runs(pod: ArchivedPod, container: str) -> list[Path]:
+    """Return the log files of a container; an unknown one stands for the default one."""
     names = container_names(pod.manifest)
-    runs = pod.runs(container if container in names else names[0]) if names else []
-    return [(pod.name, line) for line in _tail(runs[-1])] if runs else []
+    return pod.runs(container if container in names else names[0]) if names else []
 
 
-def _tail(file: Path) -> list[str]:
-    """Return the last ``TAIL_LINES`` lines, of at most ``TAIL_BYTES``; none if the file cannot be read."""
-    try:
-        with file.open("rb") as log:
-            log.seek(max(file.stat().st_size - TAIL_BYTES, 0))
-            lines = deque(log, TAIL_LINES)
-    except OSError:
-        return []
-    return [clean(line.rstrip(b"\n")) for line in lines]
+def _timed_lines(runs: Iterable[Path], count: int) -> Iterator[tuple[datetime, str]]:
+    """Yield the last ``count`` lines of each run, of at most ``TAIL_BYTES``; none of a file that cannot be read."""
+    for file in runs:
+        with suppress(OSError):
+            for at, line in Log(file, ended=True).timed_tail(count, TAIL_BYTES):
+                yield at, clean(line.rstrip(b"\n"))

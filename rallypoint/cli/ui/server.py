@@ -26,7 +26,7 @@ from rallypoint.cli.cluster import Cluster
 from rallypoint.cli.ui.history import History, record
 from rallypoint.cli.ui.job_list import JobList, Key
 from rallypoint.cli.ui.job_page import follow_job, read_job
-from rallypoint.cli.ui.log_stream import archived_lines, follow_logs
+from rallypoint.cli.ui.log_stream import Line, archived_lines, archived_lines_of_job, follow_logs
 from rallypoint.cli.ui.usage_stream import follow_usage
 from rallypoint.local.usage import UsageSampler
 
@@ -248,9 +248,11 @@ class PageServer:
     async def _stream_logs(self, request: web.Request) -> web.StreamResponse:
         key = self._key(request)
         pod, container = request.query.get("pod", ""), request.query.get("container", "")
-        uid = request.query.get("uid", "")
+        uid, job_uid = request.query.get("uid", ""), request.query.get("job", "")
+        if job_uid:
+            return await self._stream(request, self._archived_logs(archived_lines_of_job, key, job_uid))
         if uid:
-            return await self._stream(request, self._archived_logs(key, uid, container))
+            return await self._stream(request, self._archived_logs(archived_lines, key, uid, container))
         job = self._jobs.manifests.get(key)
         row = self._jobs.row(key)
         if job is None or row is None:
@@ -261,9 +263,9 @@ class PageServer:
         lines = follow_logs(inside, self._jobs.served[key[0]], dict(job), pod, container)
         return await self._stream(request, _events("lines", lines))
 
-    async def _archived_logs(self, key: Key, uid: str, container: str) -> AsyncGenerator[Event]:
+    async def _archived_logs(self, read: Callable[..., list[Line]], *what: Any) -> AsyncGenerator[Event]:
         if self._cluster.archive is not None:
-            yield "lines", await asyncio.to_thread(archived_lines, self._cluster.archive, key, uid, container)
+            yield "lines", await asyncio.to_thread(read, self._cluster.archive, *what)
 
     async def _send_history(self, request: web.Request) -> web.Response:
         rows = await asyncio.to_thread(self._history.rows) if self._history else []

@@ -29,11 +29,12 @@ export function logs(signal) {
     path = [job.kind, job.namespace, job.name].map(encodeURIComponent).join("/");
     const current = isPast ? [] : job.pods || [];
     const past = [...(job.deletedPods || []), ...((isPast && job.pods) || [])];
-    const merged = !isPast && current.length !== 1 && (job.replicas?.desired ?? 0) <= MAX_MERGED_PODS ? [{ label: "All replicas", name: "", uid: "", containers: [] }] : [];
+    const isMerged = (isPast ? past : current).length !== 1 && (job.replicas?.desired ?? 0) <= MAX_MERGED_PODS;
+    const merged = isMerged ? [{ label: "All replicas", name: "", uid: "", job: isPast ? job.uid : "", containers: [] }] : [];
     choices = [
       ...merged,
-      ...current.map((pod) => ({ label: pod.name, name: pod.name, uid: "", containers: pod.containers })),
-      ...past.map((pod) => ({ label: `${pod.name} (deleted)`, name: pod.name, uid: pod.uid, containers: pod.containers })),
+      ...current.map((pod) => ({ label: pod.name, name: pod.name, uid: "", pod: pod.uid, containers: pod.containers })),
+      ...past.map((pod) => ({ label: `${pod.name} (deleted)`, name: pod.name, uid: pod.uid, pod: pod.uid, containers: pod.containers })),
     ];
     element.parentElement.parentElement.hidden = !choices.length;
     const text = JSON.stringify(choices);
@@ -42,6 +43,7 @@ export function logs(signal) {
     const chosen = pods.value;
     pods.replaceChildren(...choices.map((choice) => h("option", { value: `${choice.uid}/${choice.name}` }, choice.label)));
     if (choices.some((choice) => `${choice.uid}/${choice.name}` === chosen)) pods.value = chosen;
+    else if (isPast) pods.selectedIndex = Math.max(choices.findLastIndex((choice) => choice.name && choice.name === failedPod(job)), 0);
     fillContainers();
     if (choices.length && started !== key()) start();
   }
@@ -59,7 +61,7 @@ export function logs(signal) {
   }
 
   function select(pod) {
-    pods.value = `${pod.isPast ? pod.uid : ""}/${pod.name}`;
+    pods.selectedIndex = choices.findIndex((choice) => choice.pod === pod.uid);
     fillContainers();
     start();
     element.scrollIntoView({ block: "nearest" });
@@ -72,8 +74,8 @@ export function logs(signal) {
     const abort = stream;
     signal.addEventListener("abort", () => abort.abort(), { once: true });
     started = key();
-    const [uid, name] = pods.value.split("/");
-    const query = new URLSearchParams({ pod: name, container: containers.value, uid });
+    const { uid, name, job = "" } = choices[pods.selectedIndex];
+    const query = new URLSearchParams({ pod: name, container: containers.value, uid, job });
     state.textContent = "";
     try {
       await follow(`/api/jobs/${path}/logs?${query}`, (kind, data) => (kind === "lines" ? add(data, !name) : (state.textContent = data.message)), abort.signal, (live) => {
@@ -105,6 +107,12 @@ export function logs(signal) {
   }
 
   return { element, update, select };
+}
+
+/** Return the name of the first pod in the causes of a job that failed. */
+function failedPod(job) {
+  const names = (job.why?.causes || []).filter((cause) => cause.blocks).flatMap((cause) => cause.about);
+  return names.find((name) => [...(job.pods || []), ...(job.deletedPods || [])].some((pod) => pod.name === name));
 }
 
 function hash(text) {

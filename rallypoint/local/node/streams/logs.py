@@ -108,6 +108,17 @@ class Log:
             file.seek(max(self._last_lines(lines), self._size - size_bytes))
             return file.read()
 
+    def timed_tail(self, lines: int, size_bytes: int) -> list[tuple[datetime, bytes]]:
+        """Return the lines of ``tail``, each with its time."""
+        offset = max(self._last_lines(lines), self._size - size_bytes)
+        found: list[tuple[datetime, bytes]] = []
+        with self.path.open("rb") as file:
+            file.seek(offset)
+            for line in io.BytesIO(file.read(self._size - offset)):
+                found.append((self._time_at(offset), line))
+                offset += len(line)
+        return found
+
     async def read(self, selection: Selection) -> AsyncIterator[bytes]:
         """Yield the selected part; with ``follow`` until the container ends."""
         remaining = selection.limit_bytes

@@ -1,11 +1,12 @@
 """Lines of logs as the page shows them."""
 
+from array import array
 from pathlib import Path
 
 import pytest
 
 from rallypoint.cli.ui import log_stream
-from rallypoint.cli.ui.log_stream import LONGEST_LINE, _Unsent, archived_lines, clean
+from rallypoint.cli.ui.log_stream import LONGEST_LINE, _Unsent, archived_lines, archived_lines_of_job, clean
 from rallypoint.local.log_archive import LogArchive, record
 
 KEY = ("PyTorchJob", "default", "j")
@@ -71,3 +72,15 @@ def test_of_a_large_log_the_end_is_read(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(log_stream, "TAIL_BYTES", 2)
 
     assert archived_lines(archive(tmp_path), KEY, "u", "main") == [("j-master-0", "2")]
+
+
+def test_the_logs_of_a_deleted_job_are_ordered_by_time(tmp_path: Path) -> None:
+    found = archive(tmp_path)
+    (pod,) = found.pods("default")
+    for run, text, times in ((0, "1\n2\n", [1.0, 4.0]), (1, "3\n", [2.0])):
+        (pod.folder / "main" / f"{run}.log").write_text(text)
+        offsets = array("Q", [0, 2][: len(times)])
+        (pod.folder / "main" / f"{run}.times").write_bytes(offsets.tobytes() + array("d", times).tobytes())
+
+    assert [line for _, line in archived_lines_of_job(found, KEY, "job")] == ["1", "3", "2"]
+    assert archived_lines_of_job(found, KEY, "other") == []
