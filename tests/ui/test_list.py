@@ -128,6 +128,20 @@ async def test_messages_are_readable(server: ApiServer, browser: Browser, tmp_pa
                 assert await text.evaluate(CUT)
 
 
+async def test_jobs_whose_pods_wait_are_found(server: ApiServer, browser: Browser, tmp_path: Path) -> None:
+    async with client_of(server) as client:
+        for name in ("waits", "runs"):
+            await client.create(JOBS, "default", orjson.dumps(job(name, workers=int(name == "waits"))))
+            await client.patch(JOBS, "default", name, status("Running", "it runs"), subresource="status")
+        async with ui_of(server, tmp_path) as url, opened(browser, url) as page:
+            await page.get_by_role("button", name="Waiting 1").click()
+            rows = page.locator("table.jobs tbody tr")
+            await expect(rows).to_have_count(1)
+            await expect(rows).to_contain_text("1 of 2 pods waits")
+            await page.get_by_role("button", name="Running 2").click()
+            await expect(rows).to_have_count(2)
+
+
 async def test_progress_of_replicas_in_words(server: ApiServer, browser: Browser, tmp_path: Path) -> None:
     counts = {
         "waits": {},

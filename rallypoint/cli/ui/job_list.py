@@ -10,7 +10,10 @@ from typing import Any, TypeAlias
 
 import structlog
 
-from api.meta import EVENTS, Resource
+from api.job import ConditionType
+from api.labels import JOB_NAME
+from api.meta import EVENTS, PODS, Resource
+from api.pod_problems import Trouble, read_status, troubles
 from api.requests import requests
 from controller.runtime.informer import Informer
 from rallypoint.cli.cluster import Cluster
@@ -24,6 +27,8 @@ from rallypoint.diagnosis.objects import (
     condition,
     desired_pods,
     event_time,
+    name_of,
+    owners_of,
     parse_timestamp,
     reason_and_message,
     replica_specs,
@@ -38,6 +43,9 @@ _EVENT_SELECTOR = ",".join(f"involvedObject.kind!={kind}" for kind in ("Pod", "N
 """Leaves out most events of a cluster: the list needs those of training jobs."""
 _REPORT = re.compile(r"Error pod \S+ (container \S+ \w+|condition) message: ")
 """How the operator's reports about pods begin: which pod it is, the job's own page tells."""
+_EXPIRED = "expired"
+"""The field of a warning whose event has expired."""
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _COUNTS = ("active", "succeeded", "failed")
 
 log = structlog.get_logger()
@@ -80,12 +88,22 @@ class JobList:
             field_selector=_EVENT_SELECTOR,
             index=_involved_uid,
         )
+        self._pending = Informer(
+            cluster.client,
+            PODS,
+            decode,
+            self._pod_changed,
+            namespace=cluster.namespace,
+            label_selector=JOB_NAME,
+            field_selector="status.phase=Pending",
+            index=_job_of_pod,
+        )
         self.event_watches = EventWatches(cluster)
 
     async def run(self) -> None:
         """Watch until canceled."""
         async with asyncio.TaskGroup() as tasks:
-            for informer in (*self._informers, self._events):
+            for informer in (*self._informers, self._events, self._pending):
                 tasks.create_task(informer.run())
 
     async def filled(self) -> None:
@@ -163,10 +181,27 @@ class JobList:
         if key := self._keys.get(uid):
             if after is None and self._warning(uid, found.manifest) is found.manifest:
                 report = f"{found.manifest.get('message') or ''} (reported {event_time(found.manifest)})"
-                self._expired[uid] = {**found.manifest, "message": report}
+                self._expired[uid] = {**found.manifest, "message": report, _EXPIRED: True}
             elif uid in self._expired and self._warning(uid) is not self._expired[uid]:
                 del self._expired[uid]
             self._update_row(key)
+
+    def _pod_changed(self, before: Row | None, after: Row | None) -> None:
+        found = after or before
+        assert found is not None
+        namespace, _, name = _job_of_pod(found).partition("/")
+        for kind in self.served:
+            if (kind, namespace, name) in self.manifests:
+                self._update_row((kind, namespace, name))
+
+    def _pending_pods(self, job: Object) -> list[Object]:
+        """Return the pods of the job that wait. Those of a batch Job name the training job only by their label."""
+        metadata = job["metadata"]
+        return [
+            row.manifest
+            for row in self._pending.store.indexed(f"{metadata.get('namespace') or ''}/{metadata['name']}")
+            if not self._keys.keys() & (owners_of(row.manifest) - {metadata["uid"]})
+        ]
 
     def _warning(self, uid: str, *others: Object) -> Object | None:
         """Return the newest warning about the job with this UID."""
@@ -181,7 +216,7 @@ class JobList:
             self._rows.pop(key, None)
         else:
             try:
-                self._rows[key] = row_of(job, self._warning(job["metadata"]["uid"]))
+                self._rows[key] = row_of(job, self._warning(job["metadata"]["uid"]), self._pending_pods(job))
             except Exception:
                 # One odd object must not end the page.
                 log.exception("job left out of the list", job=id_of(key))
@@ -194,8 +229,13 @@ def _involved_uid(row: Row) -> str:
     return str((row.manifest.get("involvedObject") or {}).get("uid") or "")
 
 
+def _job_of_pod(row: Row) -> str:
+    return f"{row.namespace}/{row.manifest['metadata']['labels'][JOB_NAME]}"
+
+
 def _last_time(event: Object) -> datetime:
-    return parse_timestamp(event_time(event)) or datetime.min.replace(tzinfo=UTC)
+    repeated = parse_timestamp((event.get("series") or {}).get("lastObservedTime"))
+    return max(filter(None, (repeated, parse_timestamp(event_time(event)))), default=_LONG_AGO)
 
 
 def newest_warning(events: Iterable[Object]) -> Object | None:
@@ -223,11 +263,12 @@ def id_of(key: Key) -> str:
     return "/".join(key)
 
 
-def row_of(job: Object, warning: Object | None = None) -> Document:
-    """Return what the list shows of a job. ``warning`` is the newest warning event about it."""
+def row_of(job: Object, warning: Object | None = None, pending: Sequence[Object] = ()) -> Document:
+    """Return what the list shows of a job. ``warning`` is the newest warning event about it, ``pending`` its pods that wait."""
     metadata = job["metadata"]
     state, since = state_of_job(job)
     key = (str(job["kind"]), str(metadata.get("namespace") or ""), str(metadata["name"]))
+    trouble = _trouble_while_running(job, warning, pending) if state == ConditionType.RUNNING else ""
     return {
         "id": id_of(key),
         "kind": key[0],
@@ -241,7 +282,8 @@ def row_of(job: Object, warning: Object | None = None) -> Document:
         "replicas": replica_counts(job),
         "requests": requested(job),
         "queue": local_queue_of(job),
-        "message": _message(job, state, warning),
+        "waits": bool(trouble),
+        "message": trouble or _message(job, state, warning, pending),
     }
 
 
@@ -272,16 +314,53 @@ def _ended(job: Object) -> datetime | None:
     return (completed or since) if state in FINISHED else None
 
 
-def _message(job: Object, state: str, warning: Object | None) -> str:
-    """Return the message of the condition that explains the state; of a job that waits, a newer warning, or the newest condition."""
+def _message(job: Object, state: str, warning: Object | None, pending: Sequence[Object]) -> str:
+    """Return the message of the condition that explains the state.
+
+    Of a job that waits, what its pods wait for now, a newer warning, or the newest condition.
+    """
     found: Sequence[Object] = status_of(job).get("conditions") or ()
     if state != "Waiting":
         return str(condition(job, state).get("message") or "")
     newest = max(found, key=_update_time, default={})
     if warning and _last_time(warning) >= _update_time(newest):
-        message = _REPORT.sub("", str(warning.get("message") or ""))
-        return reason_and_message({**warning, "message": message})
-    return str(newest.get("message") or "")
+        return (_trouble_of(pending) if _is_report(warning) else "") or _text_of(warning)
+    says_why = newest.get("status") == "False"
+    return ("" if says_why else _trouble_of(pending)) or str(newest.get("message") or "")
+
+
+def _trouble_while_running(job: Object, warning: Object | None, pending: Sequence[Object]) -> str:
+    """Return what a job that runs waits for: how many of its pods, and why; or what a pod has reported since. Empty if it waits for nothing.
+
+    A crash loop ends without an event, so its report has a time, and lasts as long as the event.
+    """
+    counts = replica_counts(job)
+    waiting = counts["desired"] - sum(counts[count] for count in _COUNTS)
+    if waiting > 0 and status_of(job).get("replicaStatuses"):
+        how_many = f"{waiting} of {counts['desired']} pods {'waits' if waiting == 1 else 'wait'}"
+        return ": ".join(filter(None, (how_many, _trouble_of(pending))))
+    since = _update_time(condition(job, ConditionType.RUNNING))
+    if warning is None or _EXPIRED in warning or not _is_report(warning) or _last_time(warning) < since:
+        return ""
+    return f"{_text_of(warning)} (reported {event_time(warning)})"
+
+
+def _is_report(warning: Object) -> bool:
+    return _REPORT.match(str(warning.get("message") or "")) is not None
+
+
+def _text_of(warning: Object) -> str:
+    message = _REPORT.sub("", str(warning.get("message") or ""))
+    return reason_and_message({**warning, "message": message})
+
+
+def _trouble_of(pods: Sequence[Object]) -> str:
+    """Return why the first of these pods waits; empty if none of them says why."""
+    for pod in sorted(pods, key=name_of):
+        found: Sequence[Trouble] = troubles(name_of(pod), read_status(pod))
+        for trouble in found:
+            return ": ".join(filter(None, (trouble.reason, _REPORT.sub("", trouble.message).strip())))
+    return ""
 
 
 def _update_time(condition: Object) -> datetime:

@@ -90,12 +90,12 @@ export async function showJobs({ root, signal, about, setConnection }) {
   }
 
   function drawStates(all) {
-    const counts = Object.groupBy(all, (row) => row.state);
+    const count = (state) => all.filter((row) => isIn(row, state)).length;
     const isFocused = document.activeElement?.dataset?.state;
     states.replaceChildren(...STATES.map((state) => h("button", {
       class: "chip", "aria-pressed": String(view.states.has(state)), "data-state": state,
       click: () => { view.states.has(state) ? view.states.delete(state) : view.states.add(state); draw(); },
-    }, `${state} ${counts[state]?.length || 0}`)));
+    }, `${state} ${count(state)}`)));
     if (isFocused) states.querySelector(`[data-state=${isFocused}]`)?.focus();
   }
 
@@ -103,7 +103,7 @@ export async function showJobs({ root, signal, about, setConnection }) {
     const known = elements.get(row.uid);
     if (known?.row === row) return known.element;
     const made = h("tr", { ...ROW, "data-id": row.id, class: row.isPast && "past" },
-      h("td", CELL, badge(row.state)),
+      h("td", CELL, badge(row.state), row.waits && h("span", { class: "dim" }, " pods wait")),
       h("td", { ...CELL, class: "name" }, h("a", { href: link(row), focus: () => { view.focus = row.uid; } },
         h("span", { class: "namespace" }, `${row.namespace}/`), row.name)),
       h("td", { ...CELL, class: "kind" }, row.kind),
@@ -126,7 +126,7 @@ export async function showJobs({ root, signal, about, setConnection }) {
     const words = view.text.toLowerCase().split(/\s+/).filter(Boolean);
     const value = COLUMNS[view.column][1];
     const shown = all
-      .filter((row) => !view.states.size || view.states.has(row.state))
+      .filter((row) => !view.states.size || [...view.states].some((state) => isIn(row, state)))
       .filter((row) => words.every((word) => `${row.kind} ${row.namespace}/${row.name} ${row.queue}`.toLowerCase().includes(word)))
       .map((row) => [value(row), row])
       .sort(([a, first], [b, second]) => (a < b ? -1 : a > b ? 1 : first.id < second.id ? -1 : 1) * (view.descending ? -1 : 1))
@@ -164,6 +164,11 @@ export async function showJobs({ root, signal, about, setConnection }) {
     draw();
     if (change.all && view.focus) elements.get(view.focus)?.element.querySelector("a").focus();
   }, signal, setConnection);
+}
+
+/** Return whether the row belongs to a state. One that runs while pods of it wait belongs to two. */
+function isIn(row, state) {
+  return row.state === state || (state === "Waiting" && row.waits);
 }
 
 function link(row) {

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from api.meta import EVENTS
+from api.labels import JOB_NAME
+from api.meta import EVENTS, PODS
 from api.v1.pytorchjob import RESOURCE
 from controller.kube.client import Client
 from rallypoint.cli import cluster as clusters
@@ -16,7 +17,7 @@ from rallypoint.cli.cluster import Cluster
 from rallypoint.cli.ui import job_list
 from rallypoint.cli.ui.job_list import JobList, newest_warning, row_of
 from tests.support.harness import NAMESPACE, Harness, start_harness
-from tests.support.snapshots import Object, at, event, job, true
+from tests.support.snapshots import Object, at, event, false, job, pod, true
 
 
 def row(*conditions: Object, warning: Object | None = None, **status: Any) -> dict[str, Any]:
@@ -58,7 +59,49 @@ def test_the_message_of_a_job_that_waits_is_its_newest_warning() -> None:
 
     assert row(created, warning=warning)["message"] == "Unschedulable: no room"
     assert row(created)["message"] == "it is created"
-    assert row(created, true("Running", message="it runs"), warning=warning)["message"] == "it runs"
+    running = true("Running", message="it runs", lastUpdateTime=at(1))
+    assert row(created, running, warning=warning)["message"] == "it runs"
+
+
+def test_a_job_that_runs_says_that_pods_wait() -> None:
+    running = true("Running", message="it runs", lastUpdateTime=at(50))
+    statuses = {"Master": {"active": 1}}
+    waits = pod(conditions=[false("PodScheduled", reason="Unschedulable", message="no room")])
+    found = job(running)
+    found["status"]["replicaStatuses"] = statuses
+
+    assert (row(running)["waits"], row(running)["message"]) == (False, "it runs")
+    assert row(running, replicaStatuses=statuses)["message"] == "1 of 2 pods waits"
+    assert row_of(found, None, [waits])["message"] == "1 of 2 pods waits: Unschedulable: no room"
+    assert row_of(found, None, [waits])["waits"]
+
+
+def test_a_job_that_runs_shows_the_crash_loop_of_a_pod_since() -> None:
+    running = true("Running", message="it runs", lastUpdateTime=at(50))
+    statuses = {"Master": {"active": 1}, "Worker": {"active": 1}}
+    text = "Error pod j-worker-0 container pytorch waiting message: back-off"
+    crash, earlier = event(job(), "CrashLoopBackOff", text), event(job(), "CrashLoopBackOff", text, ago=51)
+
+    found = row(running, warning=crash, replicaStatuses=statuses)
+    assert found["message"] == f"CrashLoopBackOff: back-off (reported {at(5)})"
+    assert found["waits"]
+    assert row(running, warning=earlier, replicaStatuses=statuses)["message"] == "it runs"
+
+
+def test_what_a_pod_waits_for_now_replaces_an_older_report() -> None:
+    """The operator reports each kind of trouble once, whatever the scheduler writes later."""
+    report = event(job(), "Unschedulable", "Error pod j-worker-0 condition message: no cpu, no gpu")
+    waits = pod(conditions=[false("PodScheduled", reason="Unschedulable", message="no gpu")])
+
+    assert row_of(job(), report, [waits])["message"] == "Unschedulable: no gpu"
+    assert row_of(job(), report)["message"] == "Unschedulable: no cpu, no gpu"
+
+
+def test_the_last_of_a_series_counts() -> None:
+    repeated = event(job(), "Unschedulable", "again", ago=50) | {"series": {"lastObservedTime": at(1)}}
+    other = event(job(), "Unschedulable", "before", ago=10)
+
+    assert newest_warning([repeated, other]) is repeated
 
 
 def test_the_pod_of_a_warning_is_left_out() -> None:
@@ -211,6 +254,36 @@ async def test_nothing_is_kept_of_a_job_that_was_replaced_unseen() -> None:
     assert (jobs._expired, list(jobs._keys)) == ({}, ["second"])
 
 
+async def test_pods_that_wait_change_the_row_of_their_job() -> None:
+    waits = pod(
+        "train-worker-0", conditions=[false("PodScheduled", reason="Unschedulable", message="no gpu")]
+    )
+    async with start_harness() as harness, listed(harness) as jobs:
+        owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "train", "controller": True}
+        uid = (await harness.submit())["metadata"]["uid"]
+        metadata = {
+            "name": "train-worker-0",
+            "labels": {JOB_NAME: "train"},
+            "ownerReferences": [{**owner, "uid": uid}],
+        }
+        containers = [{"name": "pytorch", "image": "none"}]
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": {"containers": containers},
+        }
+        await harness.create(PODS, body)
+        await harness.change(PODS, "train-worker-0", {"status": waits["status"]}, subresource="status")
+        await asyncio.sleep(1)
+        before = message(jobs)
+        await harness.delete(PODS, "train-worker-0")
+        await asyncio.sleep(1)
+
+    assert before == "Unschedulable: no gpu"
+    assert "no gpu" not in message(jobs)
+
+
 async def test_events_of_pods_and_nodes_are_left_to_the_server() -> None:
     async with start_harness() as harness, listed(harness) as jobs:
         involved = {"kind": "Pod", "namespace": NAMESPACE, "name": "p", "uid": "p"}
@@ -221,10 +294,10 @@ async def test_events_of_pods_and_nodes_are_left_to_the_server() -> None:
 
 
 async def test_an_odd_job_does_not_end_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(found: Object, warning: Object | None) -> dict[str, Any]:
+    def refuse(found: Object, *related: Any) -> dict[str, Any]:
         if found["metadata"]["name"] == "train":
             raise OverflowError("cannot convert float infinity to integer")
-        return row_of(found, warning)
+        return row_of(found, *related)
 
     monkeypatch.setattr(job_list, "row_of", refuse)
     async with start_harness() as harness, listed(harness) as jobs:
