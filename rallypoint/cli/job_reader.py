@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -282,8 +282,18 @@ class JobReader:
         self, job: Object, pods: Sequence[Object], archived: Sequence[log_archive.ArchivedPod]
     ) -> tuple[dict[tuple[str, str], LastLines], list[ArchivedPod]]:
         """Return the last lines of deleted pods, and the times of all archived ones."""
-        lines = {} if self.only_timeline else _lines_of_deleted_pods(job, pods, archived)
+        killed = self._killed_pods() if is_condition_true(job, ConditionType.FAILED) else frozenset()
+        lines = {} if self.only_timeline else _lines_of_deleted_pods(job, pods, archived, killed)
         return lines, [pod for pod in map(_times_of, archived) if pod]
+
+    def _killed_pods(self) -> frozenset[str]:
+        """Return the UIDs of deleted pods whose containers ran until then."""
+        return frozenset(
+            str(event["involvedObject"].get("uid"))
+            for events in self._events_of_deleted_pods.values()
+            for event in events
+            if event.get("reason") == "Killing" and str(event.get("message")).startswith("Stopping container")
+        )
 
     def archived_pods(self, job: Object) -> list[log_archive.ArchivedPod]:
         """Return the pods of the job in the log folder of a local cluster, also those that exist."""
@@ -350,21 +360,27 @@ def _by_owner(objects: Iterable[Object]) -> Owned:
 
 
 def _lines_of_deleted_pods(
-    job: Object, pods: Sequence[Object], archived: Sequence[log_archive.ArchivedPod]
+    job: Object,
+    pods: Sequence[Object],
+    archived: Sequence[log_archive.ArchivedPod],
+    killed: Collection[str] = (),
 ) -> dict[tuple[str, str], LastLines]:
     """Return what the job's pods that no longer exist logged last, from the log folder of a local cluster.
 
-    Of several pods of a name, the last one counts. Its default container comes first, init containers last.
+    Of several pods of a name, the last one counts, or the last one that failed: the operator has ``killed`` the others. Its default
+    container comes first, init containers last.
     """
     if is_condition_true(job, ConditionType.SUCCEEDED):
         return {}
     existing = {pod["metadata"]["uid"] for pod in pods}
-    newest = {pod.name: pod for pod in archived if pod.uid not in existing}
+    gone = [pod for pod in archived if pod.uid not in existing]
+    newest = {pod.name: pod for pod in gone}
+    newest |= {pod.name: pod for pod in gone if pod.uid not in killed or _has_failed_run(pod)}
     found: dict[tuple[str, str], LastLines] = {}
     for pod in sorted(newest.values(), key=lambda pod: pod.created, reverse=True)[:MAX_READS]:
         for container in _by_importance(pod):
             most = LINES_OF_FAILURE if len(found) < MAX_DETAILED_FAILURES else 1
-            if lines := _lines_of_last_run(pod, container, most):
+            if lines := _lines_of_last_run(pod, container, most, is_killed=pod.uid in killed):
                 found[pod.name, container] = lines
     return dict(sorted(found.items(), key=lambda item: item[0][0]))
 
@@ -382,9 +398,17 @@ def _times_of(pod: log_archive.ArchivedPod) -> ArchivedPod | None:
     return ArchivedPod(pod.name, pod.uid, created, created if ended else None, ended) if created else None
 
 
-def _lines_of_last_run(pod: log_archive.ArchivedPod, container: str, most: int) -> LastLines | None:
-    """Return the last lines of the last run that logged something; None if there is none."""
-    for log in reversed(pod.runs(container)):
+def _has_failed_run(pod: log_archive.ArchivedPod) -> bool:
+    """Return whether a container of the pod ran more than once: the last run was killed."""
+    return any(len(pod.runs(container)) > 1 for container in container_names(pod))
+
+
+def _lines_of_last_run(
+    pod: log_archive.ArchivedPod, container: str, most: int, *, is_killed: bool
+) -> LastLines | None:
+    """Return the last lines of the last run that logged something, of a killed pod the run before if there is one; None if there is none."""
+    runs = pod.runs(container)
+    for log in reversed(runs[:-1] if is_killed and len(runs) > 1 else runs):
         try:
             at = datetime.fromtimestamp(log.stat().st_mtime, UTC)
         except FileNotFoundError:

@@ -44,7 +44,8 @@ def failure_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     failed = transition_time(snapshot.job, ConditionType.FAILED)
     text = reason_and_message(condition(snapshot.job, ConditionType.FAILED))
     again = f"correct the cause, delete the job ({_kubectl(snapshot, 'delete')}) and create it again: a failed job does not run again"
-    yield Cause((), text, failed, next_step=again)
+    quote = "" if failures(snapshot.pods) else _quote_of(snapshot, text)
+    yield Cause((), text, failed, quote=quote, next_step=again)
     found, reported = failures(snapshot.pods), terminations.causes_from_events(snapshot)
     first = [failure for failure in found if failure.is_own and failure.at and failure.at == found[0].at]
     failed_at = first[0].at if first else failed
@@ -74,6 +75,12 @@ def failure_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     yield from group_by_text(map(_later_failure, found[len(first) :]))
     if not first and not reported:
         yield from (_cause_of_deleted_pod(snapshot, event) for event in gone)
+
+
+def _quote_of(snapshot: JobSnapshot, text: str) -> str:
+    """Return the last log line of the deleted pod that the operator's message names; empty if it names none."""
+    names = (name for name, _ in snapshot.lines_of_deleted_pods if f" {name}: " in text)
+    return snapshot.last_line_of_deleted_pod(next(names, ""))
 
 
 def _first_failure_text(first: Sequence[Failure], *, unsure: bool) -> str:

@@ -308,6 +308,45 @@ async def test_a_deleted_pod_is_quoted_by_its_most_important_container(
     assert found.last_line_of_deleted_pod("train-worker-0") == quote
 
 
+@pytest.mark.parametrize(
+    ("runs", "quote"),
+    [
+        pytest.param((("first", "boom"), ("second", "loading")), "boom", id="the pod before it"),
+        pytest.param((("second", "boom"), ("second", "loading")), "boom", id="the run before it"),
+        pytest.param((("second", "loading"),), "loading", id="the only run"),
+    ],
+)
+async def test_a_start_that_was_killed_does_not_hide_the_one_that_failed(
+    tmp_path: Path, runs: Sequence[tuple[str, str]], quote: str
+) -> None:
+    async with start_harness() as harness, user(harness, LogArchive(tmp_path)) as cluster:
+        job = await harness.submit()
+        for number, (uid, line) in enumerate(runs):
+            folder = tmp_path / f"{NAMESPACE}_train-worker-0_{uid}"
+            (folder / "pytorch").mkdir(parents=True, exist_ok=True)
+            (folder / "pytorch" / f"{number}.log").write_text(f"{line}\n")
+            owner = {
+                "kind": "PyTorchJob",
+                "name": "train",
+                "uid": job["metadata"]["uid"],
+                "controller": True,
+            }
+            metadata = {"name": "train-worker-0", "namespace": NAMESPACE, "uid": uid}
+            times = {"ownerReferences": [owner], "creationTimestamp": f"2999-01-01T00:00:0{number}Z"}
+            pod_of = {"metadata": metadata | times, "spec": {"containers": [{"name": "pytorch"}]}}
+            (folder / "pod.json").write_bytes(log_archive.record(pod_of))
+        involved = {"kind": "Pod", "namespace": NAMESPACE, "name": "train-worker-0", "uid": "second"}
+        event = {"metadata": {"name": "killed"}, "involvedObject": involved, "reason": "Killing"}
+        message = "Stopping container pytorch"
+        await harness.create(EVENTS, {"apiVersion": "v1", "kind": "Event", "message": message, **event})
+        job["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}
+        reader = JobReader(cluster)
+        await reader.read_related([job])
+        found = await reader.snapshot(job)
+
+    assert found.last_line_of_deleted_pod("train-worker-0") == quote
+
+
 async def test_what_belongs_to_one_job_is_read_alone(tmp_path: Path) -> None:
     """The result is that of a read for all jobs."""
     async with start_harness() as harness, user(harness) as cluster:

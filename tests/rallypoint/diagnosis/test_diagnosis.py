@@ -582,6 +582,19 @@ def test_the_back_off_of_a_deleted_pod_is_reported_if_the_job_does_not_name_its_
     assert len(causes_of(failed_job, events=[back_off])) == rows
 
 
+def test_the_failure_that_the_job_names_quotes_its_deleted_pod() -> None:
+    message = "it ran out of tries; last failure: j-worker-0: container pytorch ended with exit code 3"
+    failed_job = job(CREATED, true("Failed", since=10, reason="PyTorchJobFailed", message=message))
+    lines = {
+        ("j-master-0", "pytorch"): LastLines(None, ("loading",)),
+        ("j-worker-0", "pytorch"): LastLines(None, ("ValueError: boom",)),
+    }
+
+    (cause,) = diagnose(JobSnapshot(failed_job, NOW, lines_of_deleted_pods=lines)).causes
+
+    assert cause.quote == "ValueError: boom"
+
+
 def test_cleaned_up_pods_are_explained_by_events_of_the_operator() -> None:
     failed_job = job(CREATED, FAILED)
     events = [exited(failed_job, "j-worker-1", 1), event(pod("j-worker-0"), "Killing", "x", "Normal", ago=12)]
