@@ -199,6 +199,42 @@ async def test_the_logs_of_a_deleted_job(local: LocalUp, browser: Browser) -> No
         await expect(log.locator("> div")).to_have_count(2)
 
 
+async def test_logs_of_earlier_starts(local: LocalUp, browser: Browser) -> None:
+    """Of a container that restarts, and of pods that others have replaced."""
+    restarts, replaced = (
+        job(name, "echo start $(date +%s%N); exit 137", workers=workers)
+        for name, workers in (("restarts", 0), ("replaced", 1))
+    )
+    for found, policy in ((restarts, "OnFailure"), (replaced, "ExitCode")):
+        found["spec"]["pytorchReplicaSpecs"]["Master"]["restartPolicy"] = policy
+    replaced["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["command"][2] = (
+        "echo worker; sleep 1000"
+    )
+    await create(local, restarts, replaced)
+    async with opened(browser, local.url) as page:
+        await open_job(page, "restarts")
+        log, start = page.get_by_role("log"), page.get_by_label("Start", exact=True)
+        await expect(start).to_be_visible(timeout=60_000)
+        await start.select_option(index=1)
+        await expect(log.locator("> div")).to_have_count(1)
+        first = await log.inner_text()
+        await start.select_option("last start")
+        await expect(log).not_to_contain_text(first)
+
+        await page.keyboard.press("Escape")
+        await page.keyboard.press("Escape")
+        await open_job(page, "replaced")
+        gone = page.locator("#section-replicas tr.past", has_text="replaced-master-0")
+        await expect(gone.first).to_be_visible(timeout=60_000)
+        await gone.first.get_by_role("button").click()
+        await expect(log.locator("> div")).to_have_count(1)
+        first = await log.inner_text()
+        assert first.startswith("start ")
+        await page.get_by_label("Replica", exact=True).select_option("All replicas")
+        await expect(log).to_contain_text(first)
+        await expect(log).to_contain_text("worker")
+
+
 async def test_texts_are_never_html(server: ApiServer, browser: Browser, tmp_path: Path) -> None:
     """Names cannot hold HTML, so messages, events and labels try."""
     async with Client(Connection(server=server.url, token=lambda: server.token), user_agent="test") as client:

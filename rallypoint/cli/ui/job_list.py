@@ -27,11 +27,13 @@ from rallypoint.diagnosis.objects import (
     condition,
     desired_pods,
     event_time,
+    is_finished,
     name_of,
     owners_of,
     parse_timestamp,
     reason_and_message,
     replica_specs,
+    run_policy,
     spec_of,
     status_of,
 )
@@ -291,6 +293,8 @@ def replica_counts(job: Object) -> Mapping[str, int]:
     """Return how many pods the spec requests, and how many are active, succeeded and failed."""
     statuses = (status_of(job).get("replicaStatuses") or {}).values()
     counts = {count: sum(int((status or {}).get(count) or 0) for status in statuses) for count in _COUNTS}
+    if is_finished(job) and run_policy(job, "cleanPodPolicy") in ("Running", "All"):
+        counts["active"] = 0  # The operator has deleted them, and counts no longer.
     return {"desired": desired_pods(job), **counts}
 
 

@@ -15,6 +15,7 @@ from rallypoint.cli.job_reader import JobReader
 from rallypoint.cli.ui.job_list import Document, JobList, Key, row_of
 from rallypoint.diagnosis import JobSnapshot, diagnose
 from rallypoint.diagnosis.objects import (
+    FINISHED,
     Object,
     container_statuses,
     event_time,
@@ -24,7 +25,7 @@ from rallypoint.diagnosis.objects import (
     status_of,
 )
 from rallypoint.local.apiserver.resources.columns import pod_status
-from rallypoint.local.log_archive import default_container
+from rallypoint.local.log_archive import ArchivedPod, default_container
 
 PAUSE_SECONDS = 2.0
 """Between two reads of a job that does not change."""
@@ -52,22 +53,32 @@ async def read_job(cluster: Cluster, jobs: JobList, key: Key) -> Document:
     async with jobs.event_watches.open(namespace) as watch:
         await reader.read_related([job], by_label=True, events=watch.find(namespace, name))
     snapshot = await reader.snapshot(job)
-    there = {pod["metadata"]["uid"] for pod in snapshot.pods}
-    gone = [pod.manifest for pod in reader.archived_pods(job) if pod.uid not in there]
     # A job of 1,000 pods takes longer than the loop of a local cluster should wait.
-    return await asyncio.to_thread(document, snapshot, reader.forbidden, gone)
+    return await asyncio.to_thread(document, snapshot, reader.forbidden, reader.archived_pods(job))
 
 
-def document(snapshot: JobSnapshot, forbidden: Sequence[str], gone: Sequence[Object] = ()) -> Document:
-    """Return the document of a job. ``gone`` are pods of it that no longer exist and have logs."""
+def document(
+    snapshot: JobSnapshot, forbidden: Sequence[str], archived: Sequence[ArchivedPod] = ()
+) -> Document:
+    """Return the document of a job. ``archived`` are pods of it that have logs in the archive."""
     report = why.Report(snapshot, diagnose(snapshot), forbidden)
+    logs = {pod.uid: pod for pod in archived}
+    there = {pod["metadata"]["uid"] for pod in snapshot.pods}
+    row = row_of(snapshot.job)
+    if row["state"] in FINISHED and snapshot.pods_known:
+        running = sum(status_of(pod).get("phase") == "Running" for pod in snapshot.pods)
+        row["replicas"] = {**row["replicas"], "active": running}
     return {
-        **row_of(snapshot.job),
+        **row,
         "now": snapshot.now,
         "why": why.document(report),
         "conditions": status_of(snapshot.job).get("conditions") or (),
-        "pods": [_pod(pod) for pod in snapshot.pods[:MAX_PODS]],
-        "deletedPods": [_deleted_pod(pod) for pod in gone],
+        "pods": [
+            {**_pod(pod), "runs": _runs(logs.get(pod["metadata"]["uid"]))} for pod in snapshot.pods[:MAX_PODS]
+        ],
+        "deletedPods": [
+            {**_deleted_pod(pod.manifest), "runs": _runs(pod)} for pod in archived if pod.uid not in there
+        ],
         "events": [_event(event) for event in snapshot.newest_events[:MAX_EVENTS]],
     }
 
@@ -117,6 +128,12 @@ def _deleted_pod(pod: Object) -> Document:
         "created": parse_timestamp(metadata.get("creationTimestamp")),
         "containers": container_names(pod),
     }
+
+
+def _runs(pod: ArchivedPod | None) -> dict[str, int]:
+    """Return how many runs of each container of the pod have a log, of those that have several."""
+    counts = {name: len(pod.runs(name)) for name in container_names(pod.manifest)} if pod else {}
+    return {name: count for name, count in counts.items() if count > 1}
 
 
 def container_names(pod: Object) -> list[str]:

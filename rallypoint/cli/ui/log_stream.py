@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -120,8 +120,10 @@ async def _follow(follower: JobLogFollower, unsent: _Unsent) -> None:
         unsent.add(("", f"… the log cannot be read: {clean(str(error).encode())}"))
 
 
-def archived_lines(archive: LogArchive, key: Key, uid: str, container: str) -> list[Line]:
-    """Return the last lines of the newest run of a container of a deleted pod that a job of this key owned.
+def archived_lines(
+    archive: LogArchive, key: Key, uid: str, container: str, run: int | None = None
+) -> list[Line]:
+    """Return the last lines of a run of a container, by default of the newest one, of a pod that a job of this key owned.
 
     An unknown container stands for the default one: no part of the file's path comes from the request.
     """
@@ -129,7 +131,9 @@ def archived_lines(archive: LogArchive, key: Key, uid: str, container: str) -> l
     pod = next((pod for pod in archive.pods(namespace) if pod.uid == uid), None)
     if pod is None or not pods_of_job([pod], kind, name):
         return []
-    return [(pod.name, text) for _, text in _timed_lines(_runs(pod, container)[-1:], TAIL_LINES)]
+    runs = _runs(pod, container)
+    chosen = runs[-1:] if run is None else runs[run : run + 1]
+    return [(pod.name, text) for _, text in _timed_lines(chosen, TAIL_LINES)]
 
 
 def archived_lines_of_job(archive: LogArchive, key: Key, uid: str) -> list[Line]:
@@ -138,6 +142,15 @@ def archived_lines_of_job(archive: LogArchive, key: Key, uid: str) -> list[Line]
     job = {"metadata": {"uid": uid, "creationTimestamp": ""}}
     pods = pods_of_job(archive.pods(namespace), kind, name, job)
     return merged_lines([(pod, _runs(pod, "")) for pod in pods])
+
+
+def earlier_lines(archive: LogArchive, job: Object, existing: Collection[str]) -> list[Line]:
+    """Return the last lines of the earlier starts of a job: of its deleted pods, and of all but the newest run of the ``existing`` pods."""
+    metadata = job["metadata"]
+    pods = archive.pods_of_job(metadata["namespace"], job["kind"], metadata["name"], dict(job))
+    return merged_lines(
+        [(pod, _runs(pod, "")[:-1] if pod.uid in existing else _runs(pod, "")) for pod in pods]
+    )
 
 
 def merged_lines(runs: Sequence[tuple[ArchivedPod, Sequence[Path]]]) -> list[Line]:

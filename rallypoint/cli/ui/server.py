@@ -20,13 +20,21 @@ import orjson
 import structlog
 from aiohttp import web
 
+from api.labels import JOB_NAME
+from api.meta import PODS
 from controller.kube.errors import ApiError, Forbidden, NotFound, unreachable
 from controller.serving import BoundedServer
-from rallypoint.cli.cluster import Cluster
+from rallypoint.cli.cluster import Cluster, Object
 from rallypoint.cli.ui.history import History, record
 from rallypoint.cli.ui.job_list import JobList, Key
 from rallypoint.cli.ui.job_page import follow_job, read_job
-from rallypoint.cli.ui.log_stream import Line, archived_lines, archived_lines_of_job, follow_logs
+from rallypoint.cli.ui.log_stream import (
+    Line,
+    archived_lines,
+    archived_lines_of_job,
+    earlier_lines,
+    follow_logs,
+)
 from rallypoint.cli.ui.usage_stream import follow_usage
 from rallypoint.local.usage import UsageSampler
 
@@ -252,7 +260,9 @@ class PageServer:
         if job_uid:
             return await self._stream(request, self._archived_logs(archived_lines_of_job, key, job_uid))
         if uid:
-            return await self._stream(request, self._archived_logs(archived_lines, key, uid, container))
+            number = request.query.get("run", "")
+            run = int(number) if number.isdecimal() else None
+            return await self._stream(request, self._archived_logs(archived_lines, key, uid, container, run))
         job = self._jobs.manifests.get(key)
         row = self._jobs.row(key)
         if job is None or row is None:
@@ -261,11 +271,26 @@ class PageServer:
             raise web.HTTPBadRequest(text=f"the job has more than {MAX_MERGED_PODS} pods: choose one")
         inside = replace(self._cluster, namespace=key[1])
         lines = follow_logs(inside, self._jobs.served[key[0]], dict(job), pod, container)
-        return await self._stream(request, _events("lines", lines))
+        events = _events("lines", lines)
+        return await self._stream(
+            request, events if pod else self._with_earlier_logs(inside, dict(job), events)
+        )
 
     async def _archived_logs(self, read: Callable[..., list[Line]], *what: Any) -> AsyncGenerator[Event]:
         if self._cluster.archive is not None:
             yield "lines", await asyncio.to_thread(read, self._cluster.archive, *what)
+
+    async def _with_earlier_logs(
+        self, inside: Cluster, job: Object, following: AsyncGenerator[Event]
+    ) -> AsyncGenerator[Event]:
+        """Yield the lines of earlier starts before those that follow."""
+        async with aclosing(following):
+            if inside.archive is not None:
+                pods = await inside.list_objects(PODS, labelSelector=f"{JOB_NAME}={job['metadata']['name']}")
+                existing = {pod["metadata"]["uid"] for pod in pods}
+                yield "lines", await asyncio.to_thread(earlier_lines, inside.archive, job, existing)
+            async for event in following:
+                yield event
 
     async def _send_history(self, request: web.Request) -> web.Response:
         rows = await asyncio.to_thread(self._history.rows) if self._history else []

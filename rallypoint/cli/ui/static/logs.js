@@ -13,14 +13,15 @@ export function logs(signal) {
   let started = "";
   let jobName = "";
   const pods = h("select", { "aria-label": "Replica", change: () => { fillContainers(); start(); } });
-  const containers = h("select", { "aria-label": "Container", change: () => start() });
+  const containers = h("select", { "aria-label": "Container", change: () => { fillRuns(); start(); } });
+  const runs = h("select", { "aria-label": "Start", change: () => start() });
   const followBox = h("input", { type: "checkbox", change: () => followBox.checked && scroll() });
   followBox.checked = true;
   const state = h("span", { role: "status", class: "dim" });
   const output = h("div", { class: "log", role: "log", "aria-live": "off", "aria-label": "Log lines", tabindex: "0", scroll: () => {
     followBox.checked = output.scrollTop + output.clientHeight >= output.scrollHeight - 30;
   } });
-  const element = h("div", {}, h("div", { class: "bar" }, pods, containers, h("label", { class: "check" }, followBox, "Follow"), state), output);
+  const element = h("div", {}, h("div", { class: "bar" }, pods, containers, runs, h("label", { class: "check" }, followBox, "Follow"), state), output);
   let known = "";
   let choices = [];
 
@@ -29,12 +30,12 @@ export function logs(signal) {
     path = [job.kind, job.namespace, job.name].map(encodeURIComponent).join("/");
     const current = isPast ? [] : job.pods || [];
     const past = [...(job.deletedPods || []), ...((isPast && job.pods) || [])];
-    const isMerged = (isPast ? past : current).length !== 1 && (job.replicas?.desired ?? 0) <= MAX_MERGED_PODS;
+    const isMerged = current.length + past.length !== 1 && (job.replicas?.desired ?? 0) <= MAX_MERGED_PODS;
     const merged = isMerged ? [{ label: "All replicas", name: "", uid: "", job: isPast ? job.uid : "", containers: [] }] : [];
     choices = [
       ...merged,
-      ...current.map((pod) => ({ label: pod.name, name: pod.name, uid: "", pod: pod.uid, containers: pod.containers })),
-      ...past.map((pod) => ({ label: `${pod.name} (deleted)`, name: pod.name, uid: pod.uid, pod: pod.uid, containers: pod.containers })),
+      ...current.map((pod) => ({ label: pod.name, name: pod.name, uid: "", pod: pod.uid, containers: pod.containers, runs: pod.runs })),
+      ...past.map((pod) => ({ label: `${pod.name} (deleted${which(pod, past)})`, name: pod.name, uid: pod.uid, pod: pod.uid, containers: pod.containers, runs: pod.runs })),
     ];
     element.parentElement.parentElement.hidden = !choices.length;
     const text = JSON.stringify(choices);
@@ -54,10 +55,22 @@ export function logs(signal) {
     containers.replaceChildren(...found.map((name) => h("option", {}, name)));
     if (found.includes(chosen)) containers.value = chosen;
     containers.hidden = found.length < 2;
+    fillRuns();
+  }
+
+  /** Offer the earlier runs of a container that has restarted. The newest run comes first. */
+  function fillRuns() {
+    const { runs: counts = {}, name } = choices[pods.selectedIndex] || {};
+    const count = (name && counts[containers.value]) || 1;
+    const chosen = runs.value;
+    const numbers = Array.from({ length: count - 1 }, (_, index) => count - 2 - index);
+    runs.replaceChildren(h("option", { value: "" }, "last start"), ...numbers.map((number) => h("option", { value: String(number) }, `start ${number + 1} of ${count}`)));
+    if (numbers.includes(Number(chosen)) && chosen) runs.value = chosen;
+    runs.hidden = count < 2;
   }
 
   function key() {
-    return `${pods.value} ${containers.value}`;
+    return `${pods.value} ${containers.value} ${runs.value}`;
   }
 
   function select(pod) {
@@ -74,8 +87,9 @@ export function logs(signal) {
     const abort = stream;
     signal.addEventListener("abort", () => abort.abort(), { once: true });
     started = key();
-    const { uid, name, job = "" } = choices[pods.selectedIndex];
-    const query = new URLSearchParams({ pod: name, container: containers.value, uid, job });
+    const { uid, name, pod, job = "" } = choices[pods.selectedIndex];
+    const run = runs.value;
+    const query = new URLSearchParams({ pod: name, container: containers.value, uid: run ? pod : uid, job, run });
     state.textContent = "";
     try {
       await follow(`/api/jobs/${path}/logs?${query}`, (kind, data) => (kind === "lines" ? add(data, !name) : (state.textContent = data.message)), abort.signal, (live) => {
@@ -113,6 +127,12 @@ export function logs(signal) {
 function failedPod(job) {
   const names = (job.why?.causes || []).filter((cause) => cause.blocks).flatMap((cause) => cause.about);
   return names.find((name) => [...(job.pods || []), ...(job.deletedPods || [])].some((pod) => pod.name === name));
+}
+
+/** Return which of several deleted pods of one name this is. */
+function which(pod, past) {
+  const same = past.filter((other) => other.name === pod.name);
+  return same.length > 1 ? `, ${same.indexOf(pod) + 1} of ${same.length}` : "";
 }
 
 function hash(text) {

@@ -37,6 +37,14 @@ def test_replicas_are_summed_over_roles() -> None:
     }
 
 
+@pytest.mark.parametrize(("policy", "active"), [("All", 0), ("Running", 0), ("None", 2)])
+def test_no_replica_runs_after_the_operator_has_deleted_them(policy: str, active: int) -> None:
+    found = job(true("Failed"), cleanPodPolicy=policy)
+    found["status"]["replicaStatuses"] = {"Worker": {"active": 2, "failed": 1}}
+
+    assert row_of(found)["replicas"] == {"desired": 2, "active": active, "succeeded": 0, "failed": 1}
+
+
 def test_requests_are_summed_over_replicas() -> None:
     found = job(workers=3)
     containers = [{"name": "pytorch", "resources": {"limits": {"nvidia.com/gpu": "8", "memory": "1Gi"}}}]

@@ -18,7 +18,7 @@ from rallypoint.cli.ui.job_page import follow_job
 from rallypoint.diagnosis import JobSnapshot
 from tests.support.faults import Delay, Refuse, Rule
 from tests.support.harness import NAMESPACE, Harness, start_harness
-from tests.support.snapshots import NOW, container, ended, job, pod
+from tests.support.snapshots import NOW, container, ended, job, pod, true
 
 KEY = (RESOURCE.kind, NAMESPACE, "train")
 
@@ -158,3 +158,13 @@ def test_the_state_of_a_pod_is_that_of_kubectl() -> None:
     shown = job_page.document(JobSnapshot(train, NOW, pods=[waits, failed]), ())
 
     assert [found["state"] for found in shown["pods"]] == ["Init:ErrImagePull", "Error"]
+
+
+def test_a_job_that_ended_counts_the_pods_that_still_run() -> None:
+    train = {**job(true("Failed")), "apiVersion": RESOURCE.api_version}
+    train["status"]["replicaStatuses"] = {"Worker": {"active": 2, "failed": 1}}
+    runs = pod("j-worker-0", "Running")
+    runs["spec"]["containers"] = [{"name": "pytorch"}]
+
+    assert job_page.document(JobSnapshot(train, NOW, pods=[runs]), ())["replicas"]["active"] == 1
+    assert job_page.document(JobSnapshot(train, NOW), ())["replicas"]["active"] == 0

@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from rallypoint.cli.ui import log_stream
-from rallypoint.cli.ui.log_stream import LONGEST_LINE, _Unsent, archived_lines, archived_lines_of_job, clean
+from rallypoint.cli.ui.log_stream import (
+    LONGEST_LINE,
+    _Unsent,
+    archived_lines,
+    archived_lines_of_job,
+    clean,
+    earlier_lines,
+)
 from rallypoint.local.log_archive import LogArchive, record
 
 KEY = ("PyTorchJob", "default", "j")
@@ -82,5 +89,15 @@ def test_the_logs_of_a_deleted_job_are_ordered_by_time(tmp_path: Path) -> None:
         offsets = array("Q", [0, 2][: len(times)])
         (pod.folder / "main" / f"{run}.times").write_bytes(offsets.tobytes() + array("d", times).tobytes())
 
+    owner = {
+        "kind": "PyTorchJob",
+        "metadata": {"name": "j", "namespace": "default", "uid": "job", "creationTimestamp": ""},
+    }
+
     assert [line for _, line in archived_lines_of_job(found, KEY, "job")] == ["1", "3", "2"]
     assert archived_lines_of_job(found, KEY, "other") == []
+    assert archived_lines(found, KEY, "u", "main", 0) == [("j-master-0", "1"), ("j-master-0", "2")]
+    assert archived_lines(found, KEY, "u", "main", 1) == [("j-master-0", "3")]
+    assert archived_lines(found, KEY, "u", "main", 2) == []
+    assert [line for _, line in earlier_lines(found, owner, [])] == ["1", "3", "2"]
+    assert [line for _, line in earlier_lines(found, owner, ["u"])] == ["1", "2"]
