@@ -30,6 +30,12 @@ LISTED = """async (count) => {
 LINES = """(e) => Math.round(e.clientHeight / parseFloat(getComputedStyle(e).lineHeight))"""
 CUT = """(e) => e.scrollHeight > e.clientHeight + 1"""
 """Whether a part of the text is not shown."""
+RECORD_CONNECTION = """() => {
+  window.states = [];
+  const connection = document.getElementById("connection");
+  const record = () => connection.textContent === "reconnecting" || window.states.push(connection.textContent);
+  new MutationObserver(record).observe(connection, { childList: true });
+}"""
 KEEP_ROW = """() => { window.row = new WeakRef(document.querySelector("table.jobs tbody tr")); }"""
 
 
@@ -187,6 +193,24 @@ async def answer_jobs(page: Page, name: str, data: Any) -> list[float]:
 
     await page.route("**/api/jobs", answer)
     return times
+
+
+async def test_the_list_says_that_the_cluster_has_ended(
+    server: ApiServer, browser: Browser, tmp_path: Path
+) -> None:
+    """Its rows stay, and nothing says that they are live."""
+    async with client_of(server) as client, ui_of(server, tmp_path) as url, opened(browser, url) as page:
+        await client.create(JOBS, "default", orjson.dumps(job("j")))
+        await expect(page.locator("tr", has_text="j")).to_be_visible()
+        await server.stop()
+        connection = page.locator("#connection")
+        await expect(page.get_by_role("alert")).to_contain_text("the cluster does not answer", timeout=20_000)
+        await expect(connection).to_have_text("reconnecting")
+        await page.evaluate(RECORD_CONNECTION)
+        await asyncio.sleep(4)
+        assert await page.evaluate("window.states") == []
+        await expect(page.locator("table.jobs tbody tr")).to_have_count(1)
+        await expect(page.get_by_role("alert")).to_be_visible()
 
 
 async def test_a_failing_cluster_is_asked_less_and_less(

@@ -41,6 +41,10 @@ from rallypoint.local.manifest import Manifest, Row, decode
 
 GATHER_SECONDS = 0.3
 """Changes within this time are sent together."""
+CHECK_SECONDS = 2.0
+"""Between two looks at whether the watches follow the cluster."""
+ANSWER_SECONDS = 5.0
+"""A cluster whose watch is broken must answer within this time."""
 _EVENT_SELECTOR = ",".join(f"involvedObject.kind!={kind}" for kind in ("Pod", "Node", "ReplicaSet", "Job"))
 """Leaves out most events of a cluster: the list needs those of training jobs."""
 _REPORT = re.compile(r"Error pod \S+ (container \S+ \w+|condition) message: ")
@@ -124,15 +128,34 @@ class JobList:
     def rows(self) -> list[Document]:
         return list(self._rows.values())
 
-    async def changes(self) -> AsyncGenerator[Document]:
-        """Yield all rows, then the rows that change and the ids of jobs that are gone."""
+    async def check(self) -> None:
+        """Ask the cluster for the jobs whose watch is broken.
+
+        Raises:
+            ApiError, aiohttp.ClientError, TimeoutError: it does not answer.
+        """
+        for informer in self._informers:
+            if not informer.is_following and not informer.unserved.is_set():
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await informer.source.probe()
+
+    async def changes(self, *, checked: bool = False) -> AsyncGenerator[Document]:
+        """Yield all rows, then the rows that change and the ids of jobs that are gone. With ``checked``, raise what ``check`` raises."""
+        if checked:
+            await self.check()
         await self.filled()
         changed, keys = asyncio.Event(), set[Key]()
         self._subscribers[changed] = keys
         try:
             yield {"all": self.rows(), "unread": self.unread}
             while True:
-                await changed.wait()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(CHECK_SECONDS if checked else None):
+                        await changed.wait()
+                if checked:
+                    await self.check()
+                if not changed.is_set():
+                    continue
                 await asyncio.sleep(GATHER_SECONDS)
                 found = {key: self._rows.get(key) for key in keys}
                 changed.clear()

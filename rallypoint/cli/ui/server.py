@@ -231,7 +231,7 @@ class PageServer:
         )
 
     async def _stream_jobs(self, request: web.Request) -> web.StreamResponse:
-        return await self._stream(request, _events("jobs", self._jobs.changes()))
+        return await self._stream(request, _events("jobs", self._jobs.changes(checked=True)))
 
     async def _stream_job(self, request: web.Request) -> web.StreamResponse:
         key = self._key(request)

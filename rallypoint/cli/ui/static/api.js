@@ -31,7 +31,7 @@ export async function get(path, signal) {
 /**
  * Follow server-sent events until the signal aborts: call `on(name, data)` for each. Reconnect after errors, at most 10 s later, and while
  * the tab is hidden close the connection, because a browser has only six of them for all tabs. `failed` says why the server has no data;
- * it also stands for an answer of 500 or more. Return after the event `end`; throw if refused. An EventSource could not send the token.
+ * it also stands for an answer of 500 or more, and makes no connection live. Return after the event `end`; throw if refused. An EventSource could not send the token.
  */
 export async function follow(path, on, signal, onState = () => {}) {
   let pause = 500;
@@ -44,11 +44,17 @@ export async function follow(path, on, signal, onState = () => {}) {
     document.addEventListener("visibilitychange", hide);
     try {
       const response = await request(path, attempt.signal);
-      onState(true);
+      let isLive = false;
       for await (const [name, data] of events(response.body)) {
+        if (name === "failed") {
+          on(name, data);
+          continue;
+        }
+        if (!isLive) onState(true);
+        isLive = true;
         if (name === "end") return;
         if (name === "ping") continue;
-        if (name !== "failed") pause = 500;
+        pause = 500;
         on(name, data);
       }
     } catch (error) {

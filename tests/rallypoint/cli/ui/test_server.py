@@ -21,6 +21,7 @@ from controller.kube.connect import Connection
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli import main
 from rallypoint.cli.cluster import Cluster
+from rallypoint.cli.ui import job_list
 from rallypoint.cli.ui import server as ui
 from rallypoint.cli.ui.history import History
 from rallypoint.cli.ui.job_list import JobList
@@ -48,8 +49,9 @@ def job(name: str) -> dict[str, Any]:
 class Browser:
     """Requests to a page."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str, client: Client) -> None:
+    def __init__(self, session: aiohttp.ClientSession, url: str, client: Client, server: ApiServer) -> None:
         self.session = session
+        self.server = server
         self.url, _, self.token = url.partition("#token=")
         self.client = client
 
@@ -116,7 +118,7 @@ async def served(
         ):
             cluster = Cluster(client, server.url, namespace, await clusters.discover(client))
             async with ui.page(cluster, **options) as url:
-                yield Browser(session, url, client)
+                yield Browser(session, url, client, server)
     finally:
         await server.stop()
 
@@ -264,6 +266,23 @@ async def test_a_cluster_that_fails_is_reported_and_asked_again() -> None:
 
     assert failed == [("failed", {"message": "the cluster does not answer: etcd is gone"})]
     assert name == "job"
+
+
+async def test_the_list_of_a_cluster_that_has_ended_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_list, "CHECK_SECONDS", 0.05)
+    async with served() as browser:
+        await browser.create("j")
+        async with browser.stream("api/jobs") as events:
+            assert (await anext(events))[0] == "jobs"
+            await browser.server.stop()
+            name, failure = await anext(events)
+            ended = [event async for event in events]
+        async with browser.stream("api/jobs") as events:
+            again = await anext(events)
+
+    assert (name, ended) == ("failed", [])
+    assert failure["message"].startswith("the cluster does not answer: ")
+    assert again[0] == "failed"
 
 
 async def test_an_object_that_nothing_expects_is_reported() -> None:
