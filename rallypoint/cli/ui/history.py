@@ -13,13 +13,16 @@ import orjson
 import structlog
 
 from controller.kube.errors import NotFound
+from controller.runtime import clock
 from rallypoint.cli.ui.job_list import Document, JobList, Key
-from rallypoint.diagnosis.objects import FINISHED
+from rallypoint.diagnosis.objects import FINISHED, Object
 from rallypoint.local import private
 from rallypoint.local.log_archive import LogArchive
 
 MAX_JOBS = 1000
 """Of more jobs, the oldest records are deleted, a tenth of this number at a time."""
+DELETED = "Deleted"
+"""The state of a job that was deleted before it had finished."""
 WORKERS = 4
 """Jobs that are read and written at the same time."""
 LATER_SECONDS = 3.0
@@ -107,8 +110,8 @@ class History:
         return sorted(times, key=lambda file: -times[file])
 
 
-Reader = Callable[[Key], Awaitable[Document]]
-"""Reads the document of a job."""
+Reader = Callable[[Key, Object | None], Awaitable[Document]]
+"""Reads the document of a job that exists, or what is left of one that has been deleted."""
 
 
 @dataclass(slots=True)
@@ -123,10 +126,13 @@ class Recorder:
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _recorded: set[str] = field(default_factory=set)
     """UIDs of jobs that exist and whose record is written or in the queue."""
+    _deleted: dict[str, Object] = field(default_factory=dict)
+    """By UID: jobs that no longer exist and are in the queue."""
 
     async def run(self) -> None:
         """Record until canceled."""
         rows: dict[str, Document] = {}
+        manifests: dict[str, Object] = {}
         async with self.jobs.event_watches.open(self.jobs.namespace), asyncio.TaskGroup() as tasks:
             for _ in range(WORKERS):
                 tasks.create_task(self._work())
@@ -136,12 +142,15 @@ class Recorder:
                         before = rows.get(row["id"])
                         rows[row["id"]] = row
                         if before and before["uid"] != row["uid"]:
-                            self._record_lost_job(before)
+                            self._record_lost_job(before, manifests.pop(before["uid"], None))
+                        manifest = self.jobs.manifests.get(_key(row))
+                        if manifest and manifest["metadata"]["uid"] == row["uid"]:
+                            manifests[row["uid"]] = manifest
                         if row["state"] in FINISHED:
                             self._add(row)
                     for id_ in change.get("gone", ()):
                         if row := rows.pop(id_, None):
-                            self._record_lost_job(row)
+                            self._record_lost_job(row, manifests.pop(row["uid"], None))
 
     def _add(self, row: Document) -> None:
         """Record a job unless it is recorded."""
@@ -150,16 +159,20 @@ class Recorder:
             self._recorded.add(uid)
             self._queue.put_nowait((False, next(self._numbers), row))
 
-    def _record_lost_job(self, row: Document) -> None:
+    def _record_lost_job(self, row: Document, manifest: Object | None) -> None:
         """Record a job that no longer exists unless it is recorded."""
-        self._add(row if row["state"] in FINISHED else {**row, "message": "deleted before it had finished"})
+        if manifest and not self.history.has(row["uid"]):
+            self._deleted[row["uid"]] = manifest
+        self._add(row if row["state"] in FINISHED else _deleted_row(row))
         self._recorded.discard(row["uid"])
 
     async def _work(self) -> None:
         while True:
             is_again, number, row = await self._queue.get()
             await self._record(row)
-            if not is_again:
+            if is_again:
+                self._deleted.pop(row["uid"], None)
+            else:
                 asyncio.get_running_loop().call_later(
                     LATER_SECONDS, self._queue.put_nowait, (True, number, row)
                 )
@@ -168,9 +181,9 @@ class Recorder:
         """Write what can be read of the job now; its row if that is nothing and there is no record yet. Never fails."""
         document = row
         try:
-            found = await self.read((row["kind"], row["namespace"], row["name"]))
+            found = await self.read(_key(row), self._deleted.get(row["uid"]))
             if found["uid"] == row["uid"]:
-                document = found
+                document = _deleted_document(found, row) if row["state"] == DELETED else found
         except NotFound:
             pass
         except Exception:
@@ -180,6 +193,38 @@ class Recorder:
                 await asyncio.to_thread(self.history.write, document)
             except OSError as error:
                 log.warning("job not recorded in the history", job=row["id"], error=str(error))
+
+
+def _key(row: Document) -> Key:
+    return row["kind"], row["namespace"], row["name"]
+
+
+def _deleted_row(row: Document) -> Document:
+    """Return the row of a job that has been deleted before it had finished. ``waited_for`` is what the list said of it."""
+    now = clock.now()
+    return {
+        **row,
+        "state": DELETED,
+        "since": now,
+        "ended": now,
+        "replicas": {**row["replicas"], "active": 0},
+        "waits": False,
+        "waited_for": row["message"] if row["waits"] or row["state"] == "Waiting" else "",
+        "message": "deleted before it had finished",
+    }
+
+
+def _deleted_document(found: Document, row: Document) -> Document:
+    """Return what could be read of a deleted job with the state of ``row``. Its timeline ends when it was deleted."""
+    document: Document = orjson.loads(orjson.dumps({**found, **row}))
+    why = document["why"]
+    why["state"] = DELETED
+    if row["waited_for"] and not any(cause["blocks"] for cause in why["causes"]):
+        cause = {"about": [], "text": row["waited_for"], "since": None, "blocks": True, "quote": ""}
+        why["causes"].insert(0, {**cause, "nextStep": ""})
+    for span in why["timeline"]["spans"]:
+        span["end"] = span["end"] or document["ended"]
+    return document
 
 
 async def record(history: History, jobs: JobList, read: Reader) -> None:

@@ -39,8 +39,8 @@ _OWN_PORT_SUFFIX = "job-port"
 """The port that the operator adds for the rendezvous, such as ``pytorchjob-port``."""
 
 
-async def read_job(cluster: Cluster, jobs: JobList, key: Key) -> Document:
-    """Return the document of a job.
+async def read_job(cluster: Cluster, jobs: JobList, key: Key, deleted: Object | None = None) -> Document:
+    """Return the document of a job, of one that no longer exists from what is left of ``deleted``.
 
     Raises:
         NotFound: it does not exist.
@@ -48,11 +48,18 @@ async def read_job(cluster: Cluster, jobs: JobList, key: Key) -> Document:
     """
     kind, namespace, name = key
     inside = replace(cluster, namespace=namespace)
-    job = await inside.get(jobs.served[kind], name)
+    if deleted:
+        # Without the mark of a deletion that waits for finalizers.
+        metadata = {**deleted["metadata"], "deletionTimestamp": None}
+        job = {**deleted, "metadata": metadata}
+    else:
+        job = await inside.get(jobs.served[kind], name)
     reader = JobReader(inside)
     async with jobs.event_watches.open(namespace) as watch:
         await reader.read_related([job], by_label=True, events=watch.find(namespace, name))
     snapshot = await reader.snapshot(job)
+    if deleted:
+        snapshot = replace(snapshot, pods_known=False)  # That they are gone is no cause.
     # A job of 1,000 pods takes longer than the loop of a local cluster should wait.
     return await asyncio.to_thread(document, snapshot, reader.forbidden, reader.archived_pods(job))
 

@@ -11,6 +11,7 @@ import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,7 @@ async def page(
 
 async def _record(history: History, cluster: Cluster, jobs: JobList) -> None:
     try:
-        await record(history, jobs, lambda key: read_job(cluster, jobs, key))
+        await record(history, jobs, partial(read_job, cluster, jobs))
     except Exception:
         log.exception("the history of jobs has stopped")
 

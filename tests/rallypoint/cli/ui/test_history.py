@@ -19,6 +19,7 @@ from rallypoint.cli.cluster import Cluster
 from rallypoint.cli.ui import history as histories
 from rallypoint.cli.ui.history import WORKERS, History, record
 from rallypoint.cli.ui.job_list import JobList, Key
+from rallypoint.diagnosis.objects import Object
 from tests.support.harness import Harness, start_harness
 
 
@@ -94,7 +95,7 @@ class Reads:
         self.began: list[str] = []
         self.current = self.most = 0
 
-    async def __call__(self, key: Key) -> dict[str, Any]:
+    async def __call__(self, key: Key, deleted: Object | None) -> dict[str, Any]:
         name = key[2]
         self.began.append(name)
         self.current += 1

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 from typing_extensions import override
 
-from api.meta import Resource
+from api.meta import EVENTS, Resource
 from controller.crds import all_crds
 from controller.kube.client import Client
 from controller.kube.connect import Connection
@@ -376,6 +376,43 @@ async def test_ended_jobs_are_recorded(tmp_path: Path) -> None:
         "unfinished": "deleted before it had finished",
     }
     assert orjson.loads(found)["why"]["causes"][0]["text"] == "it broke"
+
+
+async def test_a_job_that_is_deleted_early_is_recorded(tmp_path: Path) -> None:
+    history = History(tmp_path / "jobs")
+    running = [{"type": "Running", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]
+    status = {"conditions": running, "replicaStatuses": {"Master": {"failed": 0}}}
+    async with served(history=history, records=True) as browser:
+        made = await browser.create("j")
+        uid = made["metadata"]["uid"]
+        about = {"kind": "PyTorchJob", "namespace": "default", "name": "j", "uid": uid}
+        event = {
+            "metadata": {"name": "e"},
+            "involvedObject": about,
+            "reason": "Seen",
+            "message": "it was there",
+        }
+        await browser.client.create(EVENTS, "default", orjson.dumps(event))
+        await browser.client.patch(
+            JOBS, "default", "j", orjson.dumps({"status": status}), subresource="status"
+        )
+        async with browser.stream("api/jobs") as events:
+            async for _, change in events:
+                if any(row["waits"] for row in change.get("all", change.get("changed", ()))):
+                    break
+        await asyncio.sleep(0.5)
+        await browser.client.delete(JOBS, "default", "j")
+        async with asyncio.timeout(20):
+            while not history.has(uid):  # noqa: ASYNC110 - a file
+                await asyncio.sleep(0.02)
+    found = history.read(uid)
+
+    assert found is not None
+    assert (found["state"], found["why"]["state"]) == ("Deleted", "Deleted")
+    assert [event["reason"] for event in found["events"]] == ["Seen"]
+    assert [cause["text"] for cause in found["why"]["causes"]] == ["1 of 1 pods waits"]
+    assert found["ended"] == found["since"]
+    assert all(span["end"] for span in found["why"]["timeline"]["spans"])
 
 
 def test_an_invalid_port(capsys: pytest.CaptureFixture[str]) -> None:
