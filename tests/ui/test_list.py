@@ -80,6 +80,14 @@ async def test_1000_jobs(server: ApiServer, browser: Browser, tmp_path: Path) ->
             await client.patch(JOBS, "team-1", "job-0001", status("Failed", "it broke"), subresource="status")
             await expect(page.locator("tr", has_text="job-0001")).to_contain_text("it broke")
 
+            first = await rows.first.locator("a").text_content() or ""
+            await page.keyboard.press("j")
+            assert await page.evaluate("document.activeElement.textContent") == first
+            await page.keyboard.press("Enter")
+            await expect(page.locator("h1")).to_contain_text(first.partition("/")[2])
+            await page.keyboard.press("Escape")
+            await expect(rows).to_have_count(MANY)
+
             await page.keyboard.press("/")
             await page.keyboard.type("team-3/job-00 pytorch")
             await expect(rows).to_have_count(10)
@@ -146,6 +154,20 @@ async def test_jobs_whose_pods_wait_are_found(server: ApiServer, browser: Browse
             await expect(rows).to_contain_text("1 of 2 pods waits")
             await page.get_by_role("button", name="Running 2").click()
             await expect(rows).to_have_count(2)
+
+
+async def test_the_keys_of_a_fresh_list(server: ApiServer, browser: Browser, tmp_path: Path) -> None:
+    """Nothing has the focus yet."""
+    async with client_of(server) as client:
+        await client.create(JOBS, "default", orjson.dumps(job("only")))
+        async with ui_of(server, tmp_path) as url:
+            for keys in (["Enter"], ["ArrowDown", "Enter"], ["k", "Enter"]):
+                async with opened(browser, url) as page:
+                    await expect(page.locator("tr", has_text="only")).to_be_visible()
+                    for key in keys:
+                        await page.keyboard.press(key)
+                    await expect(page.locator("h1")).to_contain_text("only")
+                    await expect(page.locator("#section-timeline")).to_be_visible()
 
 
 async def test_progress_of_replicas_in_words(server: ApiServer, browser: Browser, tmp_path: Path) -> None:

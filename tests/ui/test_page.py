@@ -321,6 +321,15 @@ async def test_the_token(local: LocalUp, browser: Browser) -> None:
         await second.goto(address)
         await expect(second.get_by_text("No jobs.")).to_be_visible()
 
+        third = await page.context.new_page()
+        await third.goto(f"{address}#token=wrong")
+        await expect(third.get_by_role("alert")).to_contain_text("The token in the URL is wrong")
+        await third.reload()
+        await expect(third.get_by_text("No jobs.")).to_be_visible()
+        await third.evaluate("localStorage.setItem('rallypoint-token', 'old')")
+        await third.reload()
+        await expect(third.get_by_role("alert")).to_contain_text("wrong or old")
+
 
 async def test_the_page_says_that_the_server_has_ended(local: LocalUp, browser: Browser) -> None:
     async with opened(browser, local.url) as page:

@@ -2,11 +2,20 @@
 
 const KEY = "rallypoint-token";
 
-export function takeToken() {
+/** Take the token that the URL brings, if any. Return whether the server accepts it: a wrong one does not replace the one in storage. */
+export async function takeToken() {
   const given = /^#token=([\w-]+)$/.exec(location.hash);
-  if (!given) return;
-  localStorage.setItem(KEY, given[1]);
+  if (!given) return true;
   history.replaceState(null, "", "/#/");
+  const headers = { Authorization: `Bearer ${given[1]}` };
+  const response = await fetch("/api/cluster", { headers, cache: "no-store" }).catch(() => null);
+  if (response?.status === 401) return false;
+  localStorage.setItem(KEY, given[1]);
+  return true;
+}
+
+export function hasToken() {
+  return Boolean(localStorage.getItem(KEY));
 }
 
 export class Refused extends Error {

@@ -64,6 +64,18 @@ export async function showJobs({ root, signal, about, setConnection }) {
     (step > 0 ? row.nextElementSibling : row.previousElementSibling)?.querySelector("a").focus();
   }
 
+  /** Without a row in focus, the keys begin at the row of the last visit, or at the first one. */
+  document.addEventListener("keydown", (event) => {
+    const { activeElement: focused } = document;
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (focused !== document.body && focused.id !== "main") return;
+    const row = (elements.get(view.focus)?.element || body.firstElementChild)?.querySelector("a");
+    if (!row || !["ArrowDown", "ArrowUp", "j", "k", "Enter"].includes(event.key)) return;
+    event.preventDefault();
+    if (event.key === "Enter") row.click();
+    else row.focus();
+  }, { signal });
+
   /** Show the whole text of a message that is cut off, or cut it off again. The style sheet shows that of the row with the focus. */
   function expand(event) {
     event.target.closest(".message .text")?.classList.toggle("whole");

@@ -1,10 +1,11 @@
 // The page: which view the address names, and what all views share.
-import { get, Refused, takeToken } from "/api.js";
+import { get, hasToken, Refused, takeToken } from "/api.js";
 import { h, notice, tick } from "/dom.js";
 import { showJobs } from "/jobs.js";
 import { showJob } from "/job.js";
 
 const main = document.getElementById("main");
+const OPEN = "Open the URL with the token that the command printed.";
 let current = new AbortController();
 let about = Promise.resolve({ history: false });
 
@@ -30,14 +31,19 @@ async function route() {
   } catch (error) {
     if (signal.aborted) return;
     root.replaceChildren(error instanceof Refused && error.status === 401
-      ? notice("Open the URL with the token that the command printed.")
+      ? notice(hasToken() ? `The token that this browser has is wrong or old. ${OPEN}` : OPEN)
       : notice(error.message));
     setConnection(false);
   }
 }
 
-function start() {
-  takeToken();
+async function start() {
+  if (!(await takeToken())) {
+    current.abort();
+    main.replaceChildren(notice(`The token in the URL is wrong. ${OPEN}`));
+    setConnection(false);
+    return;
+  }
   about = get("/api/cluster").catch(() => ({ history: false, server: "" }));
   about.then(({ server, namespace }) => {
     document.getElementById("server").textContent = namespace ? `${server}, namespace ${namespace}` : server;
