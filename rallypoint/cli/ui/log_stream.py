@@ -4,17 +4,19 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
 
+from api.times import parse_time
 from controller.kube.errors import ApiError
 from rallypoint.cli.cluster import Cluster, CommandError, Object, ServedResource
 from rallypoint.cli.log_follower import JobLogFollower, Write
 from rallypoint.cli.log_lines import clean_line
 from rallypoint.cli.ui.job_list import Key
 from rallypoint.cli.ui.job_page import container_names
+from rallypoint.diagnosis.objects import desired_pods
 from rallypoint.local.log_archive import ArchivedPod, LogArchive, pods_of_job
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.streams.logs import Log
@@ -27,6 +29,9 @@ TAIL_BYTES = 4 * 1024 * 1024
 MAX_UNSENT_LINES = 5000
 """A browser that reads slower than pods write misses the oldest lines."""
 GATHER_SECONDS = 0.1
+FIRST_GATHER_SECONDS = 0.5
+"""At the start, the lines of all pods within this time are put in the order of their times."""
+_EPOCH = datetime.fromtimestamp(0, UTC)
 LONGEST_LINE = 4000
 """Characters; the rest is cut off."""
 
@@ -38,29 +43,34 @@ class _Unsent:
     """Lines on their way to the browser."""
 
     def __init__(self) -> None:
-        self._lines: deque[Line] = deque()
+        self._lines: deque[tuple[datetime, Line]] = deque()
         self._dropped = 0
         self.changed = asyncio.Event()
 
     def writer(self, pod: Manifest, container: str) -> Write:
-        name = str(pod["metadata"]["name"])
+        """Return a writer of lines with their times."""
+        name, last = str(pod["metadata"]["name"]), _EPOCH
 
         def write(data: bytes) -> None:
+            nonlocal last
             for line in data.split(b"\n")[:-1]:
-                self.add((name, clean(line)))
+                time, _, text = line.partition(b" ")
+                at = _timestamp(time)
+                last = at or last
+                self.add((name, clean(text if at else line)), last)
 
         return write
 
-    def add(self, line: Line) -> None:
-        self._lines.append(line)
+    def add(self, line: Line, at: datetime) -> None:
+        self._lines.append((at, line))
         if len(self._lines) > MAX_UNSENT_LINES:
             self._lines.popleft()
             self._dropped += 1
         self.changed.set()
 
     def take(self) -> list[Line]:
-        """Return the lines since the last call, after a line that says how many are missing."""
-        lines = list(self._lines)
+        """Return the lines since the last call in the order of their times, after a line that says how many are missing."""
+        lines = [line for _, line in sorted(self._lines, key=lambda found: found[0])]
         if self._dropped:
             lines.insert(0, ("", f"… {self._dropped} lines are left out"))
         self._lines.clear()
@@ -79,6 +89,8 @@ async def follow_logs(
 ) -> AsyncGenerator[list[Line]]:
     """Yield lines of the job's pods as they are written, until the job has finished. Empty names stand for all pods, and for the default container."""
     unsent = _Unsent()
+    gather_seconds = GATHER_SECONDS if pod_name else FIRST_GATHER_SECONDS
+    lines_of_each = min(TAIL_LINES_OF_EACH, MAX_UNSENT_LINES // max(desired_pods(job), 1))
 
     def container_of(pod: Manifest) -> str:
         names = container_names(pod)
@@ -88,9 +100,10 @@ async def follow_logs(
         cluster,
         served,
         job,
-        {"follow": "true", "tailLines": str(TAIL_LINES if pod_name else TAIL_LINES_OF_EACH)},
+        {"follow": "true", "tailLines": str(TAIL_LINES if pod_name else lines_of_each)},
         container_of=container_of,
         writer_of=unsent.writer,
+        timestamps=True,
         pod_name=pod_name,
     )
     task = asyncio.create_task(_follow(follower, unsent))
@@ -98,7 +111,8 @@ async def follow_logs(
     try:
         while not task.done():
             await unsent.changed.wait()
-            await asyncio.sleep(GATHER_SECONDS)
+            await asyncio.sleep(gather_seconds)
+            gather_seconds = GATHER_SECONDS
             if lines := unsent.take():
                 yield lines
         if lines := unsent.take():
@@ -117,7 +131,15 @@ async def _follow(follower: JobLogFollower, unsent: _Unsent) -> None:
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        unsent.add(("", f"… the log cannot be read: {clean(str(error).encode())}"))
+        unsent.add(("", f"… the log cannot be read: {clean(str(error).encode())}"), datetime.now(UTC))
+
+
+def _timestamp(word: bytes) -> datetime | None:
+    """Return the time with which a kubelet begins a line; None if the word is none, as in a message of the kubelet."""
+    try:
+        return parse_time(word.decode())
+    except ValueError:
+        return None
 
 
 def archived_lines(

@@ -45,6 +45,17 @@ def test_a_slow_browser_misses_the_oldest_lines(monkeypatch: pytest.MonkeyPatch)
     assert unsent.take() == []
 
 
+def test_lines_of_several_pods_are_ordered_by_time() -> None:
+    unsent = _Unsent()
+    for name, data in (
+        ("a", b"2026-01-01T00:00:01Z 1\n2026-01-01T00:00:04.5Z 4\nno time\n"),
+        ("b", b"2026-01-01T01:00:02.000000001+01:00 2\n2026-01-01T00:00:03Z 3\n"),
+    ):
+        unsent.writer({"metadata": {"name": name}}, "main")(data)
+
+    assert unsent.take() == [("a", "1"), ("b", "2"), ("b", "3"), ("a", "4"), ("a", "no time")]
+
+
 def archive(folder: Path) -> LogArchive:
     """An archive with a pod of the job ``j``, beside a file that is no log of it."""
     owner = {"kind": "PyTorchJob", "name": "j", "uid": "job", "controller": True}
