@@ -72,6 +72,7 @@ export async function showJob({ root, signal, setConnection }, { path, uid }) {
       sections.timeline.element.hidden = true;
     }
     section("replicas", [job.pods, job.deletedPods], () => drawReplicas(job, logView.select));
+    drawLastLines(sections.replicas.content, job.why?.lastLines || []);
     section("conditions", job.conditions || [], drawConditions);
     section("events", job.events || [], drawEvents);
     logView.update(job, Boolean(uid));
@@ -115,7 +116,7 @@ function drawWhy(why) {
       cause.nextStep && h("p", { class: "next" }, h("b", {}, "Next: "), cause.nextStep))));
   const blocking = why.causes.filter((cause) => cause.blocks);
   const notes = why.causes.filter((cause) => !cause.blocks);
-  const healthy = { Running: "The job runs, and nothing in the cluster blocks it.", Succeeded: "The job has succeeded." }[why.state]
+  const healthy = { Running: "The job runs. The objects of the cluster show no problem; whether it makes progress, its logs tell.", Succeeded: "The job has succeeded." }[why.state]
     || "The cluster's objects name no cause.";
   return [
     blocking.length ? list(blocking) : h("p", {}, healthy),
@@ -129,14 +130,24 @@ function drawReplicas(job, select) {
   if (!pods.length && !(job.deletedPods || []).length) return h("p", {}, "The job has no pods.");
   const button = (pod) => h("button", { click: () => select(pod), "aria-label": `Show the logs of ${pod.name}` }, "Logs");
   return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Replicas" }, h("table", {},
-    h("thead", {}, h("tr", {}, ["Pod", "State", "Age", "Restarts", "Node", "Ports", "Logs"].map((text) => h("th", { scope: "col" }, text)))),
+    h("thead", {}, h("tr", {}, ["Pod", "State", "Age", "Restarts", "Node", "Ports", "Last line", "Logs"].map((text) => h("th", { scope: "col" }, text)))),
     h("tbody", {},
       pods.slice(0, MAX_SHOWN).map((pod) => h("tr", {},
         h("td", {}, pod.name), h("td", {}, badge(pod.state), pod.state === "Running" && !pod.ready && " not ready"), h("td", {}, ago(pod.created)),
-        h("td", {}, String(pod.restarts)), h("td", {}, pod.node), h("td", {}, pod.ports.map((port) => drawPort(job, pod, port))), h("td", {}, button(pod)))),
+        h("td", {}, String(pod.restarts)), h("td", {}, pod.node), h("td", {}, pod.ports.map((port) => drawPort(job, pod, port))), h("td", { "data-pod": pod.name }), h("td", {}, button(pod)))),
       (job.deletedPods || []).slice(-MAX_SHOWN).map((pod) => h("tr", { class: "past" },
-        h("td", {}, pod.name), h("td", {}, "deleted"), h("td", {}, ago(pod.created)), h("td", {}), h("td", {}), h("td", {}), h("td", {}, button(pod)))))),
+        h("td", {}, pod.name), h("td", {}, "deleted"), h("td", {}, ago(pod.created)), h("td", {}), h("td", {}), h("td", {}), h("td", {}), h("td", {}, button(pod)))))),
     pods.length > MAX_SHOWN && h("p", {}, `and ${pods.length - MAX_SHOWN} more`));
+}
+
+/** Write into the table of replicas when each last logged something: only there, because this changes all the time. */
+function drawLastLines(content, lines) {
+  const newest = new Map();
+  for (const { pod, at: time, exists } of lines) if (exists && time && !(newest.get(pod) > time)) newest.set(pod, time);
+  for (const cell of content.querySelectorAll("[data-pod]")) {
+    const time = newest.get(cell.dataset.pod);
+    if (time) cell.replaceChildren(ago(time), " ago");
+  }
 }
 
 function drawPort(job, pod, port) {
