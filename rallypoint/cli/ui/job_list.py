@@ -15,6 +15,7 @@ from api.labels import JOB_NAME
 from api.meta import EVENTS, PODS, Resource
 from api.pod_problems import Trouble, read_status, troubles
 from api.requests import requests
+from controller.kube.errors import Forbidden, NotFound
 from controller.runtime.informer import Informer
 from rallypoint.cli.cluster import Cluster
 from rallypoint.cli.job_reader import served_jobs
@@ -129,15 +130,16 @@ class JobList:
         return list(self._rows.values())
 
     async def check(self) -> None:
-        """Ask the cluster for the jobs whose watch is broken.
+        """Ask the cluster for the jobs whose watch is broken. A refusal of one kind is an answer.
 
         Raises:
             ApiError, aiohttp.ClientError, TimeoutError: it does not answer.
         """
         for informer in self._informers:
             if not informer.is_following and not informer.unserved.is_set():
-                async with asyncio.timeout(ANSWER_SECONDS):
-                    await informer.source.probe()
+                with suppress(Forbidden, NotFound):
+                    async with asyncio.timeout(ANSWER_SECONDS):
+                        await informer.source.probe()
 
     async def changes(self, *, checked: bool = False) -> AsyncGenerator[Document]:
         """Yield all rows, then the rows that change and the ids of jobs that are gone. With ``checked``, raise what ``check`` raises."""
