@@ -137,11 +137,13 @@ def fill(totals: JobTotals, jobs: int, namespaces: int, frameworks: tuple[str, .
         totals.count(namespace, framework, "created")
     histories: list[JobHistory] = []
     for number, ((namespace, framework), state) in enumerate(islice(zip(cycle(groups), cycle(STATES)), jobs)):
-        since = NOW.timestamp() if state == "pending" else None
-        # Each job has tuples of its own, as those that the reconciler reports have.
+        # Each job has times and tuples of its own, as those that the reconciler reports have.
+        pending = NOW.timestamp() if state == "pending" else None
+        holding = NOW.timestamp() if state in {"succeeded", "failed"} else None
         requests = ((GPU, (0, 0, 8 * PODS_PER_JOB, 0)),)
         replicas = (0, PODS_PER_JOB, 0, 0)
-        totals.put(_uid(number), JobSample(namespace, framework, state, replicas, requests, since))
+        sample = JobSample(namespace, framework, state, replicas, requests, pending, holding)
+        totals.put(_uid(number), sample)
         reached = (*PHASES[:4],)
         basis, created = hash((number, *reached)), NOW + timedelta(seconds=number)
         histories.append(JobHistory(reached, created, is_complete=True, last_basis=basis))

@@ -41,6 +41,9 @@ QUERIES = {
     "Which namespaces have GPUs that finished jobs hold?": (
         'sum by (job_namespace) (rallypoint_job_requested_resources{resource="nvidia.com/gpu", state="finished"}) > 0'
     ),
+    "For how long since the end of a job? Some minutes are normal": (
+        "max by (job_namespace, framework) (rallypoint_job_oldest_holding_seconds)"
+    ),
     "Why do jobs fail?": (
         "sum by (reason, job_namespace) ((rallypoint_job_failures_total unless rallypoint_job_failures_total offset 1h)"
         " or increase(rallypoint_job_failures_total[1h])) > 0"

@@ -192,8 +192,17 @@ class _ObservedJob:
         return max(self.begun, history.known_since or self.begun)
 
     def sample(self, namespace: str, framework: str, waiting_since: datetime | None) -> JobSample:
-        since = waiting_since.timestamp() if waiting_since else None
-        return JobSample(namespace, framework, self.state, self._replicas(), self._requests(), since)
+        requests = self._requests()
+        holding_since = self._ended_at() if _are_held(requests) else None
+        return JobSample(
+            namespace,
+            framework,
+            self.state,
+            self._replicas(),
+            requests,
+            pending_since=waiting_since.timestamp() if waiting_since else None,
+            holding_since=holding_since.timestamp() if holding_since else None,
+        )
 
     def new_phases(self, now: datetime) -> Iterator[tuple[str, datetime]]:
         """Yield the phases that the job has reached and that are not counted, and when it reached each."""
@@ -203,6 +212,14 @@ class _ObservedJob:
         for phase, test in zip(PHASES, tests, strict=True):
             if phase not in self.reached and (at := test(now)):
                 yield phase, at
+
+    def _ended_at(self) -> datetime | None:
+        """Return since when the status reports the end.
+
+        ``completionTime`` may be missing, and earlier: it is that of the launcher's Job, which may end while no operator runs.
+        """
+        ends = (self.status.find(type_, TRUE) for type_ in (ConditionType.SUCCEEDED, ConditionType.FAILED))
+        return next((time_of(end.last_transition_time) for end in ends if end), None)
 
     def _replicas(self) -> tuple[int, ...]:
         replicas = [0, 0, 0, 0]
@@ -259,6 +276,12 @@ class _ObservedJob:
 
     def _finished(self, now: datetime) -> datetime | None:
         return (time_of(self.status.completion_time) or now) if self.has_ended else None
+
+
+def _are_held(requests: Requests) -> bool:
+    """Return whether pods of a finished job request resources."""
+    finished = REQUEST_STATES.index("finished")
+    return any(amounts[finished] for _, amounts in requests)
 
 
 def _state(status: StoredStatus, row: JobRow) -> str:

@@ -71,6 +71,10 @@ class Scrape:
         return self.values("rallypoint_job_oldest_pending_seconds", "framework")
 
     @property
+    def oldest_holding_seconds(self) -> dict[str, float]:
+        return self.values("rallypoint_job_oldest_holding_seconds", "framework")
+
+    @property
     def phases(self) -> dict[str, float]:
         """The number of jobs that reached each phase."""
         return self.values("rallypoint_job_phase_seconds_count", "phase")
@@ -330,6 +334,57 @@ async def test_the_phases_of_a_preempted_job_count_from_its_first_start(clock: A
         done = await scrape(answer)
         assert done.phases["finished"] == done.phases["running"] == 1
         assert done.phase_seconds["finished"] == pytest.approx(3 * 600, abs=10)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param({"phase": "Succeeded", "code": 0}, id="it succeeded"),
+        # Such a job has no completionTime.
+        pytest.param({"phase": "Failed", "code": 1}, id="an exit code is permanent"),
+    ],
+)
+async def test_pods_hold_resources_since_the_end_of_their_job(clock: Any, end: dict[str, Any]) -> None:
+    """Also for the next leader; jobs whose pods are gone or request nothing hold nothing."""
+    policy = {"cleanPodPolicy": "None"}
+
+    async def finish(harness: Harness, name: str, role: dict[str, Any]) -> None:
+        role = {"restartPolicy": "ExitCode", **role}
+        roles = {"Master": role, "Worker": role}
+        await harness.submit(name, pytorchReplicaSpecs=roles, runPolicy=policy)
+        await harness.settle()
+        await harness.set_phase("Running", f"{name}-master-0", f"{name}-worker-0")
+        await harness.settle()
+        await harness.set_phase(end["phase"], f"{name}-master-0", code=end["code"])
+
+    async with start_harness(clock=clock) as harness:
+        async with starting(harness) as answer:
+            await harness.settle()
+            await finish(harness, "plain", {"template": template()})
+            await harness.settle(1000)
+            assert (await scrape(answer)).oldest_holding_seconds == {}
+
+            await finish(harness, "first", gpus(1))
+            await harness.settle(600)
+            await finish(harness, "second", gpus(1))
+            await harness.settle(60)
+            found = await scrape(answer)
+            assert found.gpus == {"finished": 2}
+            assert found.oldest_holding_seconds["pytorch"] == pytest.approx(660, abs=5)
+        async with starting(harness) as answer:
+            await harness.settle(60)
+            taken_over = await scrape(answer)
+            assert taken_over.oldest_holding_seconds["pytorch"] == pytest.approx(720, abs=10)
+
+            await harness.set_phase("Succeeded", "first-worker-0", code=0)
+            await harness.settle()
+            one = await scrape(answer)
+            assert one.oldest_holding_seconds["pytorch"] == pytest.approx(120, abs=10)
+
+            await harness.delete(PODS, "second-worker-0", grace_period_seconds=0)
+            await harness.settle()
+            none = await scrape(answer)
+            assert (none.gpus, none.oldest_holding_seconds) == ({}, {})
 
 
 async def test_jobs_count_again_when_their_kind_is_served_again(clock: Any) -> None:

@@ -13,7 +13,11 @@ LOAD_SECONDS = 100.0
 SETTLE_SECONDS = 5.0
 FOR = "2s"
 RANGE = "45s"
-THRESHOLDS = {"TrainingOperatorWatchSilent": ("> 180", "> 100"), "TrainingJobsPending": ("> 3600", "> 20")}
+THRESHOLDS = {
+    "TrainingOperatorWatchSilent": ("> 180", "> 100"),
+    "TrainingJobsPending": ("> 3600", "> 20"),
+    "TrainingResourcesHeld": ("> 900", "> 60"),
+}
 """Thresholds that are times, and what the test has in their place."""
 
 

@@ -160,7 +160,7 @@ OF_LOAD: tuple[tuple[str, Labels], ...] = (
     ("TrainingJobsPending", {"job_namespace": SPEECH, "framework": "pytorch"}),
     (
         "TrainingResourcesHeld",
-        {"job_namespace": VISION, "framework": "pytorch", "resource": "nvidia.com/gpu"},
+        {"job_namespace": VISION, "framework": "pytorch"},
     ),
 )
 """Alerts about jobs of the load, and their labels."""

@@ -6,6 +6,10 @@ _JOBS = 'job_namespace=~"$namespace", framework=~"$framework"'
 _STARTING = "created|scheduled|started|running"
 _WAITED_FOR = "For a pending job, or one that runs with only some of its pods."
 
+_HELD_FOR = (
+    "How long ago the oldest job ended whose pods still hold extended resources, not only the chosen one."
+)
+
 
 def _sum(series: str, *labels: str) -> str:
     return f"sum by ({', '.join(labels)}) ({series})" if labels else f"sum({series})"
@@ -200,15 +204,22 @@ _FAILURES = Row(
 _RESOURCES = Row(
     "GPUs, or another extended resource",
     (
-        stat("Held by running pods", _requested(state="running"), width=6),
-        stat("Requested by pending pods", _requested(state="pending"), width=6),
-        stat("Requested by suspended jobs", _requested(state="suspended"), width=6),
+        stat("Held by running pods", _requested(state="running"), width=5),
+        stat("Requested by pending pods", _requested(state="pending"), width=5),
+        stat("Requested by suspended jobs", _requested(state="suspended"), width=5),
         stat(
             "Held by finished jobs",
             _requested(state="finished"),
-            "Their pods still run, because cleanPodPolicy keeps them.",
-            width=6,
-            limits=(Limit(1, "red"),),
+            "Their pods still run. That is normal for a short time; cleanPodPolicy may keep them for long.",
+            width=5,
+            limits=(Limit(1, "yellow"),),
+        ),
+        stat(
+            "Longest held after the end",
+            f"max(rallypoint_job_oldest_holding_seconds{{{_JOBS}}})",
+            _HELD_FOR,
+            unit="s",
+            limits=(Limit(300, "yellow"), Limit(900, "red")),
         ),
         graph("By state", Query(_requested("state"), "{{state}}"), stacked=True),
         graph(
@@ -217,8 +228,8 @@ _RESOURCES = Row(
             stacked=True,
         ),
         graph(
-            "Held by finished jobs, by namespace",
-            Query(_requested("job_namespace", state="finished"), "{{job_namespace}}"),
+            "Held, by framework",
+            Query(_requested("framework", state="running"), "{{framework}}"),
             stacked=True,
         ),
         graph(
@@ -227,9 +238,18 @@ _RESOURCES = Row(
             stacked=True,
         ),
         graph(
-            "Held, by framework",
-            Query(_requested("framework", state="running"), "{{framework}}"),
+            "Held by finished jobs, by namespace",
+            Query(_requested("job_namespace", state="finished"), "{{job_namespace}}"),
             stacked=True,
+        ),
+        graph(
+            "Longest held after the end of a job, by namespace",
+            Query(
+                f"max by (job_namespace) (rallypoint_job_oldest_holding_seconds{{{_JOBS}}})",
+                "{{job_namespace}}",
+            ),
+            description=_HELD_FOR,
+            unit="s",
         ),
     ),
 )

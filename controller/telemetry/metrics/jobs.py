@@ -4,7 +4,7 @@ The reconciler reports a ``JobSample`` after each reconcile, and the totals chan
 the totals. A namespace and framework without jobs lose their series after an hour.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, cast, overload
@@ -112,6 +112,12 @@ OLDEST_PENDING = Family(
     "For how long the oldest waiting job has waited for its pods, 0 if none waits: a pending job, or one that does not have all pods running yet",
     _JOB,
 )
+OLDEST_HOLDING = Family(
+    "rallypoint_job_oldest_holding_seconds",
+    "gauge",
+    "How long ago the oldest finished job ended whose pods still hold extended resources, such as GPUs; 0 if none holds any",
+    _JOB,
+)
 
 OPERATOR_GROUP = Group(
     "Jobs",
@@ -128,7 +134,7 @@ GROUP = Group(
     "jobs do not count. When a namespace has had no job of a framework for an hour, these series and the counters above are removed. "
     "`increase` does not contain what a counter shows at its first scrape, such as a job that fails within seconds in a namespace without "
     "other jobs; `(X unless X offset 1h) or increase(X[1h])` does.",
-    (JOBS, REPLICAS, REQUESTED, PHASE_SECONDS, FAILURES, RESTARTS, OLDEST_PENDING),
+    (JOBS, REPLICAS, REQUESTED, PHASE_SECONDS, FAILURES, RESTARTS, OLDEST_PENDING, OLDEST_HOLDING),
 )
 
 Requests = tuple[tuple[str, tuple[int, ...]], ...]
@@ -147,6 +153,8 @@ class JobSample(NamedTuple):
     requests: Requests = ()
     pending_since: float | None = None
     """Of a job that waits for pods, in seconds since 1970."""
+    holding_since: float | None = None
+    """Of a finished job whose pods hold extended resources: its end, in seconds since 1970."""
 
 
 @dataclass(slots=True)
@@ -163,6 +171,8 @@ class _Totals:
     restarts: list[int] = field(default_factory=lambda: [0] * len(RESTART_REASONS))
     pending: dict[str, float] = field(default_factory=dict[str, float])
     """The jobs that wait for pods, by UID, and since when."""
+    holding: dict[str, float] = field(default_factory=dict[str, float])
+    """The finished jobs whose pods hold extended resources, by UID, and when they ended."""
 
     def change(self, uid: str, sample: JobSample, sign: int) -> None:
         self.size += sign
@@ -170,10 +180,14 @@ class _Totals:
         _add(self.replicas, sample.replicas, sign)
         for resource, amounts in sample.requests:
             _add(self.requests.setdefault(resource, [0] * len(REQUEST_STATES)), amounts, sign)
-        if sign < 0:
-            self.pending.pop(uid, None)
-        elif sample.pending_since is not None:
-            self.pending[uid] = sample.pending_since
+        for times, since in (
+            (self.pending, sample.pending_since),
+            (self.holding, sample.holding_since),
+        ):
+            if sign < 0:
+                times.pop(uid, None)
+            elif since is not None:
+                times[uid] = since
 
     def combine_resources(self, requests: Requests) -> Requests:
         """Return requests of known resources, and of new ones while there is room for their series; the rest are combined."""
@@ -271,8 +285,8 @@ class JobTotals(Collector):
             ((*key, resource), amounts) for key, own in totals for resource, amounts in own.requests.items()
         )
         yield _metric(REQUESTED, _each(REQUEST_STATES, requests))
-        ages = ((key, max(now - min(own.pending.values(), default=now), 0.0)) for key, own in totals)
-        yield _metric(OLDEST_PENDING, ages)
+        yield _metric(OLDEST_PENDING, ((key, _age(own.pending, now)) for key, own in totals))
+        yield _metric(OLDEST_HOLDING, ((key, _age(own.holding, now)) for key, own in totals))
 
     def _get(self, namespace: str, framework: str) -> _Totals:
         self._remove_idle()
@@ -298,6 +312,11 @@ class JobTotals(Collector):
             if self._now() - since < IDLE_TIME:
                 return
             del self._idle[key], self._totals[key]
+
+
+def _age(times: Mapping[str, float], now: float) -> float:
+    """Return how long ago the first of these times was, 0 if there is none."""
+    return max(now - min(times.values(), default=now), 0.0)
 
 
 def _add(totals: list[int], amounts: Iterable[int], sign: int) -> None:

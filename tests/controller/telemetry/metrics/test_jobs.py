@@ -125,6 +125,25 @@ def test_a_job_from_the_future_has_no_negative_age(totals: JobTotals, read: Read
     assert read("rallypoint_job_oldest_pending_seconds") == 0
 
 
+def test_the_oldest_finished_job_that_holds_resources_has_its_age(
+    totals: JobTotals, read: Read, clock: Clock
+) -> None:
+    def holding(seconds: float) -> JobSample:
+        return sample("succeeded", finished=8)._replace(holding_since=NOON.timestamp() - seconds)
+
+    totals.put("old", holding(50))
+    totals.put("young", holding(0))
+    clock.seconds = 10
+    assert read("rallypoint_job_oldest_holding_seconds") == 60
+    assert read("rallypoint_job_oldest_pending_seconds") == 0
+
+    totals.put("old", sample("succeeded"))
+    assert read("rallypoint_job_oldest_holding_seconds") == 10
+
+    totals.discard("young")
+    assert read("rallypoint_job_oldest_holding_seconds") == 0
+
+
 def test_restarts_are_counted_by_reason(totals: JobTotals, read: Read, clock: Clock) -> None:
     totals.count_restarts("team", "pytorch", "oom", 3)
     totals.count_restarts("team", "pytorch", "error")
@@ -178,6 +197,7 @@ def test_a_namespace_without_jobs_loses_its_series_after_an_hour(
     assert read("training_operator_jobs_created_total") is None
     assert read("rallypoint_jobs", state="running") is None
     assert read("rallypoint_job_oldest_pending_seconds") is None
+    assert read("rallypoint_job_oldest_holding_seconds") is None
 
 
 def test_a_new_job_keeps_the_series(totals: JobTotals, read: Read, clock: Clock) -> None:
