@@ -19,7 +19,7 @@ DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.
 PICTURES = MANIFESTS.parent / "docs" / "images"
 LARGEST_PICTURE_BYTES = 150_000
 CHOICES = {
-    "rallypoint-job": {"namespace": NAMESPACES[0], "job_name": TRAIN},
+    "rallypoint-job": {"namespace": NAMESPACES[0], "job_name": TRAIN, "kind": "pytorchjob-controller"},
     "rallypoint-jobs": {"resource": GPU},
 }
 """What a user chooses; for other variables all values are chosen."""
@@ -119,6 +119,37 @@ def test_pods_have_their_phase_and_node(loaded: Loaded) -> None:
     assert all(item.labels["node"] for item in found)
 
 
+def test_jobs_of_two_kinds_with_the_same_name_are_shown_apart(loaded: Loaded) -> None:
+    pods = {
+        kind: {item.labels["pod"] for item in shown_in(loaded, "rallypoint-job", "Pods", kind=kind)}
+        for kind in ("pytorchjob-controller", "tfjob-controller")
+    }
+
+    workers = {f"{TRAIN}-worker-{number}" for number in range(3)}
+    assert pods == {
+        "pytorchjob-controller": {f"{TRAIN}-master-0", *workers},
+        "tfjob-controller": {f"{TRAIN}-chief-0"},
+    }
+
+
+def test_each_pod_of_a_job_has_a_kind(loaded: Loaded) -> None:
+    labels = "label_training_kubeflow_org_"
+    found = loaded.cluster.prometheus.query(
+        f"group by ({labels}operator_name) (kube_pod_labels{{{labels}job_name!=''}})"
+    )
+
+    assert {item.labels.get(f"{labels}operator_name") for item in found} == {
+        "jaxjob-controller",
+        "mpi-operator",
+        "mpijob-controller",
+        "mxjob-controller",
+        "paddlejob-controller",
+        "pytorchjob-controller",
+        "tfjob-controller",
+        "xgboostjob-controller",
+    }
+
+
 def test_pods_of_a_v2beta1_mpijob_have_roles(loaded: Loaded) -> None:
     number = KINDS.index(MPI_V2BETA1)
     found = shown_in(
@@ -127,6 +158,7 @@ def test_pods_of_a_v2beta1_mpijob_have_roles(loaded: Loaded) -> None:
         "Ready pods by role",
         namespace=NAMESPACES[number % 2],
         job_name=f"mpijob-{number}",
+        kind="mpi-operator",
     )
 
     assert {item.labels["role"] for item in found} == {"launcher", "worker"}
@@ -153,6 +185,7 @@ def test_variables_offer_what_there_is(loaded: Loaded) -> None:
     assert offered["rallypoint-jobs", "resource"] == [GPU, RDMA]
     assert offered["rallypoint-job", "namespace"] == list(NAMESPACES)
     assert TRAIN in offered["rallypoint-job", "job_name"]
+    assert offered["rallypoint-job", "kind"] == ["pytorchjob-controller", "tfjob-controller"]
 
 
 @pytest.mark.parametrize("rule", alert_groups()[0]["rules"], ids=lambda rule: str(rule["alert"]))

@@ -8,6 +8,8 @@ from tools.dashboards.grafana import ONE_JOB, Dashboard, Limit, Query, Row, Vari
 _LABEL = "label_training_kubeflow_org_"
 """How kube-state-metrics writes the prefix of the operator's labels."""
 _NAME = f"{_LABEL}job_name"
+_OPERATOR = f"{_LABEL}operator_name"
+"""Differs by kind: jobs of two kinds may have the same name."""
 
 
 def _with_label(series: str, label: str, source: str) -> str:
@@ -15,7 +17,7 @@ def _with_label(series: str, label: str, source: str) -> str:
     return f'label_replace({series}, "{label}", "$1", "{source}", "(.+)")'
 
 
-_LABELS = f'kube_pod_labels{{namespace="$namespace", {_NAME}="$job_name"}}'
+_LABELS = f'kube_pod_labels{{namespace="$namespace", {_NAME}="$job_name", {_OPERATOR}="$kind"}}'
 for _label, _source in (("role", "job_role"), ("role", "replica_type"), ("index", "replica_index")):
     # Pods of MPIJobs of v2beta1 have no replica type.
     _LABELS = _with_label(_LABELS, _label, f"{_LABEL}{_source}")
@@ -202,6 +204,13 @@ JOB = Dashboard(
             "Job",
             f'kube_pod_labels{{namespace="$namespace", {_NAME}!=""}}',
             _NAME,
+            has_many=False,
+        ),
+        Variable(
+            "kind",
+            "Kind",
+            f'kube_pod_labels{{namespace="$namespace", {_NAME}="$job_name"}}',
+            _OPERATOR,
             has_many=False,
         ),
     ),

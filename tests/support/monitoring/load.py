@@ -18,10 +18,11 @@ KINDS = (*OTHERS, MPI_V2BETA1, MPI_V1, MXJOB)
 PYTORCH = OTHERS[0]
 NAMESPACES = ("team-speech", "team-vision")
 TRAIN = "train"
-"""The job of the dashboard of one job, in the first namespace."""
+"""The job of the dashboard of one job, in the first namespace, and a TFJob of the same name."""
 EVICTED = "evicted"
 """A failed job in the first namespace: its first pod was evicted."""
 _TRAIN = replace(PYTORCH, roles={"Master": 1, "Worker": 3})
+_OTHER_TRAIN = replace(OTHERS[1], roles={"Chief": 1})
 _EXIT_CODE = "rallypoint.testing/exit-code"
 _MANUAL = "rallypoint.testing/manual-status"
 _OUTCOMES = ("succeed", "fail", "restart", "succeed")
@@ -50,6 +51,7 @@ class Load:
         self.create(PYTORCH, vision, "too-slow", runPolicy={"activeDeadlineSeconds": 15})
         self._await_pods(speech, TRAIN, 4)
         self._report(TRAIN, _train_statuses())
+        self.create(_OTHER_TRAIN, speech, TRAIN)
         self._await_pods(speech, EVICTED, 3)
         self._report(EVICTED, [_evicted_status()])
         self._await_pods(vision, "holds", 3, "Running")
