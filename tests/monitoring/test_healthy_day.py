@@ -1,7 +1,8 @@
 """promtool's rule tests: the alerts are silent over a healthy day, and each fires on a day with its fault.
 
 A healthy day has what happens in each: an update of the operator, restarts of its pods, conflicts and some refused requests, quiet
-watches, busy minutes, jobs that wait for less than an hour and jobs whose pods hold GPUs for less than a quarter of an hour after their end.
+watches, busy minutes, jobs that a quota blocks, jobs that wait for less than an hour, and jobs whose pods hold GPUs for less than a
+quarter of an hour after their end.
 """
 
 import json
@@ -70,6 +71,12 @@ def healthy_series() -> Iterator[tuple[str, Value]]:
                 lambda minute: 2.5 if minute % 240 < 2 else 0.05,
             ),
             ("rallypoint_events_dropped_total", "", lambda _: 0.0),
+        ]
+        # A kind with two jobs, which wait because of a quota and are retried every two minutes.
+        waiting = 'controller="jaxjob-controller"'
+        series += [
+            ("controller_runtime_reconcile_total", f'{waiting},result="error"', growing(0.5)),
+            ("controller_runtime_reconcile_errors_total", waiting, growing(0.5)),
         ]
         for controller in ("pytorchjob-controller", "mpijob-controller"):
             kind = f'controller="{controller}"'
