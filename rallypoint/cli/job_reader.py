@@ -373,7 +373,7 @@ def _lines_of_deleted_pods(
     if is_condition_true(job, ConditionType.SUCCEEDED):
         return {}
     existing = {pod["metadata"]["uid"] for pod in pods}
-    gone = [pod for pod in archived if pod.uid not in existing]
+    gone = [pod for pod in archived if pod.uid not in existing and pod.has_logs]
     newest = {pod.name: pod for pod in gone}
     newest |= {pod.name: pod for pod in gone if pod.uid not in killed or _has_failed_run(pod)}
     found: dict[tuple[str, str], LastLines] = {}
@@ -395,7 +395,15 @@ def _by_importance(pod: log_archive.ArchivedPod) -> list[str]:
 def _times_of(pod: log_archive.ArchivedPod) -> ArchivedPod | None:
     """Return when the pod ran, as far as its logs tell: its containers started at once, and ended with the last output."""
     created, ended = parse_timestamp(pod.created), pod.last_output
-    return ArchivedPod(pod.name, pod.uid, created, created if ended else None, ended) if created else None
+    last_state, deleted = pod.last_state() or (None, None)
+    started = created if ended else None
+    if created is None:
+        return None
+    names = [container["name"] for container in pod.manifest["spec"]["containers"]]
+    runs = {name: times for name in names if len(times := pod.ended_runs(name)) > 1}
+    return ArchivedPod(
+        pod.name, pod.uid, created, started, ended, runs=runs, last_state=last_state, deleted=deleted
+    )
 
 
 def _has_failed_run(pod: log_archive.ArchivedPod) -> bool:

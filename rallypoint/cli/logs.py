@@ -216,10 +216,11 @@ def _deleted_pods(
     if cluster.archive is None:
         return []
     if served.resource == PODS:
-        return [archived for archived in cluster.archive.pods(cluster.namespace) if archived.name == name]
+        named = (pod for pod in cluster.archive.pods(cluster.namespace) if pod.name == name)
+        return [pod for pod in named if pod.has_logs]
     uids = {pod["metadata"]["uid"] for pod in existing}
     found = cluster.archive.pods_of_job(cluster.namespace, served.resource.kind, name, owner)
-    return [archived for archived in found if archived.uid not in uids]
+    return [archived for archived in found if archived.uid not in uids and archived.has_logs]
 
 
 async def _show_archived(args: argparse.Namespace, pod: ArchivedPod, *, of_job: bool) -> str:

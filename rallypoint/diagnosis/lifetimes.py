@@ -1,11 +1,12 @@
 """When each pod of a job reached each stage, from the pods that exist and from the events of those that do not.
 
-Kubernetes records whole seconds, and keeps events for an hour: of older deleted pods nothing is known.
+Kubernetes records whole seconds, and keeps events for an hour: of older deleted pods nothing is known. Local mode keeps their last status.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import pairwise
 
 from api.pod_problems import describe_exit, describe_exit_code
 from rallypoint.diagnosis.objects import (
@@ -15,6 +16,7 @@ from rallypoint.diagnosis.objects import (
     event_time,
     init_container_statuses,
     is_condition_true,
+    is_finished,
     is_pod_name,
     is_pod_terminal,
     name_of,
@@ -79,7 +81,10 @@ def lifetime(pod: Object, events: Sequence[Object], archived: ArchivedPod | None
     """Return the lifetime of a pod that exists. ``events`` are its own, the newest first."""
     created = parse_timestamp(pod["metadata"].get("creationTimestamp"))
     assert created, "the API server sets the time"
-    stops = [stop for status in container_statuses(pod) if (stop := _stop(status))]
+    runs = archived.runs if archived else {}
+    stops = [
+        stop for status in container_statuses(pod) for stop in _stops(status, runs.get(status["name"], ()))
+    ]
     failure = pod_failure(pod) if status_of(pod).get("phase") == "Failed" else None
     waiting = {
         state_of(status, "waiting").get("reason")
@@ -143,6 +148,21 @@ def slot_name(job: Object, pod_name: str) -> str:
     return launcher if has_launcher else pod_name
 
 
+def _stops(status: Object, runs: Sequence[tuple[datetime, datetime]]) -> list[Stop]:
+    """Return how the container ended before its current state, the last time first. A status has only that; the archive has all ``runs``."""
+    last = _stop(status)
+    if last is None:
+        return []
+    return [
+        last,
+        *(
+            Stop(end, following, f"container {status['name']} ended", start)
+            for (start, end), (following, _) in pairwise(runs)
+            if end < last.at
+        ),
+    ]
+
+
 def _stop(status: Object) -> Stop | None:
     """Return how the container last ended before its current state, if it was started in place."""
     last = (status.get("lastState") or {}).get("terminated") or {}
@@ -204,13 +224,17 @@ def _first_start(events: Iterable[Object], since: datetime) -> datetime | None:
 
 
 def _deleted(snapshot: JobSnapshot, existing: Sequence[Lifetime]) -> Iterator[Lifetime]:
-    """Yield the lifetimes of pods that no longer exist, without those whose end nothing shows: they would seem to run."""
+    """Yield the lifetimes of pods that no longer exist, without those whose end nothing shows: they would seem to run.
+
+    A pod that never got a node waited for one until it was deleted with its job.
+    """
     archived = {pod.uid: pod for pod in snapshot.archived_pods}
     found = [
         pod
         for uid, events in _deleted_pod_events(snapshot).items()
         if (pod := _deleted_pod(snapshot, events, archived.get(uid)))
     ]
+    has_ended = is_finished(snapshot.job) or not snapshot.pods_known
     exits = _reported_exits(snapshot)
     starts: dict[str, list[datetime]] = {}
     for pod in (*existing, *found):
@@ -227,7 +251,7 @@ def _deleted(snapshot: JobSnapshot, existing: Sequence[Lifetime]) -> Iterator[Li
         )
         if reported:
             yield replace(pod, ended=reported[0], failure=f"ended with {describe_exit_code(reported[1])}")
-        elif pod.ended or successor:
+        elif pod.ended or successor or (has_ended and not pod.scheduled and not pod.started):
             yield replace(pod, ended=pod.ended or successor)
 
 
@@ -251,6 +275,8 @@ def _deleted_pod(
     snapshot: JobSnapshot, events: Sequence[Object], archived: ArchivedPod | None
 ) -> Lifetime | None:
     """Return the lifetime, without its end if only its successor shows that; None for a pod of an earlier job of the same name."""
+    if archived and archived.last_state:
+        return _archived_lifetime(archived, archived.last_state, events)
     times = [at for event in events if (at := _first_time(event))]
     created = archived.created if archived else min(times, default=None)
     if created is None or created < snapshot.created:
@@ -265,6 +291,23 @@ def _deleted_pod(
         started=_first_start(events, created) or (archived.started if archived else None),
         ended=killed or (archived.ended if archived else None),
         failure=next((reason for reason in reasons if reason in _DISRUPTIONS), ""),
+    )
+
+
+def _archived_lifetime(archived: ArchivedPod, pod: Object, events: Sequence[Object]) -> Lifetime:
+    """Return the lifetime of a deleted pod from its last status. How it ended after its deletion was requested is no failure."""
+    life, failure = lifetime(pod, events, archived), pod_failure(pod)
+    ends = [state_of(status, "terminated").get("finishedAt") for status in container_statuses(pod)]
+    known = [parse_timestamp(end) for end in ends]
+    last = max((at for at in known if at), default=None) if known and all(known) else None
+    reasons = (str(event.get("reason")) for event in events)
+    disruption = next((reason for reason in reasons if reason in _DISRUPTIONS), "")
+    return replace(
+        life,
+        ended=last or deletion_requested_at(pod) or archived.deleted,
+        failure=disruption or (life.failure if failure and failure.is_own else ""),
+        ready=None,
+        is_pulling=False,
     )
 
 

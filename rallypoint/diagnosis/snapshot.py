@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 
 from rallypoint.diagnosis.objects import Object, event_time, parse_timestamp, replaced_pod_uids
+
+_WITH_JOB = timedelta(minutes=1)
+"""A pod that was deleted at most this long ago was deleted with its job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +21,19 @@ class LastLines:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedPod:
-    """A pod that local mode keeps logs of. ``started`` and ``ended`` are the times of its first and last output, None if there was none."""
+    """A pod of which local mode keeps the logs and the last status. ``started`` and ``ended`` are the times of its first and last output, None if there was none."""
 
     name: str
     uid: str
     created: datetime
     started: datetime | None = None
     ended: datetime | None = None
+    runs: Mapping[str, Sequence[tuple[datetime, datetime]]] = field(default_factory=dict, kw_only=True)
+    """Start and end of the runs that have ended, by container; without containers that ended at most once."""
+    last_state: Object | None = field(default=None, kw_only=True)
+    """Of a deleted pod its metadata and its last status; None if that is unknown."""
+    deleted: datetime | None = field(default=None, kw_only=True)
+    """When it was deleted, known with ``last_state``."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,8 @@ class JobSnapshot:
     job: Object
     now: datetime
     pods: Sequence[Object] = ()
+    is_deleted: bool = False
+    """Whether the diagnosis is for people who find the job deleted."""
     pods_known: bool = True
     """Whether ``pods`` is complete."""
     events: Sequence[Object] = ()
@@ -87,6 +98,20 @@ class JobSnapshot:
         return next((lines[-1] for lines in found if lines), "")
 
     @cached_property
+    def pods_deleted_with_job(self) -> Sequence[Object]:
+        """The last states of the pods that were deleted just now, if the job has been deleted and local mode has kept them."""
+        there = {pod["metadata"]["name"] for pod in self.pods}
+        found = {
+            pod.name: pod.last_state
+            for pod in self.archived_pods
+            if pod.last_state
+            and pod.deleted
+            and self.now - pod.deleted <= _WITH_JOB
+            and pod.name not in there
+        }
+        return list(found.values()) if self.is_deleted else ()
+
+    @cached_property
     def replaced_pod_uids(self) -> set[str]:
         """UIDs of pods that have a successor."""
         return replaced_pod_uids(self.pods)
@@ -119,6 +144,8 @@ class Cause:
     """The last log line of a container of it."""
     next_step: str = ""
     """What to do about it; empty if there is nothing to do but wait, or if it is unknown."""
+    step_when_deleted: str | None = None
+    """What to do instead once the job has been deleted; None if that makes no difference."""
 
 
 def group_by_text(found: Iterable[Cause]) -> Iterator[Cause]:

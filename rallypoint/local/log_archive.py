@@ -1,9 +1,12 @@
 """The logs that a local cluster keeps of its pods, also of pods that no longer exist.
 
-The node writes ``NAMESPACE_NAME_UID/CONTAINER/RUN.log`` and, beside the containers, ``pod.json`` with what tells whose pod it was. The
-kubeconfig of a local cluster names the folder, so commands of the same user can read it.
+The node writes ``NAMESPACE_NAME_UID/CONTAINER/RUN.log`` and, beside the containers, ``pod.json`` with what tells whose pod it was, and
+``deleted.json`` with the last status of a pod that has been deleted. The kubeconfig of a local cluster names the folder, so commands of the
+same user can read it.
 """
 
+import os
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,16 +20,18 @@ from rallypoint.local.manifest import Manifest, containers
 
 POD_FILE = "pod.json"
 """The name has a dot, which no container's name has."""
+DELETED_FILE = "deleted.json"
 EXTENSION = "rallypoint"
 """The name of the extension in a context of a kubeconfig."""
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 """The annotation that names the container for ``logs`` and ``exec``."""
 _METADATA = ("name", "namespace", "uid", "creationTimestamp", "labels", "ownerReferences")
+_METADATA_OF_DELETED = (*_METADATA, "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedPod:
-    """A pod that had logs, whether it still exists or not."""
+    """A pod that had logs, whether it still exists or not, or a pod of a job that was deleted before it had any."""
 
     manifest: Mapping[str, Any]
     """Its metadata and the names of its containers, in the shape of a pod."""
@@ -54,6 +59,34 @@ class ArchivedPod:
         """When a container of the pod last wrote something; None if none did."""
         times = [log.stat().st_mtime for log in self.folder.glob("*/*.log")]
         return datetime.fromtimestamp(max(times), UTC) if times else None
+
+    def ended_runs(self, container: str) -> list[tuple[datetime, datetime]]:
+        """Return when each run of a container started, or printed first, and when it ended, in whole seconds; without a run that lasts."""
+        found = []
+        for log in self.runs(container):
+            try:
+                with log.with_suffix(".times").open("rb") as file:
+                    status = os.fstat(file.fileno())
+                    file.seek(status.st_size // 2)  # The offsets are in the first half, as long as the times.
+                    (start,) = struct.unpack("d", file.read(8))
+            except (OSError, struct.error):
+                continue
+            found.append((_whole_seconds(start), _whole_seconds(status.st_mtime)))
+        return found
+
+    @property
+    def has_logs(self) -> bool:
+        """Whether a container of the pod has started."""
+        return any(True for _ in self.folder.glob("*/*.log"))
+
+    def last_state(self) -> tuple[Manifest, datetime] | None:
+        """Return the pod with its last status, and when its deletion was seen; None if it exists, or if that was not seen."""
+        file = self.folder / DELETED_FILE
+        try:
+            found: Manifest = orjson.loads(file.read_bytes())
+            return found, datetime.fromtimestamp(file.stat().st_mtime, UTC)
+        except (OSError, orjson.JSONDecodeError):
+            return None
 
     def runs(self, container: str) -> list[Path]:
         """Return the log files of a container, the first run first; none for a name that is not one of its containers'."""
@@ -159,11 +192,35 @@ def record(pod: Manifest) -> bytes:
     return orjson.dumps({"metadata": kept, "spec": spec})
 
 
+def record_of_deleted(pod: Manifest) -> bytes:
+    """Return the content of ``deleted.json``: of the spec only what tells what the status means."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    init_containers = [
+        {key: container[key] for key in ("name", "restartPolicy") if key in container}
+        for container in spec.get("initContainers") or ()
+    ]
+    return orjson.dumps(
+        {
+            "metadata": {key: metadata[key] for key in _METADATA_OF_DELETED if metadata.get(key) is not None},
+            "spec": {
+                **({"nodeName": spec["nodeName"]} if spec.get("nodeName") else {}),
+                "initContainers": init_containers,
+                "containers": [{"name": container["name"]} for container in spec["containers"]],
+            },
+            "status": pod.get("status") or {},
+        }
+    )
+
+
 def default_container(pod: Manifest) -> str:
     """Return the name of the container that the annotation names; empty if it names none of the pod's containers."""
     chosen = (pod["metadata"].get("annotations") or {}).get(DEFAULT_CONTAINER)
     names = [container["name"] for container in pod["spec"]["containers"]]
     return str(chosen) if chosen in names else ""
+
+
+def _whole_seconds(timestamp: float) -> datetime:
+    return datetime.fromtimestamp(int(timestamp), UTC)
 
 
 def container_names(pod: ArchivedPod) -> list[str]:

@@ -218,6 +218,7 @@ class Node:
         self._accepted.discard(uid)
         self._scheduler.discard(uid)
         self.logs.discard(pod)
+        self.logs.record_deletion(pod)
         self.isolation.discard(pod)
 
     def _present(self, pod: Manifest) -> None:

@@ -1,6 +1,7 @@
 """What ``rallypoint why`` reads from an API server and from the log folder of a local cluster."""
 
 import os
+import struct
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -257,12 +258,15 @@ async def test_logs_of_deleted_pods_of_the_job_are_read(tmp_path: Path) -> None:
             (folder / "pytorch" / "0.log").write_text(text)
             reference = {"kind": "PyTorchJob", "name": name, "uid": owner, "controller": True}
             metadata = {"name": pod_name, "namespace": NAMESPACE, "uid": uid, "ownerReferences": [reference]}
-            times = {"creationTimestamp": created if uid != "second" else "2999-01-01T00:00:00Z"}
+            later = {"second": "2999-01-01T00:00:00Z", "third": "2999-01-02T00:00:00Z"}
+            times = {"creationTimestamp": later.get(uid, created)}
             pod_of = {"metadata": metadata | times, "spec": {"containers": [{"name": "pytorch"}]}}
             (folder / "pod.json").write_bytes(log_archive.record(pod_of))
 
         write("train-worker-0_first", "older\n")
         write("train-worker-0_second", "\x1b[31mno luck\n\n")
+        write("train-worker-0_third", "")
+        (tmp_path / f"{NAMESPACE}_train-worker-0_third" / "pytorch" / "0.log").unlink()
         write("train-worker-1_of-an-earlier-job", "long ago\n", owner="earlier")
         write("other-worker-0_x", "another job\n", owner="other", name="other")
 
@@ -397,26 +401,44 @@ async def test_a_timeline_reads_nothing_about_blockers() -> None:
 async def test_the_times_of_archived_pods_are_read(tmp_path: Path) -> None:
     async with start_harness() as harness, user(harness, LogArchive(tmp_path)) as cluster:
         job = await harness.submit()
-        for name, lines in (("train-worker-0", ["said"]), ("train-worker-1", [])):
+        for name, lines in (("train-worker-0", ["said", "more"]), ("train-worker-1", [])):
             folder = tmp_path / f"{NAMESPACE}_{name}_{name}"
             (folder / "pytorch").mkdir(parents=True)
             for number, line in enumerate(lines):
                 log = folder / "pytorch" / f"{number}.log"
                 log.write_text(line)
                 os.utime(log, (4e9, 4e9))
+                times = log.with_suffix(".times")
+                times.write_bytes(struct.pack("Q", 0) + struct.pack("d", 3e9 + number))
+                os.utime(times, (4e9, 4e9 + number))
             owner = {"kind": "PyTorchJob", "name": "train", "uid": job["metadata"]["uid"], "controller": True}
             metadata = {"name": name, "namespace": NAMESPACE, "uid": name, "ownerReferences": [owner]}
-            times = {"creationTimestamp": "2999-01-01T00:00:00Z"}
-            pod = {"metadata": metadata | times, "spec": {"containers": [{"name": "pytorch"}]}}
+            metadata |= {"creationTimestamp": "2999-01-01T00:00:00Z"}
+            pod = {"metadata": metadata, "spec": {"containers": [{"name": "pytorch"}]}}
             (folder / "pod.json").write_bytes(log_archive.record(pod))
+            if not lines:
+                last_state = log_archive.record_of_deleted({**pod, "status": {"phase": "Pending"}})
+                (folder / "deleted.json").write_bytes(last_state)
+                os.utime(folder / "deleted.json", (5e9, 5e9))
 
         found = await snapshot(cluster)
 
-    created = datetime(2999, 1, 1, tzinfo=UTC)
-    assert list(found.archived_pods) == [
-        ArchivedPod("train-worker-0", "train-worker-0", created, created, datetime.fromtimestamp(4e9, UTC)),
-        ArchivedPod("train-worker-1", "train-worker-1", created),
-    ]
+    created, ended, deleted = datetime(2999, 1, 1, tzinfo=UTC), *map(_at, (4e9, 5e9))
+    first, second = found.archived_pods
+    runs = {"pytorch": [(_at(3e9), _at(4e9)), (_at(3e9 + 1), _at(4e9 + 1))]}
+    assert first == ArchivedPod("train-worker-0", "train-worker-0", created, created, ended, runs=runs)
+    assert (second.name, second.started, second.ended, second.deleted) == (
+        "train-worker-1",
+        None,
+        None,
+        deleted,
+    )
+    assert second.last_state
+    assert second.last_state["status"] == {"phase": "Pending"}
+
+
+def _at(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 @pytest.mark.parametrize(

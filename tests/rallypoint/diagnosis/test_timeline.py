@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from types import FrameType
 from typing import Any
@@ -233,6 +233,102 @@ def test_a_replaced_pod_that_only_the_archive_knows() -> None:
         ("running", 95, 50),
         ("restarting", 50, 47),
         ("running", 47, 0),
+    ]
+
+
+def deleted(found: Object, *, ago: float) -> ArchivedPod:
+    """A pod that local mode knows by its last status."""
+    created = datetime.fromisoformat(found["metadata"]["creationTimestamp"])
+    return ArchivedPod(
+        found["metadata"]["name"],
+        found["metadata"]["uid"],
+        created,
+        last_state=found,
+        deleted=NOW - timedelta(seconds=ago),
+    )
+
+
+def test_the_archive_knows_the_restarts_before_the_last_one() -> None:
+    """Each restart shows as long as the job, not only until the next one."""
+    status = container(
+        waiting={"reason": "CrashLoopBackOff"}, last={**ended(1, ago=20), "startedAt": at(24)}, restarts=2
+    )
+    crashing = timed_pod(containerStatuses=[status])
+    started, *runs = (
+        (NOW - timedelta(seconds=start), NOW - timedelta(seconds=end))
+        for start, end in ((95, 95), (60, 56), (45, 40), (24, 20))
+    )
+    uid = crashing["metadata"]["uid"]
+    archived = ArchivedPod("j-master-0", uid, started[0], runs[0][0], runs={"pytorch": runs})
+
+    assert spans(alone(RUNNING), crashing, archived_pods=[archived])[-6:] == [
+        ("running", 60, 56),
+        ("restarting", 56, 45),
+        ("running", 45, 40),
+        ("restarting", 40, 24),
+        ("running", 24, 20),
+        ("restarting", 20, 0),
+    ]
+    assert restarts(alone(RUNNING), crashing, archived_pods=[archived]) == [
+        ("j-master-0", 56, "container pytorch ended"),
+        ("j-master-0", 40, "container pytorch ended"),
+        ("j-master-0", 20, "container pytorch ended with exit code 1"),
+    ]
+
+
+def test_restarts_and_waits_stay_when_the_pods_are_deleted() -> None:
+    """The job fails 5 s ago, when one pod is in a crash loop, one runs, and one has no node."""
+    of = job(RUNNING, workers=2, age=100)
+    failed = job(true("Failed", since=5), workers=2, age=100)
+    crashing = timed_pod(
+        containerStatuses=[
+            container(
+                waiting={"reason": "CrashLoopBackOff"},
+                last={**ended(1, ago=20), "startedAt": at(30)},
+                restarts=2,
+            )
+        ]
+    )
+    runs = timed_pod("j-worker-0", scheduled=70, started=40)
+    waits = timed_pod("j-worker-1", "Pending", scheduled=None, started=None)
+    before, after = (job(it, workers=1, age=100) for it in (RUNNING, true("Failed", since=5)))
+
+    assert spans(before, crashing, runs)[-2:] == [("running", 30, 20), ("restarting", 20, 0)]
+    assert restarts(failed, archived_pods=[deleted(found, ago=4) for found in (crashing, runs, waits)]) == (
+        restarts(of, crashing, runs, waits)
+    )
+    gone = [deleted(found, ago=4) for found in (crashing, runs)]
+    assert spans(after, archived_pods=gone) == [
+        *spans(before, crashing, runs)[:-1],
+        ("restarting", 20, 5),
+    ]
+    assert spans(failed, archived_pods=[*gone, deleted(waits, ago=4)])[-1] == ("restarting", 20, 5)
+    assert ("scheduling", 95, 20) in spans(failed, archived_pods=[*gone, deleted(waits, ago=4)])
+
+
+def test_a_pod_that_runs_until_its_deletion_did_not_fail() -> None:
+    """The one that the operator stopped ended with 143, after its deletion was requested."""
+    stopped = timed_pod(
+        "j-master-0",
+        "Failed",
+        containerStatuses=[container(terminated={**ended(143, ago=38), "startedAt": at(60)})],
+    )
+    stopped["metadata"] |= {"deletionTimestamp": at(10), "deletionGracePeriodSeconds": 30}
+    second = timed_pod(created=37, scheduled=37, started=30)
+
+    assert restarts(alone(RUNNING), second, archived_pods=[deleted(stopped, ago=37)]) == [
+        ("j-master-0", 38, "was replaced")
+    ]
+
+
+def test_a_deleted_pod_that_never_had_a_node_waited_for_one() -> None:
+    waits = timed_pod(created=95, scheduled=None, started=None)
+    refused = event(waits, "FailedScheduling", "0/1 nodes are available", ago=50)
+    refused["firstTimestamp"] = at(94)
+
+    assert spans(alone(true("Failed", since=10)), events=[refused]) == [
+        ("creating", 100, 94),
+        ("scheduling", 94, 10),
     ]
 
 

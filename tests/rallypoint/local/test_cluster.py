@@ -17,6 +17,7 @@ import pytest
 from api.meta import EVENTS, PODS, SERVICES
 from controller.kube.errors import ApiError, NotFound
 from rallypoint.local.cluster import require_loopback
+from rallypoint.local.log_archive import LogArchive
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.local.node.scheduler.scheduler import NODES
@@ -46,6 +47,26 @@ async def test_the_node_exists(harness: LocalHarness) -> None:
 
     assert int(node["status"]["capacity"]["cpu"]) >= 1
     assert [c["type"] for c in node["status"]["conditions"] if c["status"] == "True"] == ["Ready"]
+
+
+async def test_the_logs_keep_the_last_status_of_a_deleted_pod(harness: LocalHarness) -> None:
+    """And when its runs started and ended."""
+    script = "sleep 1; exit 3"
+    await harness.pod("a", "sh", "-c", script, spec={"restartPolicy": "Always"})
+    await harness.wait_for(
+        "a", lambda pod: (pod.get("status", {}).get("containerStatuses") or [{}])[0].get("restartCount")
+    )
+    await harness.client.delete(PODS, "default", "a", grace_period_seconds=1)
+    await harness.wait_for_deletion("a")
+    archive = LogArchive(harness.node.logs.folder)
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        while (state := archive.pods("default")[0].last_state()) is None:  # noqa: ASYNC110 - a file
+            await asyncio.sleep(0.02)
+
+    (status,) = state[0]["status"]["containerStatuses"]
+    assert (status["restartCount"], status["lastState"]["terminated"]["exitCode"]) == (1, 3)
+    first, second = archive.pods("default")[0].ended_runs("main")
+    assert first[0] <= first[1] <= second[0] <= second[1]
 
 
 @pytest.mark.parametrize(

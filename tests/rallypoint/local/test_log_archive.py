@@ -1,6 +1,8 @@
 """The logs of pods that may be gone: which pods are a job's, and which folder a kubeconfig names."""
 
+import os
 import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from rallypoint.local.log_archive import (
     folder_of_kubeconfig,
     with_extension,
 )
-from rallypoint.local.node.streams.logs import Logs
+from rallypoint.local.node.streams.logs import Log, Logs
 
 JOB_LABEL = {"training.kubeflow.org/job-name": "j"}
 
@@ -113,6 +115,54 @@ def test_of_the_annotations_only_the_default_container_is_kept(tmp_path: Path) -
 
     assert archived.manifest["metadata"]["annotations"] == {DEFAULT_CONTAINER: "main"}
     assert sorted(file.name for file in archived.folder.iterdir()) == ["main", POD_FILE]
+
+
+def test_the_last_status_of_a_deleted_pod_is_kept_without_its_environment(tmp_path: Path) -> None:
+    """Also of one of a job that never had a log, as one that waited for a node."""
+    logs = Logs(tmp_path)
+    ran, waited, other = pod("j-worker-0", 1), pod("j-worker-1", 2), pod("other", 3, labels={})
+    ran["spec"]["containers"][0]["env"] = [{"name": "TOKEN", "value": "secret"}]
+    ran["spec"]["nodeName"] = "here"
+    logs.open(ran, "main", 0).close()
+    (before,) = LogArchive(tmp_path).pods("default")
+    status = {"containerStatuses": [{"name": "main", "restartCount": 2}]}
+    for manifest in (ran, waited, other):
+        logs.record_deletion({**manifest, "status": status})
+
+    assert before.last_state() is not None
+    archived = LogArchive(tmp_path).pods("default")
+    assert [(found.name, found.has_logs) for found in archived] == [
+        ("j-worker-0", True),
+        ("j-worker-1", False),
+    ]
+    states = [found.last_state() for found in archived]
+    assert [state and state[0]["status"] for state in states] == [status, status]
+    assert "secret" not in str(states)
+    assert [state and state[0]["spec"].get("nodeName") for state in states] == ["here", None]
+
+
+def test_the_times_of_runs_that_have_ended(tmp_path: Path) -> None:
+    logs, manifest = Logs(tmp_path), pod("j-worker-0", 1)
+    start = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    for attempt in range(3):
+        started = start + timedelta(seconds=10 * attempt)
+        log = logs.open(manifest, "main", attempt, started)
+        logs.write(manifest, "main", log, b"said\n", started + timedelta(seconds=3))
+        if attempt < 2:
+            logs.close(manifest, "main", log)
+            os.utime(log.path.with_suffix(".times"), (0, (started + timedelta(seconds=4.5)).timestamp()))
+    (archived,) = LogArchive(tmp_path).pods("default")
+
+    assert [
+        tuple((time - start).total_seconds() for time in times) for times in archived.ended_runs("main")
+    ] == [(0, 4), (10, 14)]
+    logs.discard(manifest)
+    (line,) = Log(archived.runs("main")[1], ended=True).timed_tail(1, 100)
+    assert line == (start + timedelta(seconds=13), b"said\n")
+
+
+def test_a_pod_that_exists_has_no_last_status(archive: LogArchive) -> None:
+    assert [pod.last_state() for pod in archive.pods("team")] == [None]
 
 
 @pytest.mark.parametrize("container", ["..", "../other_x_y/main", "/etc", "", "none"])

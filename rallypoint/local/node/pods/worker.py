@@ -143,7 +143,7 @@ class PodWorker:
     async def _start(self, name: str, tasks: asyncio.TaskGroup) -> None:
         container = self._containers[name]
         running = records.started(container, self._node.now())
-        log = self._node.logs.open(self._pod, name, running.restarts)
+        log = self._node.logs.open(self._pod, name, running.restarts, self._node.now())
 
         def output(data: bytes) -> None:
             self._node.logs.write(self._pod, name, log, data, self._node.now())

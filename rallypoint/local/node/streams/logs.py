@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from api.labels import JOB_NAME
 from api.pod_problems import NO_STATE, read_status, reason_and_message, unscheduled
 from rallypoint.local import private
-from rallypoint.local.log_archive import POD_FILE, record
+from rallypoint.local.log_archive import DELETED_FILE, POD_FILE, record, record_of_deleted
 
 CHUNK_BYTES = 64 * 1024
 COARSE_SECONDS = 0.01
@@ -42,11 +43,11 @@ class NoLog(Exception):
 class Log:
     """The output of one run of a container. With ``ended``, another process wrote it.
 
-    The times of the chunks are in ``RUN.times`` beside ``RUN.log``, from when the run has ended. If its process was killed before, they are
+    The times of the chunks, before them when the run ``started``, are in ``RUN.times`` beside ``RUN.log``, from when the run has ended. If its process was killed before, they are
     lost: all of the run gets the modification time of the file.
     """
 
-    def __init__(self, path: Path, *, ended: bool = False) -> None:
+    def __init__(self, path: Path, *, ended: bool = False, started: datetime | None = None) -> None:
         self.path = path
         self.closed = ended
         self.has_times = True
@@ -57,6 +58,8 @@ class Log:
             private.folder(path.parent)
             self._file = private.file(path).open("wb", buffering=0)
             self._size = 0
+            if started is not None:
+                self._offsets, self._times = array("Q", [0]), array("d", [started.timestamp()])
             self._times_path.unlink(missing_ok=True)
             return
         found = path.stat()
@@ -226,23 +229,26 @@ class Logs:
         """Call ``listener`` with all output from now on."""
         self._listeners.append(listener)
 
-    def open(self, pod: Mapping[str, Any], container: str, attempt: int) -> Log:
-        path = self.path(pod, container, attempt)
-        folder = private.folder(path.parent.parent)
-        if not (folder / POD_FILE).exists():
-            # Renamed, so that no reader finds a part of it. The suffix hides it from the readers of runs and pods.
-            written = private.file(folder / f"{POD_FILE}.new")
-            written.write_bytes(record(pod))
-            written.replace(folder / POD_FILE)
-        log = Log(path)
+    def open(
+        self, pod: Mapping[str, Any], container: str, attempt: int, started: datetime | None = None
+    ) -> Log:
+        self._record(pod)
+        log = Log(self.path(pod, container, attempt), started=started)
         self._runs[_key(pod, container)].append(log)
         return log
 
     def path(self, pod: Mapping[str, Any], container: str, attempt: int) -> Path:
+        return self._folder(pod) / container / f"{attempt}.log"
+
+    def _folder(self, pod: Mapping[str, Any]) -> Path:
         meta = pod["metadata"]
-        return (
-            self.folder / f"{meta['namespace']}_{meta['name']}_{meta['uid']}" / container / f"{attempt}.log"
-        )
+        return self.folder / f"{meta['namespace']}_{meta['name']}_{meta['uid']}"
+
+    def _record(self, pod: Mapping[str, Any]) -> None:
+        """Write whose pod it is, once."""
+        folder = private.folder(self._folder(pod))
+        if not (folder / POD_FILE).exists():
+            _write(folder / POD_FILE, record(pod))
 
     def write(self, pod: Mapping[str, Any], container: str, log: Log, data: bytes, now: datetime) -> None:
         log.write(data, now)
@@ -289,6 +295,21 @@ class Logs:
         for key in [key for key in self._runs if key[0] == uid]:
             for log in self._runs.pop(key):
                 log.close()
+
+    def record_deletion(self, pod: Mapping[str, Any]) -> None:
+        """Write the last status of a pod that has been deleted, of a job's pod also if it never had a log. A full disk costs only that."""
+        is_of_job = JOB_NAME in (pod["metadata"].get("labels") or {})
+        if is_of_job or self._folder(pod).exists():
+            with contextlib.suppress(OSError):
+                self._record(pod)
+                _write(self._folder(pod) / DELETED_FILE, record_of_deleted(pod))
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file and rename it, so that no reader finds a part of it. The suffix hides it from the readers of runs and pods."""
+    written = private.file(path.with_name(f"{path.name}.new"))
+    written.write_bytes(content)
+    written.replace(path)
 
 
 def _why_no_run(pod: Mapping[str, Any], container: str) -> str:
