@@ -1,6 +1,7 @@
 """Which pods hold the resource that a waiting pod or PodGroup lacks.
 
-Pods of finished jobs come first: with ``cleanPodPolicy: None`` they hold it until somebody deletes the job.
+Pods of finished jobs come first: with ``cleanPodPolicy: None`` they hold it until somebody deletes the job. A pod holds what the scheduler
+reserves for it, for its whole life: the requests of init containers that are done count too.
 """
 
 import json
@@ -113,6 +114,8 @@ class _Holder:
 def causes(snapshot: JobSnapshot, too_large: Mapping[str, Cause]) -> Iterator[Cause]:
     """Yield the holders of each resource that pods of the job lack, those of finished jobs first, then those that hold most.
 
+    Other pods of the job are holders too. Before them comes that all nodes together have too little for the job.
+
     For pods that request more than any node has, it does not matter who holds the resource. Pods of other owners than jobs are notes: they
     may run for good.
     """
@@ -124,16 +127,39 @@ def causes(snapshot: JobSnapshot, too_large: Mapping[str, Cause]) -> Iterator[Ca
         waiting = [name for name in lacking_pods if not cause or name not in cause.about]
         if not waiting:
             continue
-        yield from _holder_causes(snapshot, resource, waiting)
+        if not cause:
+            yield from _too_large_job(snapshot, resource)
+        yield from _holder_causes(snapshot, resource, waiting, _holders(snapshot, resource))
     for gang in snapshot.gangs:
         if is_unadmitted(gang) and not problem_of_queue(snapshot, gang):
             yield from _gang_causes(snapshot, gang, lacked)
 
 
-def _holder_causes(snapshot: JobSnapshot, resource: str, waiting: list[str]) -> Iterator[Cause]:
-    holders = sorted(
-        _holders(snapshot, resource), key=lambda holder: (not holder.is_finished, -holder.amount.amount)
-    )
+def _too_large_job(snapshot: JobSnapshot, resource: str) -> Iterator[Cause]:
+    """Yield that all nodes together have less than the job's pods that have not ended request, if all nodes are known."""
+    pods = [pod for pod in snapshot.pods if not is_pod_terminal(pod)]
+    try:
+        sizes = [amounts(status_of(node).get("allocatable")) for node in snapshot.all_nodes]
+        wanted = [requests(spec_of(pod)).get(resource, NONE) for pod in pods]
+    except ValueError:
+        return
+    if not sizes:
+        return
+    size = reduce(Quantity.__add__, (node.get(resource, NONE) for node in sizes))
+    whole = reduce(Quantity.__add__, wanted, NONE)
+    if whole.amount > size.amount:
+        each = (
+            f"{wanted[0]} {resource} each, {whole} in all" if len(set(wanted)) == 1 else f"{whole} {resource}"
+        )
+        together = "present node has" if len(sizes) == 1 else "present nodes together have"
+        text = f"its {len(pods)} pods can never run at the same time: they request {each}, and the {together} {size}"
+        yield Cause((), text, next_step="request less, use fewer replicas, or add nodes")
+
+
+def _holder_causes(
+    snapshot: JobSnapshot, resource: str, waiting: list[str], found: Iterable[_Holder]
+) -> Iterator[Cause]:
+    holders = sorted(found, key=lambda holder: (not holder.is_finished, -holder.amount.amount))
     for holder in holders[:MAX_HOLDERS]:
         yield _cause(snapshot, holder, resource, waiting)
     rest = [holder.amount for holder in holders[MAX_HOLDERS:]]
@@ -156,7 +182,9 @@ def _gang_causes(snapshot: JobSnapshot, gang: Object, lacked: Collection[str]) -
         if not sizes or resource in lacked:
             continue
         size = reduce(Quantity.__add__, (node.get(resource, NONE) for node in sizes))
-        held = sum(holder.amount.amount for holder in _holders(snapshot, resource))
+        own = {pod["metadata"]["uid"] for pod in snapshot.pods}
+        holders = _holders(snapshot, resource, without=own)
+        held = sum(holder.amount.amount for holder in holders)
         free = Quantity(max(size.amount - held, Fraction(0)), size.form)
         if amount.amount > size.amount:
             text = f"the present nodes can never hold it: it needs {amount} {resource}, and together they have {size}"
@@ -167,7 +195,7 @@ def _gang_causes(snapshot: JobSnapshot, gang: Object, lacked: Collection[str]) -
             yield Cause(
                 (name_of(gang),), text, next_step="request less, free what other pods hold, or add nodes"
             )
-            yield from _holder_causes(snapshot, resource, [name_of(gang)])
+            yield from _holder_causes(snapshot, resource, [name_of(gang)], holders)
 
 
 def too_large_requests(snapshot: JobSnapshot) -> dict[str, Cause]:
@@ -199,11 +227,11 @@ def _too_large(snapshot: JobSnapshot, resource: str, waiting: Iterable[str]) -> 
     return Cause(names, text, next_step="request less, or add larger nodes")
 
 
-def _holders(snapshot: JobSnapshot, resource: str) -> list[_Holder]:
-    own = {pod["metadata"]["uid"] for pod in snapshot.pods}
+def _holders(snapshot: JobSnapshot, resource: str, without: Collection[str] = ()) -> list[_Holder]:
+    """Return the holders, without the pods with these UIDs."""
     groups: dict[str, list[Object]] = {}
     for pod in snapshot.holders:
-        if pod["metadata"]["uid"] not in own and _amount(pod, resource):
+        if pod["metadata"]["uid"] not in without and _amount(pod, resource):
             groups.setdefault(controller_of(pod).get("uid") or pod["metadata"]["uid"], []).append(pod)
     found: list[_Holder] = []
     for uid, pods in groups.items():
@@ -234,6 +262,8 @@ def _cause(snapshot: JobSnapshot, holder: _Holder, resource: str, waiting: list[
     kind, name = holder.owner.get("kind"), holder.owner.get("name")
     if all(map(is_being_deleted, holder.pods)):
         text = f"{text}; {'it is' if len(names) == 1 else 'they are'} being deleted"
+    if snapshot.job["metadata"]["uid"] == holder.owner.get("uid"):
+        return Cause(names, f"{text}; of the same job")
     job = holder.job
     if job is None or not holder.is_finished:
         return Cause(names, f"{text}; of {kind} {name}" if kind else text, blocks=is_job(holder.owner))

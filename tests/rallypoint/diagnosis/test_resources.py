@@ -187,12 +187,70 @@ def test_a_pod_without_an_owner() -> None:
     assert [cause.text for cause in causes(found)] == ["holds 8 nvidia.com/gpu, which j-worker-0 needs"]
 
 
-def test_pods_of_the_job_itself_are_not_named() -> None:
-    own = holder("j-worker-1")
+def cpu(found: Object, amount: str, *init: str) -> Object:
+    containers = [{"resources": {"requests": {"cpu": amount}}}]
+    inits = [{"resources": {"requests": {"cpu": request}}} for request in init]
+    return {**found, "spec": {**found["spec"], "containers": containers, "initContainers": inits}}
 
-    found = diagnose(JobSnapshot(job(CREATED), NOW, pods=[waiting(), own], holders=[own]))
 
-    assert not any("holds" in cause.text for cause in found.causes)
+def test_the_pods_of_the_job_itself_come_by_what_they_hold() -> None:
+    """Init containers that are done count as the scheduler counts them, and no more."""
+    own = cpu(holder("j-worker-1", "job"), "1500m", "100m")
+    others = [cpu(holder(f"hang-worker-{index}", "hang"), "50m", "100m") for index in range(2)]
+    waits = cpu(waiting(message="0/1 nodes are available: 1 Insufficient cpu."), "500m")
+    node = {"metadata": {"name": "a"}, "status": {"allocatable": {"cpu": "2"}}}
+
+    found = diagnose(
+        JobSnapshot(job(CREATED), NOW, pods=[waits, own], holders=[*others, own], all_nodes=[node])
+    )
+
+    assert [(cause.about, cause.text) for cause in found.causes if "holds" in cause.text] == [
+        (("j-worker-1",), "holds 1500m cpu, which j-worker-0 needs; of the same job"),
+    ]
+    assert [(cause.about, cause.text) for cause in found.causes if "hold 200m" in cause.text] == [
+        (
+            ("hang-worker-0", "hang-worker-1"),
+            "hold 200m cpu, which j-worker-0 needs; of PyTorchJob hang",
+        ),
+    ]
+    texts = [cause.text for cause in found.causes if "hold" in cause.text]
+    assert "1500m" in texts[0]
+    assert not any("never" in cause.text for cause in found.causes)
+
+
+@pytest.mark.parametrize(
+    ("amounts", "nodes", "text"),
+    [
+        pytest.param(
+            ("1500m", "1500m", "1500m", "1500m"),
+            ("2",),
+            "its 4 pods can never run at the same time: they request 1500m cpu each, 6 in all, and the present node has 2",
+            id="one node",
+        ),
+        pytest.param(
+            ("1", "1500m"),
+            ("1500m", "500m"),
+            "its 2 pods can never run at the same time: they request 2500m cpu, and the present nodes together have 2",
+            id="two nodes",
+        ),
+        pytest.param(("1", "1"), ("2",), "", id="it fits an empty node"),
+        pytest.param(("1", "1500m"), (), "", id="nodes are unknown"),
+    ],
+)
+def test_a_job_that_all_nodes_together_cannot_hold(
+    amounts: tuple[str, ...], nodes: tuple[str, ...], text: str
+) -> None:
+    message = "0/1 nodes are available: 1 Insufficient cpu."
+    pods = [
+        cpu(waiting(f"j-worker-{index}", message) if index else holder("j-worker-0", "job"), amount)
+        for index, amount in enumerate(amounts)
+    ]
+    sizes = [{"metadata": {"name": size}, "status": {"allocatable": {"cpu": size}}} for size in nodes]
+
+    found = diagnose(JobSnapshot(job(CREATED), NOW, pods=pods, holders=pods[:1], all_nodes=sizes))
+
+    assert [cause.text for cause in found.causes if "never" in cause.text] == ([text] if text else [])
+    assert any(cause.text.startswith("holds ") for cause in found.causes)
 
 
 @pytest.mark.parametrize(
