@@ -121,7 +121,7 @@ def _parts(report: Report) -> Iterator[str]:
     if found.blocked:
         yield f"Causes:\n{_causes([cause for cause in found.causes if cause.blocks], now)}"
     elif found.state not in FINISHED and not report.forbidden:
-        yield "The cluster's objects name no cause.\n"
+        yield f"{found.summary}\n"
     if notes:
         yield f"Notes:\n{_causes(notes, now)}"
     yield "Phases:\n" + indented([_phase(phase, report.snapshot.created) for phase in found.phases])
@@ -183,6 +183,7 @@ def document(report: Report) -> Mapping[str, Any]:
         "state": found.state,
         "since": found.since,
         "blocked": found.blocked,
+        "summary": "" if found.blocked else found.summary,
         "causes": [
             {
                 "about": cause.about,

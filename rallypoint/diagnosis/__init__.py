@@ -9,7 +9,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from api.job import ConditionType
-from rallypoint.diagnosis import gangs, jobs, kueue, pods, rendezvous, resources, terminations, validation
+from rallypoint.diagnosis import (
+    gangs,
+    jobs,
+    kueue,
+    output,
+    pods,
+    rendezvous,
+    resources,
+    terminations,
+    validation,
+)
 from rallypoint.diagnosis.objects import (
     FINISHED,
     Object,
@@ -53,6 +63,7 @@ MAX_READS = 64
 """The largest number of container logs, and of nodes, to read for a job, so that a job of thousands of pods takes seconds."""
 MAX_DETAILED_FAILURES = 4
 LINES_OF_FAILURE = 10
+NO_CAUSE = "The cluster's objects name no cause."
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +84,8 @@ class Diagnosis:
     causes: Sequence[Cause]
     phases: Sequence[Phase]
     timeline: Timeline = field(default_factory=lambda: Timeline((), ()))
+    summary: str = NO_CAUSE
+    """What to say of the job if no cause blocks it."""
 
     @property
     def blocked(self) -> bool:
@@ -82,7 +95,27 @@ class Diagnosis:
 
 def diagnose(snapshot: JobSnapshot) -> Diagnosis:
     state, at = state_of_job(snapshot.job)
-    return Diagnosis(state, at, list(_causes(snapshot, state)), *phases_and_timeline(snapshot))
+    causes = list(_causes(snapshot, state))
+    if snapshot.is_deleted:
+        causes = list(map(_as_of_deleted_job, causes))
+    return Diagnosis(state, at, causes, *phases_and_timeline(snapshot), _summary(snapshot, state))
+
+
+def _summary(snapshot: JobSnapshot, state: str) -> str:
+    """Return ``Diagnosis.summary``."""
+    if state == ConditionType.SUCCEEDED:
+        return "The job has succeeded."
+    if state != ConditionType.RUNNING:
+        return NO_CAUSE
+    # The notes about a rendezvous say more of silent pods.
+    progress = "" if any(rendezvous.causes(snapshot)) else output.progress(snapshot)
+    return (
+        "; ".join(filter(None, ("The job runs. The objects of the cluster show no problem", progress))) + "."
+    )
+
+
+def _as_of_deleted_job(cause: Cause) -> Cause:
+    return cause if cause.step_when_deleted is None else replace(cause, next_step=cause.step_when_deleted)
 
 
 def state_of_job(job: Object) -> tuple[str, datetime | None]:

@@ -53,6 +53,21 @@ def test_a_job_with_forbidden_resources_is_not_reported_as_healthy() -> None:
     assert "The cluster's objects name no cause" not in shown(state="Succeeded")
 
 
+def test_a_job_without_a_cause_has_a_summary() -> None:
+    job = {
+        "kind": "JAXJob",
+        "apiVersion": "kubeflow.org/v1",
+        "metadata": {"name": "j", "namespace": "n", "uid": "u", "creationTimestamp": NOW.isoformat()},
+    }
+    found = Diagnosis("Running", NOW, (), (), summary="j-worker-0 has printed nothing.")
+    blocked = Diagnosis("Running", NOW, (Cause((), "no room"),), (), summary="it runs")
+
+    reports = [why.Report(JobSnapshot(job, NOW), diagnosis, ()) for diagnosis in (found, blocked)]
+
+    assert "\nj-worker-0 has printed nothing.\n" in why.text(reports[0])
+    assert [why.document(report)["summary"] for report in reports] == ["j-worker-0 has printed nothing.", ""]
+
+
 def test_lines_of_deleted_pods_are_marked() -> None:
     job = {
         "kind": "JAXJob",
