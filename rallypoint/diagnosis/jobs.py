@@ -31,10 +31,16 @@ _START_GRACE = timedelta(seconds=10)
 _CREATION_REASONS = ("FailedCreate", "MissingPermissions", "ErrResourceExists")
 """Prefixes of event reasons that report a failed creation."""
 _CREATION_STEPS = {
-    "already exists": "delete the object that has the name, or create the job again with another name",
-    "": "change what the message names; the operator tries again by itself, after two minutes at the latest",
+    "already exists": (
+        "delete the object that has the name, or create the job again with another name",
+        None,
+    ),
+    "": (
+        "change what the message names; the operator tries again by itself, after two minutes at the latest",
+        "change what the message names and create the job again",
+    ),
 }
-"""By parts of messages about failed creations."""
+"""By parts of messages about failed creations; the second one is for a job that has been deleted."""
 _EVICTION_REASONS = ("Preempted", "TaintManagerEviction", "Evicted")
 """Event reasons of pods that were evicted or preempted."""
 
@@ -45,7 +51,14 @@ def failure_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     text = reason_and_message(condition(snapshot.job, ConditionType.FAILED))
     again = f"correct the cause, delete the job ({_kubectl(snapshot, 'delete')}) and create it again: a failed job does not run again"
     quote = "" if failures(snapshot.pods) else _quote_of(snapshot, text)
-    yield Cause((), text, failed, quote=quote, next_step=again)
+    yield Cause(
+        (),
+        text,
+        failed,
+        quote=quote,
+        next_step=again,
+        step_when_deleted="correct the cause and create the job again",
+    )
     found, reported = failures(snapshot.pods), terminations.causes_from_events(snapshot)
     first = [failure for failure in found if failure.is_own and failure.at and failure.at == found[0].at]
     failed_at = first[0].at if first else failed
@@ -118,8 +131,12 @@ def _names_pod(text: str, event: Object) -> bool:
 
 
 def _cause_of_deleted_pod(snapshot: JobSnapshot, event: Object) -> Cause:
-    name = str(event["involvedObject"]["name"])
-    text = f"no longer exists: {reason_and_message(event)}"
+    """Return how the pod failed by its last state, if local mode has kept it; else the event."""
+    name, uid = str(event["involvedObject"]["name"]), event["involvedObject"].get("uid")
+    states = (pod.last_state for pod in snapshot.archived_pods if pod.uid == uid and pod.last_state)
+    is_disruption = event.get("reason") in _EVICTION_REASONS
+    failure = "" if is_disruption else terminations.failure_before_deletion(next(states, {}))
+    text = f"no longer exists: {failure or reason_and_message(event)}"
     quote = snapshot.last_line_of_deleted_pod(name)
     return Cause((name,), text, parse_timestamp(event_time(event)), quote=quote)
 
@@ -197,7 +214,7 @@ def _suspended(snapshot: JobSnapshot) -> Iterator[Cause]:
         step = f"to resume it: {_kubectl(snapshot, 'patch')} {patch}"
         if kueue.local_queue_of(snapshot.job) and snapshot.is_kueue_served:
             step = kueue.PAGE_STEP if snapshot.workloads_known else ""
-        yield Cause((), text, at, next_step=step)
+        yield Cause((), text, at, next_step=step, step_when_deleted="")
 
 
 def _creation_failures(snapshot: JobSnapshot) -> Iterator[Cause]:
@@ -216,8 +233,8 @@ def _creation_failures(snapshot: JobSnapshot) -> Iterator[Cause]:
     ):
         messages.insert(0, str(running.get("message") or running["reason"]))
     if messages and missing:
-        steps = (step for part, step in _CREATION_STEPS.items() if part in messages[0])
-        yield Cause((), f"{missing}: {messages[0]}", next_step=next(steps))
+        step, later = next(steps for part, steps in _CREATION_STEPS.items() if part in messages[0])
+        yield Cause((), f"{missing}: {messages[0]}", next_step=step, step_when_deleted=later)
     elif services:
         step = "delete the Service that has the name, or create the job again with another name"
         at, blocks = parse_timestamp(event_time(services[0])), running.get("status") != "True"

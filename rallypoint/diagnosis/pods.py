@@ -25,6 +25,7 @@ from rallypoint.diagnosis.objects import (
     container_statuses,
     deletion_requested_at,
     event_time,
+    is_being_deleted,
     is_condition_true,
     is_pod_terminal,
     name_of,
@@ -51,25 +52,34 @@ _SCHEDULING_STEPS = {
     ),
 }
 """By parts of scheduling messages, the most likely cause first: some nodes have taints in every cluster."""
-_IMAGE_STEP = "correct the image or its imagePullSecrets, delete the job and create it again"
+_IMAGE_STEP = "correct the image or its imagePullSecrets{}"
+_AGAIN = ", delete the job and create it again"
+_AGAIN_WHEN_DELETED = " and create the job again"
 _OTHER_START_STEP = "create what the message names, or correct the pod template and create the job again"
 _START_STEPS = {
     **dict.fromkeys(
         ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"), _IMAGE_STEP
     ),
-    "Refused": "correct the pod template, delete the job and create it again",  # Local mode's reason.
+    "Refused": "correct the pod template{}",  # Local mode's reason.
     "CreateContainerConfigError": "create the ConfigMap or Secret that the message names; the kubelet tries again",
 }
-"""By the reason of a container that cannot start."""
+"""By the reason of a container that cannot start, with a place for how to create the job again."""
 
 Rule = Callable[[JobSnapshot, Object], Cause | None]
 
 
 def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
-    """Yield the causes, root causes first. Pods with the same cause share one entry."""
+    """Yield the causes, root causes first. Pods with the same cause share one entry.
+
+    Of pods that are deleted with their job, only what blocked them before.
+    """
     found: list[list[Cause]] = [[] for _ in _RULES]
-    for pod in snapshot.pods:
+    gone = {pod["metadata"]["uid"] for pod in snapshot.pods_deleted_with_job}
+    for pod in (*snapshot.pods, *snapshot.pods_deleted_with_job):
+        is_gone = pod["metadata"]["uid"] in gone or (snapshot.is_deleted and is_being_deleted(pod))
         for index, rule in enumerate(_RULES):
+            if is_gone and rule not in _RULES_BEFORE_DELETION:
+                continue
             if cause := rule(snapshot, pod):
                 is_old = pod["metadata"]["uid"] in snapshot.replaced_pod_uids
                 found[index].append(replace(cause, blocks=False) if is_old else cause)
@@ -175,7 +185,8 @@ def _cannot_start(snapshot: JobSnapshot, pod: Object) -> Cause | None:
             ]
             step = _START_STEPS.get(problem.waiting.reason, _OTHER_START_STEP)
             at = transition_time(pod, "PodScheduled")
-            return _cause(pod, ": ".join(filter(None, texts)), at, next_step=step)
+            cause = _cause(pod, ": ".join(filter(None, texts)), at, next_step=step.format(_AGAIN))
+            return replace(cause, step_when_deleted=step.format(_AGAIN_WHEN_DELETED))
     if _is_starting(pod) and (warning := _newest_warning(snapshot, pod)):
         return _cause(pod, warning, transition_time(pod, "PodScheduled"), next_step=_OTHER_START_STEP)
     return None
@@ -190,12 +201,15 @@ def _pull_failure(snapshot: JobSnapshot, pod: Object, waiting: Waiting) -> str:
 
 
 def _crashing(snapshot: JobSnapshot, pod: Object) -> Cause | None:
-    """A container has failed and the kubelet will restart it."""
-    if is_pod_terminal(pod):
+    """A container has failed and the kubelet will restart it, or would have if the job had not been deleted."""
+    if is_pod_terminal(pod) and not snapshot.is_deleted:
         return None
+    deleted_at = deletion_requested_at(pod) if snapshot.is_deleted else None
     for problem in container_problems(read_status(pod)):
         if end := problem.termination:
             at = parse_timestamp(end.finished_at)
+            if at and deleted_at and at >= deleted_at:
+                continue  # The deletion stopped it.
             ended = describe_repeated_termination(problem.container, problem.restarts + 1, end)
             loop = f"{CRASH_LOOP}: " if problem.type is ProblemType.CRASH_LOOP else ""
             text = f"{loop}{ended}{_probe_failure(snapshot, pod, problem.container, at)}"
@@ -318,9 +332,12 @@ def _newest_warning(snapshot: JobSnapshot, pod: Object) -> str:
 def _quote(snapshot: JobSnapshot, pod: Object, container: str, text: str = "") -> str:
     """Return the last log line of the container, unless ``text`` already ends with it."""
     line = snapshot.last_line(name_of(pod), container)
+    if snapshot.is_deleted:
+        line = line or snapshot.last_line_of_deleted_pod(name_of(pod))
     return "" if text.endswith(line) else line
 
 
 _RULES: Sequence[Rule] = (
     _terminating, _on_lost_node, _unscheduled, _unscheduled_gang, _cannot_start, _crashing, _failed, _starting, _preparing, _unready, _was_restarted,
 )  # fmt: skip
+_RULES_BEFORE_DELETION = (_on_lost_node, _unscheduled, _unscheduled_gang, _cannot_start, _crashing)

@@ -68,7 +68,9 @@ def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
                 "(needs permission for pods/exec)"
             )
             text = f"{silence}, while {waits}"
-            found.append(Cause((name_of(pod),), text, since, blocks=False, next_step=step))
+            found.append(
+                Cause((name_of(pod),), text, since, blocks=False, next_step=step, step_when_deleted="")
+            )
     yield from group_by_text(found)
 
 

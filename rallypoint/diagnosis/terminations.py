@@ -103,6 +103,18 @@ def previous_failure(pod: Object) -> Failure | None:
     return Failure(pod, name, parse_timestamp(end.finished_at), text, starts_again=True)
 
 
+def failure_before_deletion(pod: Object) -> str:
+    """Return how the pod, or the last run of a container before its deletion, failed; empty if neither did."""
+    failure = pod_failure(pod)
+    if failure and failure.is_own:
+        return failure.text
+    for status in read_status(pod).container_statuses or ():
+        end = status.last_state and status.last_state.terminated
+        if end and end.exit_code:
+            return f"container {status.name} ended with {describe_termination(end)}"
+    return ""
+
+
 def describe_termination(end: Termination) -> str:
     """Return text such as ``exit code 137, killed by SIGKILL (OOMKilled)``, with the end of the termination message."""
     return describe_exit(end.exit_code, end.reason, end.message)

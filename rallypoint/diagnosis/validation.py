@@ -43,11 +43,11 @@ def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     if event := report(snapshot):
         since = parse_timestamp(event_time(event))
         step = "correct the spec; the job continues meanwhile"
-        yield Cause((), no_effect_text(found), since, next_step=step)
+        yield Cause((), no_effect_text(found), since, next_step=step, step_when_deleted="correct the spec")
     else:
         text = f"the spec is invalid by the rules of Rallypoint: {'; '.join(map(str, found))}"
         step = "correct the spec; if Rallypoint runs the job, no change has an effect until then"
-        yield Cause((), text, blocks=False, next_step=step)
+        yield Cause((), text, blocks=False, next_step=step, step_when_deleted="correct the spec")
 
 
 def _problems(job: Object) -> Sequence[Problem]:

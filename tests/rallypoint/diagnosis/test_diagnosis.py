@@ -1,6 +1,7 @@
 """The causes that block a job, derived from its objects in the API server."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ from rallypoint.diagnosis import (
     log_requests,
     nodes_to_read,
 )
+from rallypoint.diagnosis.snapshot import ArchivedPod
 from tests.support.snapshots import (
     CREATED,
     NOW,
@@ -1118,3 +1120,78 @@ def test_nodes_of_unhealthy_pods_are_read() -> None:
     pods = [pod("j-worker-0", "Running", "a", **unready), pod("j-worker-1", "Running", "b"), going]
 
     assert nodes_to_read(pods) == ["a", "c"]
+
+
+def test_what_blocked_the_pods_of_a_deleted_job_stays_known() -> None:
+    """They are being deleted, or gone: only how they were before counts."""
+    looping = pod(
+        "j-worker-0",
+        "Failed",
+        containerStatuses=[container(waiting={"reason": "CrashLoopBackOff"}, last=ended(3), restarts=1)],
+    )
+    stopped = pod("j-worker-1", "Running", containerStatuses=[container(terminated=ended(143, ago=3))])
+    for found in (looping, stopped):
+        found["metadata"] |= {"deletionTimestamp": at(-25), "deletionGracePeriodSeconds": 30}
+    waits = pod(
+        "j-worker-2", node="", conditions=[false("PodScheduled", reason="Unschedulable", message="no room")]
+    )
+    archived = [
+        ArchivedPod(
+            found["metadata"]["name"],
+            found["metadata"]["uid"],
+            NOW - timedelta(seconds=ago + 10),
+            last_state=found,
+            deleted=NOW - timedelta(seconds=ago),
+        )
+        for found, ago in (
+            (waits, 4),
+            (pod("j-master-0", node="", conditions=waits["status"]["conditions"]), 100),
+        )
+    ]
+
+    def texts(**known: Any) -> list[tuple[tuple[str, ...], str]]:
+        snapshot = JobSnapshot(
+            job(RUNNING), NOW, pods=[looping, stopped], archived_pods=archived, pods_known=False, **known
+        )
+        return [(cause.about, cause.text) for cause in diagnose(snapshot).causes if cause.blocks]
+
+    assert texts(is_deleted=True) == [
+        (("j-worker-2",), "Unschedulable: no room"),
+        (("j-worker-0",), "CrashLoopBackOff: container pytorch ended 2 times, last with exit code 3"),
+    ]
+    assert texts() == [(("j-worker-0", "j-worker-1"), "being deleted, within its grace period")]
+    said = {("j-worker-0", "pytorch"): LastLines(NOW, ("KeyError: 'loss'",))}
+    snapshot = JobSnapshot(job(RUNNING), NOW, pods=[looping], is_deleted=True, lines_of_deleted_pods=said)
+    assert diagnose(snapshot).causes[0].quote == "KeyError: 'loss'"
+
+
+def test_a_deleted_pod_says_by_its_last_state_how_it_failed() -> None:
+    """Its events only say that the kubelet waited."""
+    failed = job(
+        true("Failed", since=5, message="Job j has failed because it has reached the specified backoff limit")
+    )
+    looping = pod(
+        "j-worker-0",
+        "Failed",
+        containerStatuses=[container(waiting={"reason": "CrashLoopBackOff"}, last=ended(3))],
+    )
+    refused = event(
+        looping, "BackOff", "Back-off restarting failed container in pod j-worker-0_n(uid)", ago=8
+    )
+    archived = ArchivedPod(
+        "j-worker-0", "j-worker-0", NOW - timedelta(seconds=50), last_state=looping, deleted=NOW
+    )
+
+    def text(**known: Any) -> str:
+        return diagnose(JobSnapshot(failed, NOW, events=[refused], **known)).causes[1].text
+
+    restarted = container(terminated=ended(143, ago=2), last=ended(3), restarts=1)
+    stopped = pod("j-worker-0", "Failed", containerStatuses=[restarted])
+    stopped["metadata"] |= {"deletionTimestamp": at(-25), "deletionGracePeriodSeconds": 30}
+    for last_state in (looping, stopped):
+        known = replace(archived, last_state=last_state)
+        assert text(archived_pods=[known]) == "no longer exists: container pytorch ended with exit code 3"
+    assert text(archived_pods=[archived]) == "no longer exists: container pytorch ended with exit code 3"
+    assert (
+        text() == "no longer exists: BackOff: Back-off restarting failed container in pod j-worker-0_n(uid)"
+    )

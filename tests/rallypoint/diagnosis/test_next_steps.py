@@ -161,3 +161,33 @@ def test_the_next_step_for_a_pod_that_cannot_be_created(message: str, step: str)
 
 def test_waiting_needs_no_step() -> None:
     assert first_step(pod(containerStatuses=[])) == ""
+
+
+@pytest.mark.parametrize(
+    ("of", "pods", "step"),
+    [
+        pytest.param(
+            job(CREATED, true("Failed", message="no luck")),
+            (),
+            "correct the cause and create the job again",
+            id="failed",
+        ),
+        pytest.param(job(CREATED, true("Suspended"), suspend=True), (), "", id="suspended"),
+        pytest.param(
+            job(CREATED),
+            (waiting("ErrImagePull"),),
+            "correct the image or its imagePullSecrets and create the job again",
+            id="no image",
+        ),
+        pytest.param(
+            job(CREATED),
+            (unscheduled("1 Insufficient nvidia.com/gpu"),),
+            "request less, free what other pods hold, or add nodes",
+            id="a step that does not need the job",
+        ),
+    ],
+)
+def test_the_next_step_for_a_job_that_has_been_deleted(
+    of: Object, pods: tuple[Object, ...], step: str
+) -> None:
+    assert first_step(*pods, of=of, is_deleted=True) == step

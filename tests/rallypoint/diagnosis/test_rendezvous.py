@@ -46,6 +46,7 @@ def test_pods_that_have_logged_nothing_are_named() -> None:
             NOW - timedelta(seconds=200),
             blocks=False,
             next_step="see what its program does: rallypoint exec j-worker-1 -n n -- ps -ef (needs permission for pods/exec)",
+            step_when_deleted="",
         )
     ]
 
