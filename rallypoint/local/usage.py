@@ -82,6 +82,10 @@ class UsageSampler:
         """Return the samples of these pods."""
         return {uid: list(self.samples[uid]) for uid in uids if uid in self.samples}
 
+    def running(self) -> list[str]:
+        """Return the UIDs of the pods that run now."""
+        return list(self.gpus())
+
     def _add(self, found: Mapping[str, Sample]) -> None:
         for uid, sample in found.items():
             self.samples.setdefault(uid, deque(maxlen=MAX_SAMPLES)).append(sample)

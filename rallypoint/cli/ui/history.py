@@ -12,9 +12,11 @@ from pathlib import Path
 import orjson
 import structlog
 
+from api.messages import first_of
 from controller.kube.errors import NotFound
 from controller.runtime import clock
 from rallypoint.cli.ui.job_list import Document, JobList, Key
+from rallypoint.cli.why import SHOWN_NAMES
 from rallypoint.diagnosis.objects import FINISHED, Object
 from rallypoint.local import private
 from rallypoint.local.log_archive import LogArchive
@@ -27,6 +29,7 @@ WORKERS = 4
 """Jobs that are read and written at the same time."""
 LATER_SECONDS = 3.0
 """After this time the job's pods and events have ended too, and the record is written again."""
+_NO_PROBLEM = "The job was deleted before it had finished. The objects of the cluster showed no problem."
 _UID = re.compile(r"[0-9A-Za-z-]{1,64}\Z")
 _ROW = (
     "id",
@@ -202,6 +205,7 @@ def _key(row: Document) -> Key:
 def _deleted_row(row: Document) -> Document:
     """Return the row of a job that has been deleted before it had finished. ``waited_for`` is what the list said of it."""
     now = clock.now()
+    waited_for = row["message"] if row["waits"] or row["state"] == "Waiting" else ""
     return {
         **row,
         "state": DELETED,
@@ -209,9 +213,13 @@ def _deleted_row(row: Document) -> Document:
         "ended": now,
         "replicas": {**row["replicas"], "active": 0},
         "waits": False,
-        "waited_for": row["message"] if row["waits"] or row["state"] == "Waiting" else "",
-        "message": "deleted before it had finished",
+        "waited_for": waited_for,
+        "message": _deletion_message(waited_for),
     }
+
+
+def _deletion_message(why: str) -> str:
+    return ": ".join(filter(None, ("deleted before it had finished", why)))
 
 
 def _deleted_document(found: Document, row: Document) -> Document:
@@ -222,8 +230,18 @@ def _deleted_document(found: Document, row: Document) -> Document:
     if row["waited_for"] and not any(cause["blocks"] for cause in why["causes"]):
         cause = {"about": [], "text": row["waited_for"], "since": None, "blocks": True, "quote": ""}
         why["causes"].insert(0, {**cause, "nextStep": ""})
-    for span in why["timeline"]["spans"]:
-        span["end"] = span["end"] or document["ended"]
+    blocking = [cause for cause in why["causes"] if cause["blocks"]]
+    why["blocked"], why["summary"] = bool(blocking), "" if blocking else _NO_PROBLEM
+    for cause in blocking[:1]:
+        about = first_of(cause["about"], SHOWN_NAMES)
+        waited_for = ": ".join(filter(None, (about, cause["text"], cause["quote"])))
+        document["message"] = _deletion_message(waited_for)
+    # What pods did when they were stopped is no part of the job's life. The times are of one format, in UTC.
+    timeline, ended = why["timeline"], document["ended"]
+    timeline["spans"] = [span for span in timeline["spans"] if span["start"] < ended]
+    timeline["restarts"] = [restart for restart in timeline["restarts"] if restart["at"] < ended]
+    for span in timeline["spans"][-1:]:
+        span["end"] = ended
     return document
 
 

@@ -13,7 +13,7 @@ import structlog
 from api.job import ConditionType
 from api.labels import JOB_NAME
 from api.meta import EVENTS, PODS, Resource
-from api.pod_problems import Trouble, read_status, troubles
+from api.pod_problems import CRASH_LOOP, ProblemType, Trouble, container_problems, read_status, troubles
 from api.requests import requests
 from controller.kube.errors import Forbidden, NotFound
 from controller.runtime.informer import Informer
@@ -34,10 +34,10 @@ from rallypoint.diagnosis.objects import (
     parse_timestamp,
     reason_and_message,
     replica_specs,
-    run_policy,
     spec_of,
     status_of,
 )
+from rallypoint.diagnosis.terminations import describe_repeated_termination
 from rallypoint.local.manifest import Manifest, Row, decode
 
 GATHER_SECONDS = 0.3
@@ -48,8 +48,12 @@ ANSWER_SECONDS = 5.0
 """A cluster whose watch is broken must answer within this time."""
 _EVENT_SELECTOR = ",".join(f"involvedObject.kind!={kind}" for kind in ("Pod", "Node", "ReplicaSet", "Job"))
 """Leaves out most events of a cluster: the list needs those of training jobs."""
-_REPORT = re.compile(r"Error pod \S+ (container \S+ \w+|condition) message: ")
+_REPORT = re.compile(
+    r"Error pod (?P<pod>\S+) (?:container (?P<container>\S+) (?:exitCode: -?\d+ )?\w+|condition) message: "
+)
 """How the operator's reports about pods begin: which pod it is, the job's own page tells."""
+_FAILURE = re.compile(r"\w+ \S+ (?:has|is) failed because ")
+"""How the operator's messages about failed jobs begin: which job it is, the row tells."""
 _EXPIRED = "expired"
 """The field of a warning whose event has expired."""
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -75,6 +79,8 @@ class JobList:
         """By UID."""
         self._expired: dict[str, Object] = {}
         """The newest warning about each job whose event has expired, by the job's UID. The operator reports most causes only once."""
+        self._failures: dict[str, str] = {}
+        """Why jobs failed, as far as a reader of their pods and logs knows better than their conditions, by the job's UID."""
         self._subscribers: dict[asyncio.Event, set[Key]] = {}
         self._informers = [
             Informer(
@@ -128,6 +134,12 @@ class JobList:
 
     def rows(self) -> list[Document]:
         return list(self._rows.values())
+
+    def set_failure(self, key: Key, uid: str, message: str) -> None:
+        """Show why a job failed; nothing if it no longer exists."""
+        if self._keys.get(uid) == key and self._failures.get(uid) != message:
+            self._failures[uid] = message
+            self._update_row(key)
 
     async def check(self) -> None:
         """Ask the cluster for the jobs whose watch is broken. A refusal of one kind is an answer.
@@ -189,6 +201,7 @@ class JobList:
         key = (resource.kind, found.namespace, found.name)
         if before is not None and (after is None or after.uid != before.uid):
             self._expired.pop(before.uid, None)
+            self._failures.pop(before.uid, None)
             self._keys.pop(before.uid, None)
         if after is None:
             self.manifests.pop(key, None)
@@ -242,8 +255,12 @@ class JobList:
         if job is None:
             self._rows.pop(key, None)
         else:
+            uid = job["metadata"]["uid"]
             try:
-                self._rows[key] = row_of(job, self._warning(job["metadata"]["uid"]), self._pending_pods(job))
+                row = row_of(job, self._warning(uid), self._pending_pods(job))
+                is_failed = row["state"] == ConditionType.FAILED
+                row["message"] = self._failures.get(uid, row["message"]) if is_failed else row["message"]
+                self._rows[key] = row
             except Exception:
                 # One odd object must not end the page.
                 log.exception("job left out of the list", job=id_of(key))
@@ -315,11 +332,14 @@ def row_of(job: Object, warning: Object | None = None, pending: Sequence[Object]
 
 
 def replica_counts(job: Object) -> Mapping[str, int]:
-    """Return how many pods the spec requests, and how many are active, succeeded and failed."""
+    """Return how many pods the spec requests, and how many are active, succeeded and failed.
+
+    The status of a job that has failed keeps the active pods of before, so an ended job counts none.
+    """
     statuses = (status_of(job).get("replicaStatuses") or {}).values()
     counts = {count: sum(int((status or {}).get(count) or 0) for status in statuses) for count in _COUNTS}
-    if is_finished(job) and run_policy(job, "cleanPodPolicy") in ("Running", "All"):
-        counts["active"] = 0  # The operator has deleted them, and counts no longer.
+    if is_finished(job):
+        counts["active"] = 0
     return {"desired": desired_pods(job), **counts}
 
 
@@ -349,6 +369,8 @@ def _message(job: Object, state: str, warning: Object | None, pending: Sequence[
     Of a job that waits, what its pods wait for now, a newer warning, or the newest condition.
     """
     found: Sequence[Object] = status_of(job).get("conditions") or ()
+    if state == ConditionType.FAILED:
+        return _FAILURE.sub("", str(condition(job, state).get("message") or ""), count=1)
     if state != "Waiting":
         return str(condition(job, state).get("message") or "")
     newest = max(found, key=_update_time, default={})
@@ -379,14 +401,25 @@ def _is_report(warning: Object) -> bool:
 
 
 def _text_of(warning: Object) -> str:
-    message = _REPORT.sub("", str(warning.get("message") or ""))
+    """Return the message of a warning; of a crash loop, for which a kubelet only writes how long it waits, which container it is."""
+    message = str(warning.get("message") or "")
+    report = _REPORT.match(message)
+    if report and report["container"] and warning.get("reason") == CRASH_LOOP:
+        message = f"container {report['container']} of {report['pod']} fails again and again"
+    else:
+        message = _REPORT.sub("", message)
     return reason_and_message({**warning, "message": message})
 
 
 def _trouble_of(pods: Sequence[Object]) -> str:
     """Return why the first of these pods waits; empty if none of them says why."""
     for pod in sorted(pods, key=name_of):
-        found: Sequence[Trouble] = troubles(name_of(pod), read_status(pod))
+        status = read_status(pod)
+        for problem in container_problems(status):
+            if problem.type is ProblemType.CRASH_LOOP and (end := problem.termination):
+                ended = describe_repeated_termination(problem.container, problem.restarts + 1, end)
+                return f"{CRASH_LOOP}: {ended}"
+        found: Sequence[Trouble] = troubles(name_of(pod), status)
         for trouble in found:
             return ": ".join(filter(None, (trouble.reason, _REPORT.sub("", trouble.message).strip())))
     return ""

@@ -7,16 +7,20 @@ from typing import Any
 
 import orjson
 
+from api.job import ConditionType
 from api.labels import REPLICA_INDEX, REPLICA_TYPE
+from api.messages import first_of
 from controller.kube.errors import NotFound
+from controller.policy.limits import was_exceeded
 from rallypoint.cli import why
 from rallypoint.cli.cluster import Cluster
 from rallypoint.cli.job_reader import JobReader
 from rallypoint.cli.ui.job_list import Document, JobList, Key, row_of
-from rallypoint.diagnosis import JobSnapshot, diagnose
+from rallypoint.diagnosis import Cause, JobSnapshot, diagnose
 from rallypoint.diagnosis.objects import (
     FINISHED,
     Object,
+    condition,
     container_statuses,
     event_time,
     name_of,
@@ -39,8 +43,12 @@ _OWN_PORT_SUFFIX = "job-port"
 """The port that the operator adds for the rendezvous, such as ``pytorchjob-port``."""
 
 
-async def read_job(cluster: Cluster, jobs: JobList, key: Key, deleted: Object | None = None) -> Document:
+async def read_job(
+    cluster: Cluster, jobs: JobList, key: Key, deleted: Object | None = None, *, for_history: bool = False
+) -> Document:
     """Return the document of a job, of one that no longer exists from what is left of ``deleted``.
+
+    ``for_history``: it is read once the job has been deleted.
 
     Raises:
         NotFound: it does not exist.
@@ -58,23 +66,32 @@ async def read_job(cluster: Cluster, jobs: JobList, key: Key, deleted: Object | 
     async with jobs.event_watches.open(namespace) as watch:
         await reader.read_related([job], by_label=True, events=watch.find(namespace, name))
     snapshot = await reader.snapshot(job)
-    if deleted:
-        snapshot = replace(snapshot, pods_known=False)  # That they are gone is no cause.
+    snapshot = replace(
+        snapshot,
+        is_deleted=for_history,
+        pods_known=snapshot.pods_known and not deleted,  # That they are gone is no cause.
+    )
     # A job of 1,000 pods takes longer than the loop of a local cluster should wait.
-    return await asyncio.to_thread(document, snapshot, reader.forbidden, reader.archived_pods(job))
+    found = await asyncio.to_thread(document, snapshot, reader.forbidden, reader.archived_pods(job))
+    if found["state"] == ConditionType.FAILED:
+        jobs.set_failure(key, found["uid"], found["message"])
+    return found
 
 
 def document(
     snapshot: JobSnapshot, forbidden: Sequence[str], archived: Sequence[ArchivedPod] = ()
 ) -> Document:
     """Return the document of a job. ``archived`` are pods of it that have logs in the archive."""
-    report = why.Report(snapshot, diagnose(snapshot), forbidden)
+    diagnosis = diagnose(snapshot)
+    report = why.Report(snapshot, diagnosis, forbidden)
     logs = {pod.uid: pod for pod in archived}
     there = {pod["metadata"]["uid"] for pod in snapshot.pods}
     row = row_of(snapshot.job)
     if row["state"] in FINISHED and snapshot.pods_known:
         running = sum(status_of(pod).get("phase") == "Running" for pod in snapshot.pods)
         row["replicas"] = {**row["replicas"], "active": running}
+    if row["state"] == ConditionType.FAILED:
+        row["message"] = _failure_message(row["message"], snapshot, diagnosis.causes)
     return {
         **row,
         "now": snapshot.now,
@@ -88,6 +105,21 @@ def document(
         ],
         "events": [_event(event) for event in snapshot.newest_events[:MAX_EVENTS]],
     }
+
+
+def _failure_message(message: str, snapshot: JobSnapshot, causes: Sequence[Cause]) -> str:
+    """Return the message of a failed job with the pod that failed first, and what that logged last. The message of a limit names its own."""
+    first = next((cause for cause in causes if cause.blocks and cause.about), None)
+    reported = condition(snapshot.job, ConditionType.FAILED).get("message")
+    if first and not was_exceeded(name_of(snapshot.job), reported):
+        message = f"{message.rstrip('.')}; {first_of(first.about, why.SHOWN_NAMES)}: {first.text}"
+    names = first.about if first else ()
+    said = [
+        lines.lines[-1] for (pod, _), lines in snapshot.last_lines.items() if pod in names and lines.lines
+    ]
+    quotes = (cause.quote for cause in causes[:2] if cause.blocks)
+    quote = next(filter(None, (*quotes, *said, *map(snapshot.last_line_of_deleted_pod, names))), "")
+    return message if not quote or message.endswith(quote) else f"{message}: {quote}"
 
 
 async def follow_job(cluster: Cluster, jobs: JobList, key: Key) -> AsyncGenerator[Document]:

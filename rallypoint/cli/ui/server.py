@@ -112,7 +112,7 @@ async def page(
 
 async def _record(history: History, cluster: Cluster, jobs: JobList) -> None:
     try:
-        await record(history, jobs, partial(read_job, cluster, jobs))
+        await record(history, jobs, partial(read_job, cluster, jobs, for_history=True))
     except Exception:
         log.exception("the history of jobs has stopped")
 

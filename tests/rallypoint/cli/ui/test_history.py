@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,11 @@ from rallypoint.cli.cluster import Cluster
 from rallypoint.cli.ui import history as histories
 from rallypoint.cli.ui.history import WORKERS, History, record
 from rallypoint.cli.ui.job_list import JobList, Key
+from rallypoint.cli.ui.job_page import document as document_of
+from rallypoint.diagnosis import JobSnapshot
 from rallypoint.diagnosis.objects import Object
 from tests.support.harness import Harness, start_harness
+from tests.support.snapshots import NOW, RUNNING, at, container, ended, job, master, pod
 
 
 def document(uid: str) -> dict[str, Any]:
@@ -168,3 +172,52 @@ async def test_a_job_that_another_one_replaced_is_recorded(tmp_path: Path) -> No
         assert [(row["uid"], row["message"]) for row in history.rows()] == [
             (first, "deleted before it had finished")
         ]
+
+
+def lost(found: dict[str, Any], **row: Any) -> dict[str, Any]:
+    """Return the record of a job that was deleted 10 s ago, of which ``found`` was read now."""
+    replicas = {"desired": 1, "active": 0, "succeeded": 0, "failed": 0}
+    base = {"state": "Deleted", "ended": NOW - timedelta(seconds=10), "replicas": replicas, "waited_for": ""}
+    return histories._deleted_document(found, {**found, **base, "message": "deleted", **row})
+
+
+def found_of(*pods: Object, **known: Any) -> dict[str, Any]:
+    train = {**job(RUNNING, workers=0), "apiVersion": RESOURCE.api_version}
+    for found in pods:
+        found["spec"]["containers"] = [{"name": "pytorch"}]
+    return document_of(JobSnapshot(train, NOW, pods=pods, is_deleted=True, pods_known=False, **known), ())
+
+
+def test_the_row_of_a_deleted_job_has_the_cause_that_its_page_shows() -> None:
+    waiting = {"reason": "ErrImagePull", "message": "no such image"}
+    waits = pod("j-master-0", containerStatuses=[container(waiting=waiting)])
+
+    record = lost(found_of(waits))
+
+    assert record["message"] == ("deleted before it had finished: j-master-0: ErrImagePull: no such image")
+    assert record["why"]["causes"][0]["nextStep"] == (
+        "correct the image or its imagePullSecrets and create the job again"
+    )
+    assert lost(found_of(waits), waited_for="1 pod waits")["message"] == record["message"]
+
+
+def test_a_deleted_job_without_a_cause_has_none() -> None:
+    record = lost(found_of(master()))
+    assert (record["message"], record["why"]["blocked"]) == ("deleted", False)
+    assert record["why"]["summary"].startswith("The job was deleted before it had finished.")
+    assert lost(found_of(master()), waited_for="no room")["message"].endswith("had finished: no room")
+
+
+def test_the_timeline_of_a_deleted_job_ends_with_its_deletion() -> None:
+    """Its pods ended later."""
+    runs = master()
+    runs["status"]["containerStatuses"] = [
+        container(running={"startedAt": at(5)}, last=ended(1, ago=8), restarts=1)
+    ]
+
+    timeline = lost(found_of(runs))["why"]["timeline"]
+
+    spans = timeline["spans"]
+    assert timeline["restarts"] == []
+    assert spans[-1]["end"] == at(10)
+    assert all(span["start"] < at(10) for span in spans)

@@ -17,7 +17,7 @@ from rallypoint.cli.cluster import Cluster
 from rallypoint.cli.ui import job_list
 from rallypoint.cli.ui.job_list import JobList, newest_warning, row_of
 from tests.support.harness import NAMESPACE, Harness, start_harness
-from tests.support.snapshots import Object, at, event, false, job, pod, true
+from tests.support.snapshots import Object, at, container, ended, event, false, job, pod, true
 
 
 def row(*conditions: Object, warning: Object | None = None, **status: Any) -> dict[str, Any]:
@@ -37,12 +37,27 @@ def test_replicas_are_summed_over_roles() -> None:
     }
 
 
-@pytest.mark.parametrize(("policy", "active"), [("All", 0), ("Running", 0), ("None", 2)])
-def test_no_replica_runs_after_the_operator_has_deleted_them(policy: str, active: int) -> None:
-    found = job(true("Failed"), cleanPodPolicy=policy)
+def test_a_failed_job_does_not_look_alive() -> None:
+    """Its status keeps the active pods of before for ever, also if a limit has deleted them."""
+    found = job(true("Failed"))
     found["status"]["replicaStatuses"] = {"Worker": {"active": 2, "failed": 1}}
 
-    assert row_of(found)["replicas"] == {"desired": 2, "active": active, "succeeded": 0, "failed": 1}
+    assert row_of(found)["replicas"] == {"desired": 2, "active": 0, "succeeded": 0, "failed": 1}
+
+
+@pytest.mark.parametrize(
+    ("condition", "shown"),
+    [
+        (
+            "Job j has failed because it has reached the specified backoff limit; last failure: j-worker-0: no",
+            "it has reached the specified backoff limit; last failure: j-worker-0: no",
+        ),
+        ("PyTorchJob j is failed because 1 Worker replica(s) failed.", "1 Worker replica(s) failed."),
+        ("no luck", "no luck"),
+    ],
+)
+def test_the_message_of_a_failed_job_begins_with_the_cause(condition: str, shown: str) -> None:
+    assert row(true("Failed", message=condition))["message"] == shown
 
 
 def test_requests_are_summed_over_replicas() -> None:
@@ -91,9 +106,22 @@ def test_a_job_that_runs_shows_the_crash_loop_of_a_pod_since() -> None:
     crash, earlier = event(job(), "CrashLoopBackOff", text), event(job(), "CrashLoopBackOff", text, ago=51)
 
     found = row(running, warning=crash, replicaStatuses=statuses)
-    assert found["message"] == f"CrashLoopBackOff: back-off (reported {at(5)})"
+    text = "container pytorch of j-worker-0 fails again and again"
+    assert found["message"] == f"CrashLoopBackOff: {text} (reported {at(5)})"
     assert found["waits"]
     assert row(running, warning=earlier, replicaStatuses=statuses)["message"] == "it runs"
+
+
+def test_a_crash_loop_before_the_start_says_how_it_ends() -> None:
+    report = event(
+        job(), "CrashLoopBackOff", "Error pod j-worker-0 container init waiting message: back-off 10s"
+    )
+    waiting = {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container=init"}
+    looping = dict(container(waiting=waiting, last=ended(3), restarts=1), name="init")
+    waits = pod(initContainerStatuses=[looping])
+
+    text = "CrashLoopBackOff: container init ended 2 times, last with exit code 3"
+    assert row_of(job(), report, [waits])["message"] == text
 
 
 def test_what_a_pod_waits_for_now_replaces_an_older_report() -> None:
@@ -245,6 +273,23 @@ async def test_nothing_is_kept_of_jobs_that_are_gone() -> None:
         await asyncio.sleep(1)
 
     assert (jobs._expired, jobs._keys, jobs.manifests, len(jobs._events.store)) == ({}, {}, {}, 0)
+
+
+async def test_a_reader_of_the_pods_knows_better_why_a_job_failed() -> None:
+    key = (RESOURCE.kind, NAMESPACE, "train")
+    async with start_harness() as harness, listed(harness) as jobs:
+        uid = (await harness.submit())["metadata"]["uid"]
+        failed = {"type": "Failed", "status": "True", "message": "it broke"}
+        await harness.change(RESOURCE, "train", {"status": {"conditions": [failed]}}, subresource="status")
+        await asyncio.sleep(1)
+        jobs.set_failure(key, uid, "it broke: KeyError")
+        jobs.set_failure(key, "another", "of an earlier job")
+        found = message(jobs)
+        await harness.delete(RESOURCE, "train")
+        await asyncio.sleep(1)
+
+    assert found == "it broke: KeyError"
+    assert jobs._failures == {}
 
 
 async def test_nothing_is_kept_of_a_job_that_was_replaced_unseen() -> None:

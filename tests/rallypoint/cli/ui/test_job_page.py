@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from api.meta import EVENTS
+from api.labels import JOB_NAME
+from api.meta import EVENTS, PODS
 from api.v1.pytorchjob import RESOURCE
 from controller.kube.client import Client
 from rallypoint.cli import cluster as clusters
@@ -15,10 +16,10 @@ from rallypoint.cli.cluster import Cluster
 from rallypoint.cli.ui import job_page
 from rallypoint.cli.ui.job_list import JobList
 from rallypoint.cli.ui.job_page import follow_job
-from rallypoint.diagnosis import JobSnapshot
+from rallypoint.diagnosis import JobSnapshot, LastLines
 from tests.support.faults import Delay, Refuse, Rule
 from tests.support.harness import NAMESPACE, Harness, start_harness
-from tests.support.snapshots import NOW, container, ended, job, pod, true
+from tests.support.snapshots import NOW, container, ended, event, job, pod, true
 
 KEY = (RESOURCE.kind, NAMESPACE, "train")
 
@@ -168,3 +169,64 @@ def test_a_job_that_ended_counts_the_pods_that_still_run() -> None:
 
     assert job_page.document(JobSnapshot(train, NOW, pods=[runs]), ())["replicas"]["active"] == 1
     assert job_page.document(JobSnapshot(train, NOW), ())["replicas"]["active"] == 0
+
+
+def test_the_message_of_a_failed_job_ends_with_what_it_said_last() -> None:
+    train = {**job(true("Failed", message="Job j has failed because it is late")), "apiVersion": "v1"}
+    broken = pod("j-worker-0", "Failed", containerStatuses=[container(terminated=ended(1, reason="Error"))])
+    broken["spec"]["containers"] = [{"name": "pytorch"}]
+    said = LastLines(NOW, ("Traceback (most recent call last):", "KeyError: 'loss'"))
+
+    def message(snapshot: JobSnapshot) -> str:
+        return str(job_page.document(snapshot, ())["message"])
+
+    text = "it is late; j-worker-0: was the first to fail, on a: container pytorch ended with exit code 1"
+    assert message(JobSnapshot(train, NOW, pods=[broken])) == text
+    lines = {("j-worker-0", "pytorch"): said}
+    assert message(JobSnapshot(train, NOW, pods=[broken], last_lines=lines)) == f"{text}: KeyError: 'loss'"
+
+    limit = "it has reached its limit; last failure: j-worker-0: container pytorch ended with exit code 1"
+    train["status"]["conditions"][0]["message"] = limit
+    assert message(JobSnapshot(train, NOW)) == limit
+    deleted = JobSnapshot(train, NOW, lines_of_deleted_pods=lines)
+    assert message(deleted) == f"{limit}: KeyError: 'loss'"
+    train["status"]["conditions"][0]["message"] = f"{limit}: KeyError: 'loss'"
+    assert message(deleted) == f"{limit}: KeyError: 'loss'"
+
+
+def test_the_message_of_a_limit_names_its_own_failure() -> None:
+    limit = (
+        "Job j has failed because it has reached the specified backoff limit; last failure: j-worker-1: no"
+    )
+    train = {**job(true("Failed", since=5, message=limit)), "apiVersion": "v1"}
+    other = event(pod("j-worker-0"), "BackOff", "Back-off restarting failed container", ago=8)
+
+    shown = job_page.document(JobSnapshot(train, NOW, events=[other]), ())
+
+    assert any(cause["about"] == ("j-worker-0",) for cause in shown["why"]["causes"])
+    assert shown["message"] == limit.removeprefix("Job j has failed because ")
+
+
+async def test_the_list_gets_the_message_of_a_failed_job() -> None:
+    async with start_harness() as harness:
+        uid = (await harness.submit())["metadata"]["uid"]
+        condition = {"type": "Failed", "status": "True", "message": "it broke"}
+        await harness.change(RESOURCE, "train", {"status": {"conditions": [condition]}}, subresource="status")
+        owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "train", "uid": uid}
+        metadata = {
+            "name": "train-worker-0",
+            "labels": {JOB_NAME: "train"},
+            "ownerReferences": [{**owner, "controller": True}],
+        }
+        spec = {"containers": [{"name": "pytorch", "image": "none"}]}
+        await harness.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        broken = pod(phase="Failed", containerStatuses=[container(terminated=ended(7))])
+        await harness.change(PODS, "train-worker-0", {"status": broken["status"]}, subresource="status")
+        async with page(harness) as (cluster, jobs):
+            await asyncio.sleep(1)
+            found = await job_page.read_job(cluster, jobs, KEY)
+            row = jobs.row(KEY)
+
+    assert row
+    assert row["message"] == found["message"]
+    assert row["message"].endswith("container pytorch ended with exit code 7")

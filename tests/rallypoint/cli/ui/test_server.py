@@ -375,7 +375,9 @@ async def test_ended_jobs_are_recorded(tmp_path: Path) -> None:
         "j": "it broke",
         "unfinished": "deleted before it had finished",
     }
-    assert orjson.loads(found)["why"]["causes"][0]["text"] == "it broke"
+    (cause,) = orjson.loads(found)["why"]["causes"]
+    assert cause["text"] == "it broke"
+    assert cause["nextStep"] == "correct the cause and create the job again", "people find it deleted"
 
 
 async def test_a_job_that_is_deleted_early_is_recorded(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What a page gets of the usage of pods."""
 
+import asyncio
 from collections import deque
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
@@ -40,3 +41,17 @@ async def test_usage_is_sent_once() -> None:
     for event in (second, third):
         assert {name: len(samples) for name, samples in event["pods"].items() if samples} == {"worker-1": 1}
         assert len(event["pods"]) == MAX_PODS
+
+
+async def test_pods_that_have_ended_are_told_from_those_that_run() -> None:
+    running = {"uid0": (), "uid1": (), "of another job": ()}
+    usage = usage_of("uid0", "uid1")
+    usage.gpus = lambda: running
+    async with aclosing(follow_usage(usage, {"uid0": "worker-0", "uid1": "worker-1"})) as events:
+        first = await anext(events)
+        del running["uid0"]
+        async with asyncio.timeout(60):
+            second = await anext(events)
+
+    assert (first["running"], second["running"]) == (["worker-0", "worker-1"], ["worker-1"])
+    assert not any(second["pods"].values())
