@@ -170,6 +170,53 @@ async def test_the_keys_of_a_fresh_list(server: ApiServer, browser: Browser, tmp
                     await expect(page.locator("#section-timeline")).to_be_visible()
 
 
+async def test_keys_before_the_rows_are_there(server: ApiServer, browser: Browser, tmp_path: Path) -> None:
+    """The list acts on them as soon as it has rows."""
+    released = asyncio.Event()
+
+    async def delay(route: Route, _: Request) -> None:
+        await released.wait()
+        await route.continue_()
+
+    async with client_of(server) as client:
+        for name in ("first", "second"):
+            await client.create(JOBS, "default", orjson.dumps(job(name)))
+        async with ui_of(server, tmp_path) as url, opened(browser, "about:blank") as page:
+            await page.route("**/api/*", delay)
+            await page.goto(url)
+            for key in ("j", "j", "Enter"):
+                await page.keyboard.press(key)
+            released.set()
+            await expect(page.locator("#section-timeline")).to_be_visible()
+            await page.keyboard.press("Escape")
+            await expect(page.locator("table.jobs tbody tr").nth(1).locator("a:focus")).to_be_visible()
+
+
+async def test_the_help_of_keys(server: ApiServer, browser: Browser, tmp_path: Path) -> None:
+    async with client_of(server) as client:
+        await client.create(JOBS, "default", orjson.dumps(job("only")))
+        async with ui_of(server, tmp_path) as url, opened(browser, url) as page:
+            await expect(page.locator("tr", has_text="only")).to_be_visible()
+            help_of_keys = page.get_by_role("dialog", name="Keys")
+            await page.get_by_role("button", name="keys").click()
+            await expect(help_of_keys).to_contain_text("next and previous job")
+            await page.get_by_role("button", name="Close").click()
+            await expect(help_of_keys).to_be_hidden()
+
+            await page.keyboard.press("/")
+            await page.keyboard.type("?")
+            await expect(help_of_keys).to_be_hidden()
+            await page.locator("#filter").fill("")
+            await page.keyboard.press("ArrowDown")
+            await page.keyboard.press("Enter")
+            await expect(page.locator("h1")).to_contain_text("only")
+            await page.keyboard.press("?")
+            await expect(help_of_keys).to_be_visible()
+            await page.keyboard.press("Escape")
+            await expect(help_of_keys).to_be_hidden()
+            await expect(page.locator("h1")).to_contain_text("only")
+
+
 async def test_progress_of_replicas_in_words(server: ApiServer, browser: Browser, tmp_path: Path) -> None:
     counts = {
         "waits": {},
@@ -223,7 +270,7 @@ async def test_the_list_says_that_the_cluster_has_ended(
     """Its rows stay, and nothing says that they are live."""
     async with client_of(server) as client, ui_of(server, tmp_path) as url, opened(browser, url) as page:
         await client.create(JOBS, "default", orjson.dumps(job("j")))
-        await expect(page.locator("tr", has_text="j")).to_be_visible()
+        await expect(page.locator("table.jobs tbody tr")).to_have_count(1)
         await server.stop()
         connection = page.locator("#connection")
         await expect(page.get_by_role("alert")).to_contain_text("the cluster does not answer", timeout=20_000)

@@ -19,6 +19,20 @@ const COLUMNS = [
 ];
 // Kept while the page is open, so that the way back from a job leads to the same list.
 const view = { text: "", states: new Set(), past: false, column: 3, descending: false, focus: "" };
+const STEPS = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1 };
+let press = null; // What a key does in the list, once its rows are there.
+let early = []; // Keys that were pressed before.
+
+document.addEventListener("keydown", (event) => {
+  const { activeElement: focused } = document;
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || /^#\/(jobs|history)\//.test(location.hash)) return;
+  const isInRow = focused.closest("tbody tr");
+  if (!isInRow && focused !== document.body && focused.id !== "main") return;
+  if (!STEPS[event.key] && (isInRow || event.key !== "Enter")) return;
+  event.preventDefault();
+  if (press) press(event.key);
+  else early.push(event.key);
+});
 
 export async function showJobs({ root, signal, about, setConnection }) {
   document.title = "Jobs";
@@ -49,32 +63,21 @@ export async function showJobs({ root, signal, about, setConnection }) {
   root.append(
     h("h1", { class: "hidden" }, "Jobs"), h("div", { class: "bar" }, filter, states, pastBox),
     warning, count,
-    h("div", { class: "scroll" }, h("table", { class: "jobs", role: "table", keydown: move, click: expand }, h("thead", { role: "rowgroup" }, head), body)));
+    h("div", { class: "scroll" }, h("table", { class: "jobs", role: "table", click: expand }, h("thead", { role: "rowgroup" }, head), body)));
   if (view.past) await readPast();
 
   async function readPast() {
     past = view.past ? (await get("/api/history", signal)).map((row) => ({ ...row, isPast: true })) : [];
   }
 
-  function move(event) {
-    const step = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1 }[event.key];
-    const row = document.activeElement.closest("tbody tr");
-    if (!step || !row) return;
-    event.preventDefault();
-    (step > 0 ? row.nextElementSibling : row.previousElementSibling)?.querySelector("a").focus();
-  }
-
   /** Without a row in focus, the keys begin at the row of the last visit, or at the first one. */
-  document.addEventListener("keydown", (event) => {
-    const { activeElement: focused } = document;
-    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (focused !== document.body && focused.id !== "main") return;
-    const row = (elements.get(view.focus)?.element || body.firstElementChild)?.querySelector("a");
-    if (!row || !["ArrowDown", "ArrowUp", "j", "k", "Enter"].includes(event.key)) return;
-    event.preventDefault();
-    if (event.key === "Enter") row.click();
-    else row.focus();
-  }, { signal });
+  function act(key) {
+    const focused = document.activeElement.closest("tbody tr");
+    const last = elements.get(view.focus)?.element;
+    const begin = last?.isConnected ? last : body.firstElementChild;
+    if (key === "Enter") (focused || begin)?.querySelector("a").click();
+    else (focused ? focused[STEPS[key] > 0 ? "nextElementSibling" : "previousElementSibling"] : begin)?.querySelector("a").focus();
+  }
 
   /** Show the whole text of a message that is cut off, or cut it off again. The style sheet shows that of the row with the focus. */
   function expand(event) {
@@ -166,15 +169,23 @@ export async function showJobs({ root, signal, about, setConnection }) {
   }
 
   drawHead();
+  signal.addEventListener("abort", () => { [press, early] = [null, []]; }, { once: true });
   await follow("/api/jobs", (name, change) => {
     failure = name === "failed" ? change.message : "";
-    if (failure) return drawNotices();
+    if (failure) {
+      early = [];
+      drawNotices();
+      return;
+    }
     if (change.all) rows.clear();
     for (const row of change.all || change.changed) rows.set(row.id, row);
     for (const id of change.gone || []) rows.delete(id);
     unread = change.unread;
     draw();
-    if (change.all && view.focus) elements.get(view.focus)?.element.querySelector("a").focus();
+    if (press) return;
+    press = act;
+    elements.get(view.focus)?.element.querySelector("a").focus();
+    for (const key of early.splice(0)) act(key);
   }, signal, setConnection);
 }
 

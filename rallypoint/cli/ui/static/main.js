@@ -5,6 +5,7 @@ import { showJobs } from "/jobs.js";
 import { showJob } from "/job.js";
 
 const main = document.getElementById("main");
+const keys = document.getElementById("keys");
 const OPEN = "Open the URL with the token that the command printed.";
 let current = new AbortController();
 let about = Promise.resolve({ history: false });
@@ -56,8 +57,10 @@ addEventListener("hashchange", () => {
   else if (location.hash.startsWith("#/") || !location.hash) route();
 });
 addEventListener("keydown", (event) => {
+  if (keys.open) return;
   const isTyping = /^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement?.tagName);
-  if (event.key === "Escape" && isTyping) document.activeElement.blur();
+  if (event.key === "?" && !isTyping) keys.showModal();
+  else if (event.key === "Escape" && isTyping) document.activeElement.blur();
   else if (event.key === "Escape" && location.hash !== "#/") location.hash = "#/";
   else if (event.key === "/" && !isTyping) {
     const filter = document.getElementById("filter");
@@ -67,5 +70,7 @@ addEventListener("keydown", (event) => {
     }
   }
 });
+document.getElementById("show-keys").addEventListener("click", () => keys.showModal());
+document.getElementById("hide-keys").addEventListener("click", () => keys.close());
 setInterval(() => tick(document), 1000);
 start();
