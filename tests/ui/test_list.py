@@ -30,6 +30,8 @@ LISTED = """async (count) => {
 LINES = """(e) => Math.round(e.clientHeight / parseFloat(getComputedStyle(e).lineHeight))"""
 CUT = """(e) => e.scrollHeight > e.clientHeight + 1"""
 """Whether a part of the text is not shown."""
+WIDER = """(e) => e.scrollWidth > e.clientWidth"""
+"""Whether the content of a cell lies over its neighbor."""
 RECORD_CONNECTION = """() => {
   window.states = [];
   const connection = document.getElementById("connection");
@@ -125,6 +127,7 @@ async def test_messages_are_readable(server: ApiServer, browser: Browser, tmp_pa
                 assert await text.evaluate(LINES) == 2
                 assert await text.evaluate("e => e.clientWidth") > 350
                 assert await text.evaluate(CUT)
+                await expect(text).to_have_attribute("title", LONG)
                 await page.set_viewport_size({"width": 950, "height": 800})
                 assert await text.evaluate("e => e.clientWidth") > 200
                 await page.keyboard.press("/")
@@ -152,6 +155,9 @@ async def test_jobs_whose_pods_wait_are_found(server: ApiServer, browser: Browse
             rows = page.locator("table.jobs tbody tr")
             await expect(rows).to_have_count(1)
             await expect(rows).to_contain_text("1 of 2 pods waits")
+            for width in (1000, 1280, 1440, 1920):
+                await page.set_viewport_size({"width": width, "height": 800})
+                assert not await rows.locator("td").first.evaluate(WIDER), width
             await page.get_by_role("button", name="Running 2").click()
             await expect(rows).to_have_count(2)
 

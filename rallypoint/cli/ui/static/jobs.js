@@ -118,7 +118,7 @@ export async function showJobs({ root, signal, about, setConnection }) {
     const known = elements.get(row.uid);
     if (known?.row === row) return known.element;
     const made = h("tr", { ...ROW, "data-id": row.id, class: row.isPast && "past" },
-      h("td", CELL, badge(row.state), row.waits && h("span", { class: "dim" }, " pods wait")),
+      h("td", CELL, badge(row.state), row.waits && [" ", h("span", { class: "dim" }, "pods wait")]),
       h("td", { ...CELL, class: "name" }, h("a", { href: link(row), focus: () => { view.focus = row.uid; } },
         h("span", { class: "namespace" }, `${row.namespace}/`), row.name)),
       h("td", { ...CELL, class: "kind" }, row.kind),
@@ -126,7 +126,7 @@ export async function showJobs({ root, signal, about, setConnection }) {
       h("td", { ...CELL, class: "duration" }, row.ended ? duration(at(row.ended) - at(row.created)) : ago(row.created)),
       h("td", CELL, replicaBar(row.replicas)),
       h("td", { ...CELL, class: "requests" }, resources(row.requests)),
-      h("td", { ...CELL, class: "message" }, row.message && h("div", { class: "text" }, row.message)));
+      h("td", { ...CELL, class: "message" }, row.message && h("div", { class: "text", title: row.message }, row.message)));
     elements.set(row.uid, { row, element: made });
     return made;
   }
