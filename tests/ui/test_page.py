@@ -109,6 +109,25 @@ async def test_a_log_is_followed_live(local: LocalUp, browser: Browser) -> None:
         await page.evaluate(MORE_POINTS)
 
 
+async def test_a_replica_that_prints_nothing(local: LocalUp, browser: Browser) -> None:
+    """Its pane is empty, and says whether a line can still come."""
+    script = f"case $(hostname) in *master-0) {TICK};; *worker-1) exec sleep 1000;; esac"
+    await create(local, job("silent", script, workers=2))
+    await local.up.until(f"{JOBS_PATH}/silent", has("Running"))
+    async with opened(browser, local.url) as page:
+        await open_job(page, "silent")
+        log, state = page.get_by_role("log"), page.locator("#section-logs").get_by_role("status")
+        replica = page.get_by_label("Replica", exact=True)
+        for pod, text in (("silent-worker-1", "no output yet"), ("silent-worker-0", "no output")):
+            await replica.select_option("silent-master-0")
+            await expect(log).to_contain_text("step")
+            await replica.select_option(pod)
+            await expect(log).to_have_attribute("data-empty", text)
+            assert await log.evaluate("e => getComputedStyle(e, '::before').content") == f'"{text}"'
+            await expect(log).to_be_empty()
+            await expect(state).to_have_text("following")
+
+
 async def test_the_page_says_why_a_job_waits(local: LocalUp, browser: Browser) -> None:
     await create(
         local,

@@ -20,6 +20,7 @@ from rallypoint.diagnosis import Cause, JobSnapshot, diagnose
 from rallypoint.diagnosis.objects import (
     FINISHED,
     Object,
+    all_container_statuses,
     condition,
     container_statuses,
     event_time,
@@ -155,6 +156,11 @@ def _pod(pod: Object) -> Document:
         "node": spec_of(pod).get("nodeName") or "",
         "created": parse_timestamp(metadata.get("creationTimestamp")),
         "containers": container_names(pod),
+        "ended": [
+            status["name"]
+            for status in all_container_statuses(pod)
+            if (status.get("state") or {}).get("terminated")
+        ],
         "ports": list(_ports(pod)),
     }
 

@@ -29,6 +29,8 @@ TAIL_BYTES = 4 * 1024 * 1024
 MAX_UNSENT_LINES = 5000
 """A browser that reads slower than pods write misses the oldest lines."""
 GATHER_SECONDS = 0.1
+FIRST_SECONDS = 1.0
+"""After this time, the first lines are sent even if there are none."""
 FIRST_GATHER_SECONDS = 0.5
 """At the start, the lines of all pods within this time are put in the order of their times."""
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -87,9 +89,11 @@ def clean(line: bytes) -> str:
 async def follow_logs(
     cluster: Cluster, served: ServedResource, job: Object, pod_name: str, container: str
 ) -> AsyncGenerator[list[Line]]:
-    """Yield lines of the job's pods as they are written, until the job has finished. Empty names stand for all pods, and for the default container."""
+    """Yield lines of the job's pods as they are written, until the job has finished. Empty names stand for all pods, and for the default container.
+
+    The first list may be empty: it tells that the logs are followed.
+    """
     unsent = _Unsent()
-    gather_seconds = GATHER_SECONDS if pod_name else FIRST_GATHER_SECONDS
     lines_of_each = min(TAIL_LINES_OF_EACH, MAX_UNSENT_LINES // max(desired_pods(job), 1))
 
     def container_of(pod: Manifest) -> str:
@@ -109,10 +113,14 @@ async def follow_logs(
     task = asyncio.create_task(_follow(follower, unsent))
     task.add_done_callback(lambda _: unsent.changed.set())
     try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_SECONDS):
+                await unsent.changed.wait()
+        await asyncio.sleep(FIRST_GATHER_SECONDS if not pod_name else GATHER_SECONDS)
+        yield unsent.take()
         while not task.done():
             await unsent.changed.wait()
-            await asyncio.sleep(gather_seconds)
-            gather_seconds = GATHER_SECONDS
+            await asyncio.sleep(GATHER_SECONDS)
             if lines := unsent.take():
                 yield lines
         if lines := unsent.take():

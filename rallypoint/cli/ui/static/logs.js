@@ -5,6 +5,8 @@ import { h } from "/dom.js";
 const MAX_LINES = 5000;
 const MAX_MERGED_PODS = 64;
 const COLORS = 8;
+const FOLLOWING = "following";
+const ENDED = "ended";
 
 /** Return the element, `update` for a changed or a deleted job, and `select`, which shows the logs of a pod. */
 export function logs(signal) {
@@ -24,6 +26,7 @@ export function logs(signal) {
   const element = h("div", {}, h("div", { class: "bar" }, pods, containers, runs, h("label", { class: "check" }, followBox, "Follow"), state), output);
   let known = "";
   let choices = [];
+  let phase = "";
 
   function update(job, isPast) {
     jobName = job.name;
@@ -34,7 +37,7 @@ export function logs(signal) {
     const merged = isMerged ? [{ label: "All replicas", name: "", uid: "", job: isPast ? job.uid : "", containers: [] }] : [];
     choices = [
       ...merged,
-      ...current.map((pod) => ({ label: pod.name, name: pod.name, uid: "", pod: pod.uid, containers: pod.containers, runs: pod.runs })),
+      ...current.map((pod) => ({ label: pod.name, name: pod.name, uid: "", pod: pod.uid, containers: pod.containers, runs: pod.runs, ended: pod.ended })),
       ...past.map((pod) => ({ label: `${pod.name} (deleted${which(pod, past)})`, name: pod.name, uid: pod.uid, pod: pod.uid, containers: pod.containers, runs: pod.runs })),
     ];
     element.parentElement.parentElement.hidden = !choices.length;
@@ -47,6 +50,7 @@ export function logs(signal) {
     else if (isPast) pods.selectedIndex = Math.max(choices.findLastIndex((choice) => choice.name && choice.name === failedPod(job)), 0);
     fillContainers();
     if (choices.length && started !== key()) start();
+    else setState(phase);
   }
 
   function fillContainers() {
@@ -90,17 +94,26 @@ export function logs(signal) {
     const { uid, name, pod, job = "" } = choices[pods.selectedIndex];
     const run = runs.value;
     const query = new URLSearchParams({ pod: name, container: containers.value, uid: run ? pod : uid, job, run });
-    state.textContent = "";
+    output.replaceChildren();
+    setState("");
     try {
-      await follow(`/api/jobs/${path}/logs?${query}`, (kind, data) => (kind === "lines" ? add(data, !name) : (state.textContent = data.message)), abort.signal, (live) => {
+      await follow(`/api/jobs/${path}/logs?${query}`, (kind, data) => (kind === "lines" ? add(data, !name) : setState(data.message)), abort.signal, (live) => {
         if (live) output.replaceChildren();
         followBox.checked = true;
-        state.textContent = live ? "following" : "reconnecting";
+        setState(live ? FOLLOWING : "reconnecting");
       });
-      if (!abort.signal.aborted) state.textContent = output.childElementCount ? "ended" : "ended, nothing was logged";
+      if (!abort.signal.aborted) setState(ENDED);
     } catch (error) {
-      if (!abort.signal.aborted) state.textContent = error.message;
+      if (!abort.signal.aborted) setState(error.message);
     }
+  }
+
+  /** Show what the stream does, and in an empty pane whether a line can still come. */
+  function setState(text) {
+    phase = text;
+    state.textContent = text;
+    const isOver = text === ENDED || choices[pods.selectedIndex]?.ended?.includes(containers.value);
+    output.dataset.empty = text !== FOLLOWING && text !== ENDED ? "" : isOver ? "no output" : "no output yet";
   }
 
   function add(lines, isMerged) {

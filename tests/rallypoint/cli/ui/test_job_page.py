@@ -1,7 +1,7 @@
 """How often the page reads a job, and what it reads. Times are loop time."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from rallypoint.cli.ui import job_page
 from rallypoint.cli.ui.job_list import JobList
 from rallypoint.cli.ui.job_page import follow_job
 from rallypoint.diagnosis import JobSnapshot, LastLines
+from rallypoint.diagnosis.objects import Object
 from tests.support.faults import Delay, Refuse, Rule
 from tests.support.harness import NAMESPACE, Harness, start_harness
 from tests.support.snapshots import NOW, container, ended, event, job, pod, true
@@ -159,6 +160,23 @@ def test_the_state_of_a_pod_is_that_of_kubectl() -> None:
     shown = job_page.document(JobSnapshot(train, NOW, pods=[waits, failed]), ())
 
     assert [found["state"] for found in shown["pods"]] == ["Init:ErrImagePull", "Error"]
+
+
+def document(train: Object, pods: Sequence[Object] = ()) -> Any:
+    return job_page.document(JobSnapshot({**train, "apiVersion": RESOURCE.api_version}, NOW, pods), ())
+
+
+def test_which_containers_of_a_pod_have_ended() -> None:
+    statuses = [
+        dict(container(terminated=ended(0)), name="done"),
+        dict(container(running={}), name="runs"),
+        dict(container(waiting={}, last=ended(1)), name="crashes"),
+    ]
+    found = pod("j-worker-0", "Running", containerStatuses=statuses)
+    found["spec"]["containers"] = [{"name": status["name"]} for status in statuses]
+    shown = document(job(true("Running")), [found])
+
+    assert [pod["ended"] for pod in shown["pods"]] == [["done"]]
 
 
 def test_a_job_that_ended_counts_the_pods_that_still_run() -> None:
