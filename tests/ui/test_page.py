@@ -222,6 +222,56 @@ async def test_the_logs_of_a_deleted_job(local: LocalUp, browser: Browser) -> No
         await expect(log.locator("> div")).to_have_count(2)
 
 
+FAILED: dict[str, Any] = {
+    "id": "PyTorchJob/default/j",
+    "kind": "PyTorchJob",
+    "namespace": "default",
+    "name": "j",
+    "uid": "job",
+    "state": "Failed",
+    "created": "2026-01-01T00:00:00Z",
+    "since": "2026-01-01T00:01:00Z",
+    "ended": "2026-01-01T00:01:00Z",
+    "replicas": {"desired": 3, "active": 0, "succeeded": 0, "failed": 1},
+    "message": "it broke",
+    "why": {
+        "state": "Failed",
+        "causes": [{"about": ["j-worker-0"], "text": "it broke", "blocks": True, "nextStep": ""}],
+        "blocked": True,
+        "notRead": [],
+        "phases": [],
+        "timeline": {"spans": [], "restarts": []},
+    },
+    "pods": [],
+    "deletedPods": [
+        {"name": name, "uid": name, "created": "2026-01-01T00:00:00Z", "containers": ["pytorch"], "started": name != "j-worker-1"}
+        for name in ("j-master-0", "j-worker-0", "j-worker-1")
+    ],
+}  # fmt: skip
+"""The record of a deleted job."""
+
+
+@pytest.mark.parametrize(
+    ("runs", "chosen"),
+    [({}, "j-worker-0 (deleted)"), ({"pytorch": 3}, "All replicas")],
+    ids=["once", "thrice"],
+)
+async def test_which_log_of_a_deleted_job_comes_first(
+    server: ApiServer, browser: Browser, tmp_path: Path, runs: dict[str, int], chosen: str
+) -> None:
+    """That of the pod that failed if it started once. The last start of several may be one that was killed."""
+    pods = [{**pod, "runs": runs if pod["name"] == "j-worker-0" else {}} for pod in FAILED["deletedPods"]]
+    async with ui_of(server, tmp_path) as url, opened(browser, url) as page:
+        await page.route(
+            "**/api/history/job", lambda route: route.fulfill(json={**FAILED, "deletedPods": pods})
+        )
+        await page.goto(f"{url.partition('#')[0]}#/history/job")
+        option = page.get_by_label("Replica", exact=True).locator("option:checked")
+        await expect(option).to_have_text(chosen)
+        await expect(page.locator("tr.past", has_text="j-worker-0")).not_to_contain_text("never started")
+        await expect(page.locator("tr.past", has_text="j-worker-1")).to_contain_text("never started")
+
+
 async def test_logs_of_earlier_starts(local: LocalUp, browser: Browser) -> None:
     """Of a container that restarts, and of pods that others have replaced."""
     restarts, replaced = (

@@ -102,7 +102,7 @@ def document(
             {**_pod(pod), "runs": _runs(logs.get(pod["metadata"]["uid"]))} for pod in snapshot.pods[:MAX_PODS]
         ],
         "deletedPods": [
-            {**_deleted_pod(pod.manifest), "runs": _runs(pod)} for pod in archived if pod.uid not in there
+            {**_deleted_pod(pod), "runs": _runs(pod)} for pod in archived if pod.uid not in there
         ],
         "events": [_event(event) for event in snapshot.newest_events[:MAX_EVENTS]],
     }
@@ -165,13 +165,14 @@ def _pod(pod: Object) -> Document:
     }
 
 
-def _deleted_pod(pod: Object) -> Document:
-    metadata = pod["metadata"]
+def _deleted_pod(pod: ArchivedPod) -> Document:
+    names = container_names(pod.manifest)
     return {
-        "name": name_of(pod),
-        "uid": metadata["uid"],
-        "created": parse_timestamp(metadata.get("creationTimestamp")),
-        "containers": container_names(pod),
+        "name": pod.name,
+        "uid": pod.uid,
+        "created": parse_timestamp(pod.created),
+        "containers": names,
+        "started": any(pod.runs(name) for name in names),
     }
 
 

@@ -136,7 +136,7 @@ function drawReplicas(job, select) {
         h("td", {}, pod.name), h("td", {}, badge(pod.state), pod.state === "Running" && !pod.ready && " not ready"), h("td", {}, ago(pod.created)),
         h("td", {}, String(pod.restarts)), h("td", {}, pod.node), h("td", {}, pod.ports.map((port) => drawPort(job, pod, port))), h("td", { "data-pod": pod.name }), h("td", {}, button(pod)))),
       (job.deletedPods || []).slice(-MAX_SHOWN).map((pod) => h("tr", { class: "past" },
-        h("td", {}, pod.name), h("td", {}, "deleted"), h("td", {}, ago(pod.created)), h("td", {}), h("td", {}), h("td", {}), h("td", {}), h("td", {}, button(pod)))))),
+        h("td", {}, pod.name), h("td", {}, pod.started === false ? "never started" : "deleted"), h("td", {}, ago(pod.created)), h("td", {}), h("td", {}), h("td", {}), h("td", {}), h("td", {}, button(pod)))))),
     pods.length > MAX_SHOWN && h("p", {}, `and ${pods.length - MAX_SHOWN} more`));
 }
 

@@ -47,7 +47,7 @@ export function logs(signal) {
     const chosen = pods.value;
     pods.replaceChildren(...choices.map((choice) => h("option", { value: `${choice.uid}/${choice.name}` }, choice.label)));
     if (choices.some((choice) => `${choice.uid}/${choice.name}` === chosen)) pods.value = chosen;
-    else if (isPast) pods.selectedIndex = Math.max(choices.findLastIndex((choice) => choice.name && choice.name === failedPod(job)), 0);
+    else if (isPast) pods.selectedIndex = firstChoice(job, choices);
     fillContainers();
     if (choices.length && started !== key()) start();
     else setState(phase);
@@ -134,6 +134,14 @@ export function logs(signal) {
   }
 
   return { element, update, select };
+}
+
+/** Return which choice shows why a deleted job failed: the pod that failed, or all if it started several times, since the last start may be another one. */
+function firstChoice(job, choices) {
+  const name = failedPod(job);
+  const found = choices.filter((choice) => name && choice.name === name);
+  const isOnlyStart = found.length === 1 && !Object.keys(found[0].runs || {}).length;
+  return isOnlyStart || choices[0]?.name ? Math.max(choices.indexOf(found.at(-1)), 0) : 0;
 }
 
 /** Return the name of the first pod in the causes of a job that failed. */

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from rallypoint.cli.ui.job_list import JobList
 from rallypoint.cli.ui.job_page import follow_job
 from rallypoint.diagnosis import JobSnapshot, LastLines
 from rallypoint.diagnosis.objects import Object
+from rallypoint.local.log_archive import ArchivedPod
 from tests.support.faults import Delay, Refuse, Rule
 from tests.support.harness import NAMESPACE, Harness, start_harness
 from tests.support.snapshots import NOW, container, ended, event, job, pod, true
@@ -162,8 +164,10 @@ def test_the_state_of_a_pod_is_that_of_kubectl() -> None:
     assert [found["state"] for found in shown["pods"]] == ["Init:ErrImagePull", "Error"]
 
 
-def document(train: Object, pods: Sequence[Object] = ()) -> Any:
-    return job_page.document(JobSnapshot({**train, "apiVersion": RESOURCE.api_version}, NOW, pods), ())
+def document(train: Object, pods: Sequence[Object] = (), archived: Sequence[ArchivedPod] = ()) -> Any:
+    return job_page.document(
+        JobSnapshot({**train, "apiVersion": RESOURCE.api_version}, NOW, pods), (), archived
+    )
 
 
 def test_which_containers_of_a_pod_have_ended() -> None:
@@ -177,6 +181,18 @@ def test_which_containers_of_a_pod_have_ended() -> None:
     shown = document(job(true("Running")), [found])
 
     assert [pod["ended"] for pod in shown["pods"]] == [["done"]]
+
+
+@pytest.mark.parametrize("has_started", [True, False])
+def test_whether_a_deleted_pod_had_started(tmp_path: Path, has_started: bool) -> None:
+    gone = pod("j-worker-0")
+    gone["spec"]["containers"] = [{"name": "pytorch"}]
+    if has_started:
+        (tmp_path / "pytorch").mkdir()
+        (tmp_path / "pytorch" / "0.log").touch()
+    shown = document(job(true("Failed")), archived=[ArchivedPod(gone, tmp_path)])
+
+    assert [found["started"] for found in shown["deletedPods"]] == [has_started]
 
 
 def test_a_job_that_ended_counts_the_pods_that_still_run() -> None:
