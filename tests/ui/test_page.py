@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Page, expect
 
 from api.labels import JOB_NAME
 from api.meta import EVENTS, PODS
@@ -182,15 +182,18 @@ async def test_deleted_jobs_and_their_logs(local: LocalUp, browser: Browser) -> 
     await local.up.until(f"{JOBS_PATH}/short", has("Failed"))
     async with opened(browser, local.url) as page:
         await open_job(page, "short")
-        await expect(page.locator("#section-why")).to_contain_text("exit code 3")
+        why = page.locator("#section-why")
+        await expect(why).to_contain_text("exit code 3")
+        await expect(why).to_contain_text("Next: correct the cause, delete the job")
         await local.up.client.send(Step("DELETE", f"{JOBS_PATH}/short"))
         await expect(page.get_by_role("alert")).to_contain_text("has been deleted")
+        await expect(why).not_to_contain_text("Next")
 
         await page.keyboard.press("Escape")
         await expect(page.get_by_text("No jobs.")).to_be_visible()
         await page.get_by_label("Deleted jobs").check()
         await open_job(page, "short")
-        await expect(page.locator("#section-why")).to_contain_text("exit code 3")
+        await expect(why).to_contain_text("exit code 3")
         await expect(page.get_by_role("log")).to_contain_text("its last words")
 
 
@@ -249,6 +252,60 @@ FAILED: dict[str, Any] = {
     ],
 }  # fmt: skip
 """The record of a deleted job."""
+SAMPLE = {
+    "at": "2026-01-01T00:00:30Z",
+    "cpu": 0,
+    "memory_bytes": 8 * 2**20,
+    "gpu": 0,
+    "gpu_memory_bytes": 0,
+}
+"""What a pod used."""
+
+
+async def follow_failed_job(page: Page, url: str, *events: tuple[str, Any]) -> None:
+    """Open the page of a job that the server says these events of."""
+    body = "".join(
+        f"event: {name}\ndata: {orjson.dumps(data).decode()}\n\n" for name, data in (*events, ("end", {}))
+    )
+    await page.route(
+        "**/api/jobs/PyTorchJob/default/j",
+        lambda route: route.fulfill(content_type="text/event-stream", body=body),
+    )
+    await page.goto(f"{url.partition('#')[0]}#/jobs/PyTorchJob/default/j")
+
+
+@pytest.mark.parametrize(
+    ("running", "text"),
+    [
+        (["j-master-0"], "Memory: 8.0 MiB now; one pod used at most 8.0 MiB"),
+        ([], "Memory: one pod used at most 8.0 MiB"),
+    ],
+    ids=["runs", "has ended"],
+)
+async def test_pods_that_have_ended_use_nothing_now(
+    server: ApiServer, browser: Browser, tmp_path: Path, running: list[str], text: str
+) -> None:
+    usage = {"pods": {"j-master-0": [SAMPLE]}, "others": 0, "running": running}
+    async with ui_of(server, tmp_path) as url, opened(browser, url) as page:
+        await follow_failed_job(page, url, ("job", FAILED), ("usage", usage))
+        await expect(page.locator("#section-usage figcaption")).to_have_text(text)
+
+
+async def test_a_deleted_job_uses_nothing_now(server: ApiServer, browser: Browser, tmp_path: Path) -> None:
+    usage = {"pods": {"j-master-0": [SAMPLE]}, "others": 0}
+    async with ui_of(server, tmp_path) as url, opened(browser, url) as page:
+        await follow_failed_job(page, url, ("job", FAILED), ("usage", usage), ("gone", {}))
+        await expect(page.get_by_role("alert")).to_contain_text("has been deleted")
+        await expect(page.locator("#section-usage")).not_to_contain_text("now")
+
+
+async def test_what_is_known_of_a_job_without_a_cause(
+    server: ApiServer, browser: Browser, tmp_path: Path
+) -> None:
+    why = {**FAILED["why"], "causes": [], "blocked": False, "summary": "worker 1 has printed nothing"}
+    async with ui_of(server, tmp_path) as url, opened(browser, url) as page:
+        await follow_failed_job(page, url, ("job", {**FAILED, "why": why}))
+        await expect(page.locator("#section-why")).to_contain_text("worker 1 has printed nothing")
 
 
 @pytest.mark.parametrize(

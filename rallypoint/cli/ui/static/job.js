@@ -27,7 +27,9 @@ export async function showJob({ root, signal, setConnection }, { path, uid }) {
   sections.usage.element.hidden = true;
 
   let current = null;
+  let hasGone = false;
   let usage = {};
+  let others = 0;
   const growing = setInterval(() => {
     const picture = sections.timeline.content.querySelector(".picture");
     if (picture && !current.why.timeline.spans.at(-1).end) picture.replaceChildren(...drawPicture(current));
@@ -64,7 +66,7 @@ export async function showJob({ root, signal, setConnection }, { path, uid }) {
       Requests: resources(job.requests),
     }).filter(([, value]) => value).map(([term, value]) => h("div", {}, h("dt", {}, term), h("dd", {}, value))));
     if (job.why) {
-      section("why", [job.why.causes, job.why.blocked, job.why.state, job.why.notRead], () => drawWhy(job.why));
+      section("why", [job.why.causes, job.why.summary, job.why.blocked, job.why.state, job.why.notRead, hasGone], () => drawWhy(job.why, hasGone));
       const { spans, restarts } = job.why.timeline;
       section("timeline", [spans, restarts, job.why.phases, job.created], () => drawTimeline(job));
     } else {
@@ -94,9 +96,15 @@ export async function showJob({ root, signal, setConnection }, { path, uid }) {
     if (kind === "usage") {
       sections.usage.element.hidden = false;
       usage = addUsage(usage, data);
-      sections.usage.content.replaceChildren(...drawUsage(usage, data.others));
+      others = data.others;
+      sections.usage.content.replaceChildren(...drawUsage(usage, others, data.running));
     }
-    if (kind === "gone") gone.replaceChildren(notice("This job has been deleted."));
+    if (kind === "gone") {
+      gone.replaceChildren(notice("This job has been deleted."));
+      hasGone = true;
+      if (current) draw(current);
+      if (!sections.usage.element.hidden) sections.usage.content.replaceChildren(...drawUsage(usage, others, []));
+    }
   }, signal, (live) => {
     if (live) usage = {}; // A new connection begins with all samples.
     setConnection(live);
@@ -108,18 +116,19 @@ function names(about) {
   return about.length > 3 ? `${about.slice(0, 3).join(", ")} and ${about.length - 3} more` : about.join(", ");
 }
 
-function drawWhy(why) {
+/** Draw the causes. The next steps for a job that exists are none for one that has gone since. */
+function drawWhy(why, hasGone) {
   const list = (causes) => h("ol", { class: "causes" }, causes.slice(0, MAX_SHOWN).map((cause) =>
     h("li", {},
       h("p", {}, h("b", {}, names(cause.about)), ": ", cause.text, cause.since && h("span", { class: "dim" }, " (", ago(cause.since), ")")),
       cause.quote && h("p", { class: "quote" }, "last log line: ", h("code", {}, cause.quote)),
-      cause.nextStep && h("p", { class: "next" }, h("b", {}, "Next: "), cause.nextStep))));
+      cause.nextStep && !hasGone && h("p", { class: "next" }, h("b", {}, "Next: "), cause.nextStep))));
   const blocking = why.causes.filter((cause) => cause.blocks);
   const notes = why.causes.filter((cause) => !cause.blocks);
   const healthy = { Running: "The job runs. The objects of the cluster show no problem; whether it makes progress, its logs tell.", Succeeded: "The job has succeeded." }[why.state]
     || "The cluster's objects name no cause.";
   return [
-    blocking.length ? list(blocking) : h("p", {}, healthy),
+    blocking.length ? list(blocking) : h("p", {}, why.summary || healthy),
     notes.length && h("h3", {}, "Notes"), notes.length && list(notes),
     why.notRead.length && notice(`You have no permission to read ${why.notRead.join(", ")}; this omits them.`),
   ];
