@@ -194,7 +194,27 @@ async def test_deleted_jobs_and_their_logs(local: LocalUp, browser: Browser) -> 
         await page.get_by_label("Deleted jobs").check()
         await open_job(page, "short")
         await expect(why).to_contain_text("exit code 3")
+        await expect(why).to_contain_text("Next: correct the cause and create the job again")
+        await expect(why).not_to_contain_text("delete the job")
         await expect(page.get_by_role("log")).to_contain_text("its last words")
+
+
+async def test_replicas_of_a_deleted_job_that_never_started(local: LocalUp, browser: Browser) -> None:
+    large = job("large", "exec sleep 1000", workers=1)
+    containers = large["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    containers[0]["resources"] = {"limits": {"nvidia.com/gpu": "99"}}
+    await create(local, large)
+    await local.up.until(f"{JOBS_PATH}/large", has("Running"))
+    async with opened(browser, local.url) as page:
+        await expect(page.locator("tr", has_text="large")).to_contain_text("Insufficient nvidia.com/gpu")
+        await local.up.client.send(Step("DELETE", f"{JOBS_PATH}/large"))
+        await expect(page.get_by_text("No jobs.")).to_be_visible()
+        await asyncio.sleep(LATER_SECONDS + 1)
+        await page.get_by_label("Deleted jobs").check()
+        await open_job(page, "large")
+        replicas = page.locator("#section-replicas tr")
+        await expect(replicas.filter(has_text="large-master-0")).to_contain_text("deleted")
+        await expect(replicas.filter(has_text="large-worker-0")).to_contain_text("never started")
 
 
 async def test_the_logs_of_a_deleted_job(local: LocalUp, browser: Browser) -> None:
