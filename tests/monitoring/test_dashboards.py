@@ -134,9 +134,8 @@ def test_jobs_of_two_kinds_with_the_same_name_are_shown_apart(loaded: Loaded) ->
 
 def test_each_pod_of_a_job_has_a_kind(loaded: Loaded) -> None:
     labels = "label_training_kubeflow_org_"
-    found = loaded.cluster.prometheus.query(
-        f"group by ({labels}operator_name) (kube_pod_labels{{{labels}job_name!=''}})"
-    )
+    expr = f"group by ({labels}operator_name) (kube_pod_labels{{{labels}job_name!=''}})"
+    found = loaded.cluster.query_range(expr, loaded.start, loaded.end)
 
     assert {item.labels.get(f"{labels}operator_name") for item in found} == {
         "jaxjob-controller",
