@@ -49,7 +49,8 @@ PROMETHEUS = "prometheus! $(BIN)/python tools/packages.py prometheus" \
 MACHINE = "machine! $(BIN)/python -m rallypoint.testing.cluster check"
 NODES = "nodes! $(BIN)/python -m rallypoint.testing.cluster build"
 # Two processes, for a machine of two cores; with more, tests in real time would run out of CPU.
-PYTEST = $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Up to five tests that failed run again by themselves, when the machine is quiet.
+PYTEST = $(BIN)/python tools/run_tests.py -n 2 --dist loadfile --no-loadscope-reorder
 LINT = "lint: $(BIN)/ruff check" \
 	"format: $(BIN)/ruff format --check" \
 	"types: $(BIN)/mypy" \
@@ -63,7 +64,7 @@ WHOLE_SYSTEM = tests/controller/test_whole_system.py
 
 test:
 	$(STEPS) "make test" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) $(LINT) \
-		"tests: $(PYTEST) --ignore=$(WHOLE_SYSTEM)" "whole system: $(BIN)/pytest $(WHOLE_SYSTEM)"
+		"tests: $(PYTEST) --ignore=$(WHOLE_SYSTEM)" "whole system: $(BIN)/python tools/run_tests.py $(WHOLE_SYSTEM)"
 
 coverage:
 	$(STEPS) "make coverage" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) "tests: $(PYTEST) --cov"
