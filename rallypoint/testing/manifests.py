@@ -3,6 +3,7 @@
 An unknown field raises, so that no test passes with objects that kustomize would build differently.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -73,22 +74,32 @@ def _config_maps(folder: Path, kustomization: Document) -> Iterator[Document]:
 
 
 def _patch(documents: list[Document], target: Mapping[str, str], operations: list[dict[str, Any]]) -> None:
-    """Apply operations that append to lists; no other operation of RFC 6902 is supported."""
+    """Apply operations that append to lists or replace values; no other operation of RFC 6902 is supported.
+
+    As kustomize does, take the target's name as a regular expression.
+    """
     for document in documents:
-        if (document["kind"], document["metadata"]["name"]) != (target["kind"], target["name"]):
+        if document["kind"] != target["kind"] or not re.fullmatch(
+            target["name"], document["metadata"]["name"]
+        ):
             continue
         for operation in operations:
             *steps, end = operation["path"].strip("/").split("/")
-            if (operation["op"], end) != ("add", "-"):
-                raise ValueError(f"the patch {operation} is not understood")
             parent: Any = document
             for step in steps:
                 parent = parent[int(step) if isinstance(parent, list) else step]
-            parent.append(operation["value"])
+            if (operation["op"], end) == ("add", "-"):
+                parent.append(operation["value"])
+            elif operation["op"] == "replace":
+                parent[int(end) if isinstance(parent, list) else end] = operation["value"]
+            else:
+                raise ValueError(f"the patch {operation} is not understood")
 
 
 def _set_namespace(document: Document, namespace: str) -> None:
-    if document["kind"] not in _CLUSTER_SCOPED:
+    if document["kind"] == "Namespace":
+        document["metadata"]["name"] = namespace
+    elif document["kind"] not in _CLUSTER_SCOPED:
         document["metadata"]["namespace"] = namespace
     for subject in document.get("subjects", ()):
         subject["namespace"] = namespace

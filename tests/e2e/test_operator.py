@@ -139,10 +139,9 @@ def test_another_replica_takes_over_when_the_leader_ends(
 
 
 def test_an_upgrade_leaves_running_jobs_alone(cluster: Cluster, workloads: Workloads, tmp_path: Path) -> None:
-    """By ``kubectl apply`` of a manifest with another image, in a namespace that takes no pods with more rights."""
+    """By ``kubectl apply`` of a manifest with another image, in a namespace that enforces the Pod Security profile ``restricted``."""
     for node in cluster.nodes.values():
         node.run("ctr", "-n", "k8s.io", "images", "tag", "--force", images.operator_name(), NEXT)
-    cluster.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
     first = start_patient(workloads)
     workloads.kubectl("exec", "patient-worker-1", "--", "touch", "/tmp/fail")
     workloads.wait("a new worker", lambda: replaced(workloads, first) == {"patient-worker-1"})

@@ -19,7 +19,7 @@ from controller.kube.connect import from_kubeconfig
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.access import kubeconfig, write_private
 from rallypoint.testing.controlplane.process import Process
-from rallypoint.testing.service import install
+from rallypoint.testing.service import OPERATOR_NAMESPACE, install
 from tests.support.actors import Actors
 from tests.support.breakpoint_proxy import Breakpoint, BreakpointProxy
 from tests.support.crash_injection import CrashPoint, Moment
@@ -39,7 +39,7 @@ REACH_SECONDS = 120.0
 @contextmanager
 def controller(plane: ControlPlane, namespace: str, url: str) -> Iterator[Process]:
     """A controller of one namespace, behind a breakpoint proxy."""
-    token = (plane.service_account_folder("kubeflow", "training-operator") / "token").read_text()
+    token = (plane.service_account_folder(OPERATOR_NAMESPACE, "training-operator") / "token").read_text()
     file = write_private(
         plane.directory / "kubeconfigs" / f"{namespace}.yaml",
         kubeconfig(url, plane.authority.pem, token, user="training-operator", namespace=namespace),

@@ -12,7 +12,7 @@ import yaml
 from controller.kinds import DEFAULT
 from rallypoint.testing.controlplane import ControlPlane, binaries
 from rallypoint.testing.manifests import build
-from rallypoint.testing.service import ACCOUNT, MXJOB, STANDALONE, install
+from rallypoint.testing.service import ACCOUNT, MXJOB, OPERATOR_NAMESPACE, STANDALONE, install
 
 LEASE = "1ca428e5.training-operator.kubeflow.org"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -40,7 +40,7 @@ def in_order(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(documents, key=lambda document: (document["kind"], document["metadata"]["name"]))
 
 
-@pytest.mark.parametrize("overlay", ["standalone", "without-mpi"])
+@pytest.mark.parametrize("overlay", ["standalone", "without-mpi", "kubeflow", "mpi-v1"])
 def test_kustomize_builds_the_same_objects(overlay: str) -> None:
     """But for a namespace that it gives to FlowSchemas, not knowing that they have none."""
     made = kustomize(STANDALONE.parent / overlay)
@@ -65,7 +65,7 @@ def test_kustomize_adds_a_component_as_the_builder_of_the_tests_does(
     (tmp_path / "kustomization.yaml").write_text(
         yaml.safe_dump(
             {
-                "namespace": "kubeflow",
+                "namespace": OPERATOR_NAMESPACE,
                 "resources": [os.path.relpath(STANDALONE, tmp_path)],
                 "components": [os.path.relpath(MXJOB.parent / component, tmp_path)],
             }
@@ -113,7 +113,7 @@ def deployment() -> dict[str, Any]:
 
 
 def test_the_deployment_is_accepted(control_plane: ControlPlane) -> None:
-    path = "/apis/apps/v1/namespaces/kubeflow/deployments?dryRun=All&fieldValidation=Strict"
+    path = f"/apis/apps/v1/namespaces/{OPERATOR_NAMESPACE}/deployments?dryRun=All&fieldValidation=Strict"
 
     made = control_plane.request("POST", path, deployment())
 
@@ -122,7 +122,7 @@ def test_the_deployment_is_accepted(control_plane: ControlPlane) -> None:
 
 def test_the_network_policy_is_accepted(control_plane: ControlPlane) -> None:
     (policy,) = build(STANDALONE.parents[1] / "components" / "network-policy")
-    path = "/apis/networking.k8s.io/v1/namespaces/kubeflow/networkpolicies?dryRun=All&fieldValidation=Strict"
+    path = f"/apis/networking.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/networkpolicies?dryRun=All&fieldValidation=Strict"
 
     made = control_plane.request("POST", path, policy)
 
@@ -143,7 +143,7 @@ def test_the_roles_for_users_are_accepted(control_plane: ControlPlane) -> None:
 
 
 def test_pod_security_accepts_the_pod(control_plane: ControlPlane, namespace: str) -> None:
-    """In a namespace that others want to be restricted; ours is not, as it may hold pods of others already."""
+    """As the namespace of the overlay ``standalone`` does."""
     core = f"/api/v1/namespaces/{namespace}"
     enforce = {"pod-security.kubernetes.io/enforce": "restricted"}
     control_plane.request("PATCH", core, {"metadata": {"labels": enforce}})
@@ -226,6 +226,6 @@ def test_the_controller_can_hold_its_lease_only(control_plane: ControlPlane) -> 
         lease = ("coordination.k8s.io", "leases")
         return [verb for verb in every if can(control_plane, verb, *lease, namespace=namespace, name=name)]
 
-    assert verbs("kubeflow", LEASE) == ["get", "list", "watch", "create", "update"]
-    assert verbs("kubeflow", "other") == ["create"]
+    assert verbs(OPERATOR_NAMESPACE, LEASE) == ["get", "list", "watch", "create", "update"]
+    assert verbs(OPERATOR_NAMESPACE, "other") == ["create"]
     assert verbs("default", LEASE) == []

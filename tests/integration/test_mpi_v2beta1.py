@@ -12,7 +12,7 @@ from controller.kube.connect import from_kubeconfig
 from rallypoint.testing.audit import policy
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.access import kubeconfig, write_private
-from rallypoint.testing.service import ACCOUNT, in_cluster_service, install, service
+from rallypoint.testing.service import ACCOUNT, OPERATOR_NAMESPACE, in_cluster_service, install, service
 from tests.support.breakpoint_proxy import BreakpointProxy
 from tests.support.jobs import MPIJobs
 from tests.support.rights import denied_rights, requested_rights, rights_for_mpijobs
@@ -105,7 +105,7 @@ async def test_a_launcher_is_created_once_despite_a_lost_response(plane: Control
     """The controller is behind a gateway; it reads what has the launcher's name. It ends before that of the other tests starts."""
     install(plane)
     mpi = Mpi(plane, NAMESPACE)
-    token = (plane.service_account_folder("kubeflow", "training-operator") / "token").read_text()
+    token = (plane.service_account_folder(OPERATOR_NAMESPACE, "training-operator") / "token").read_text()
 
     def live(url: str) -> None:
         config = kubeconfig(url, plane.authority.pem, token, user="training-operator")

@@ -15,7 +15,7 @@ import yaml
 
 from rallypoint.testing.controlplane import ControlPlane, binaries
 from rallypoint.testing.manifests import build
-from rallypoint.testing.service import in_cluster_service
+from rallypoint.testing.service import KUBEFLOW, STANDALONE, in_cluster_service
 from tests.support.jobs import Jobs, job
 
 ROOT = Path(__file__).parents[2]
@@ -55,8 +55,8 @@ def section(heading: str, guide: Path) -> str:
     return found
 
 
-def install_everything(plane: ControlPlane, folder: Path) -> Path:
-    """Install the overlay standalone with all components. Return a file of the objects, without the namespace and the CRDs.
+def install_everything(plane: ControlPlane, folder: Path, overlay: Path = STANDALONE) -> Path:
+    """Install the overlay with all components. Return a file of the objects, without the namespace and the CRDs.
 
     The definitions of prometheus-operator are stand-ins; old servers do not have admission policies that change objects.
     """
@@ -77,14 +77,17 @@ def install_everything(plane: ControlPlane, folder: Path) -> Path:
         )
     left_out = {"flow-control", "mpi"} | (set() if has_policies(plane) else {"mpi-flavor-policy"})
     components = [path for path in (ROOT / "manifests" / "components").iterdir() if path.name not in left_out]
+    (namespace,) = (
+        document["metadata"]["namespace"] for document in build(overlay) if document["kind"] == "Deployment"
+    )
     kustomization = {
-        "namespace": "kubeflow",
-        "resources": [str(ROOT / "manifests" / "overlays" / "standalone")],
+        "namespace": namespace,
+        "resources": [str(overlay)],
         "components": sorted(map(str, components)),
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     documents = build(folder)
-    plane.apply(*documents)
+    plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}, *documents)
     file = folder / "objects.yaml"
     file.write_text(
         yaml.safe_dump_all(
@@ -117,7 +120,7 @@ def test_running_jobs_go_on(plane: ControlPlane) -> None:
 
     for command in commands("Upgrade all kinds at once"):
         run(plane, command)
-    with in_cluster_service(plane):
+    with in_cluster_service(plane, overlay=KUBEFLOW):
         jobs.create("new", job(workers=1))
         jobs.wait_for("new", "Running")
         assert {pod: jobs.uid(pod) for pod in jobs.pods("old")} == before
@@ -133,7 +136,7 @@ def test_running_jobs_go_on(plane: ControlPlane) -> None:
 
 def test_and_back(plane: ControlPlane, tmp_path: Path) -> None:
     """What the original does not have is gone, and its manifests make of the rest what it was."""
-    file = install_everything(plane, tmp_path)
+    file = install_everything(plane, tmp_path, KUBEFLOW)
 
     run_all(plane, *commands("Go back"))
     left = set(run(plane, f"kubectl get --ignore-not-found -o name -f {file}").split())
@@ -180,7 +183,7 @@ def test_uninstalling_leaves_only_the_namespace_and_the_jobs(plane: ControlPlane
     )
 
     assert run(plane, f"kubectl get --ignore-not-found -o name -f {file}") == ""
-    assert plane.has("/api/v1/namespaces/kubeflow")
+    assert plane.has("/api/v1/namespaces/rallypoint-system")
     assert plane.has(jobs.path("old"))
 
     run_all(plane, *commands("Delete the jobs and their definitions", UNINSTALL))
@@ -202,7 +205,8 @@ def test_server_side_apply_follows_client_side_apply(plane: ControlPlane, tmp_pa
 
     run(plane, f"kubectl apply --server-side -f {tmp_path / 'newer.yaml'}")
 
-    deployment = plane.request("GET", "/apis/apps/v1/namespaces/kubeflow/deployments/training-operator")
+    path = "/apis/apps/v1/namespaces/rallypoint-system/deployments/training-operator"
+    deployment = plane.request("GET", path)
     pod = deployment["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == "rallypoint:0.2.0"
     assert pod.get("enableServiceLinks", True) is True

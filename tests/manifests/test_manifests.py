@@ -18,7 +18,7 @@ from rallypoint.testing.manifests import build
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 SEVERAL = {"CustomResourceDefinition", "FlowSchema"}
 OF_MPI = "training-operator-mpi"
-ACCOUNT = {"kind": "ServiceAccount", "name": "training-operator", "namespace": "kubeflow"}
+ACCOUNT = {"kind": "ServiceAccount", "name": "training-operator", "namespace": "rallypoint-system"}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_the_manifests_contain_these_objects(objects: dict[str, dict[str, Any]])
     installed = {kind: document["metadata"]["name"] for kind, document in objects.items()}
 
     assert installed == {
-        "Namespace": "kubeflow",
+        "Namespace": "rallypoint-system",
         "ServiceAccount": "training-operator",
         "ClusterRole": "training-operator",
         "ClusterRoleBinding": "training-operator",
@@ -71,6 +71,32 @@ def test_permissions_and_priority_levels_belong_to_the_service_account_of_the_de
     for schema in schemas:
         (rule,) = schema["spec"]["rules"]
         assert rule["subjects"] == [{"kind": "ServiceAccount", "serviceAccount": account}]
+
+
+@pytest.mark.parametrize("overlay", ["standalone", "without-mpi", "mpi-v1"])
+def test_only_a_namespace_of_its_own_is_part_of_an_overlay(overlay: str) -> None:
+    """Who deletes the objects of the overlay deletes its namespace; it enforces what the operator's pods satisfy."""
+    namespaces = [
+        document["metadata"]
+        for document in build(MANIFESTS / "overlays" / overlay)
+        if document["kind"] == "Namespace"
+    ]
+
+    assert namespaces == [
+        {"name": "rallypoint-system", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}
+    ]
+
+
+def test_the_kubeflow_overlay_differs_by_the_namespace_alone() -> None:
+    """Every object and every reference is in ``kubeflow``, and no Namespace is among them, because others use it."""
+    standalone = [
+        document
+        for document in build(MANIFESTS / "overlays" / "standalone")
+        if document["kind"] != "Namespace"
+    ]
+    expected = json.loads(json.dumps(standalone).replace('"rallypoint-system"', '"kubeflow"'))
+
+    assert build(MANIFESTS / "overlays" / "kubeflow") == expected
 
 
 def test_the_base_names_no_namespace() -> None:
@@ -363,7 +389,7 @@ def test_mxjobs_are_installed_by_their_component_alone(tmp_path: Path) -> None:
     """The definition, the rights on it, and the flags by which the controller serves it beside all other kinds."""
     base = build(MANIFESTS / "overlays" / "standalone")
     kustomization = {
-        "namespace": "kubeflow",
+        "namespace": "rallypoint-system",
         "resources": [str(MANIFESTS / "overlays" / "standalone")],
         "components": [str(MANIFESTS / "components" / "mxjob")],
     }

@@ -9,7 +9,7 @@ from rallypoint.testing.cluster import roots
 from rallypoint.testing.cluster.cluster import Cluster
 
 DEPLOY = roots.REPOSITORY / "deploy" / "standalone.yaml"
-NAMESPACE = "kubeflow"
+NAMESPACE = "rallypoint-system"
 DEPLOYMENT = "deployment/training-operator"
 REPLICAS = 2
 _PODS = "app=training-operator"
