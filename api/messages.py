@@ -12,6 +12,8 @@ _CONTROL = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]"
 )
 """Escape sequences and control characters of terminals, and line separators; tab and newline are none."""
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Control characters of terminals, line separators, and characters that change the direction of text; tab and newline are none."""
 COMPARED_CHARACTERS = 1024
 """Messages with an equal prefix of this length count as equal, because programs write messages of any length."""
 
@@ -27,6 +29,14 @@ def without_numbers(message: str) -> str:
 def without_control(text: str) -> str:
     """Return the text without escape sequences and control characters of terminals; tabs and newlines stay."""
     return _CONTROL.sub("", text)
+
+
+def escape_control(text: str) -> str:
+    """Return the text with control characters of terminals and of text direction as ``\\u001b``; tabs and newlines stay.
+
+    The escapes are those of JSON, so an escaped document means the same.
+    """
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def first_of(texts: Sequence[str], most: int, separator: str = ", ") -> str:

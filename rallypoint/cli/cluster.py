@@ -23,6 +23,7 @@ from controller.kube.client import Client
 from controller.kube.connect import SERVICE_ACCOUNT, Connection, NotConfigured, from_kubeconfig, in_cluster
 from controller.kube.errors import ApiError, NotFound, unreachable
 from controller.kube.static_kubeconfig import static_kubeconfig
+from rallypoint.cli.terminal import write_error
 from rallypoint.diagnosis.objects import owners_of
 from rallypoint.local.log_archive import EXTENSION, LogArchive, default_container, folder_of_kubeconfig
 
@@ -220,7 +221,7 @@ def execute(args: argparse.Namespace, operation: Operation) -> int:
 
 
 def _report(text: str) -> int:
-    sys.stderr.write(f"{text}\n")
+    write_error(f"{text}\n")
     return 1
 
 
@@ -321,7 +322,7 @@ def container_of(pod: Mapping[str, Any], requested: str) -> str:
     chosen = default_container(pod)
     if not chosen and len(names) + len(inits) > 1:
         others = ", ".join([*names, *(f"{name} (init)" for name in inits)])
-        sys.stderr.write(f'Defaulted container "{names[0]}" out of: {others}\n')
+        write_error(f'Defaulted container "{names[0]}" out of: {others}\n')
     return chosen or str(names[0])
 
 

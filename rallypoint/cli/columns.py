@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from api.messages import escape_control
 from api.times import parse_time
 
 GAP = "   "
@@ -12,7 +13,7 @@ NONE = "<none>"
 
 
 class Columns:
-    """Formats rows that arrive in parts. A column never becomes narrower."""
+    """Formats rows that arrive in parts. A column never becomes narrower. A cell stays in its line: control characters are escaped."""
 
     def __init__(self, titles: Sequence[str] = ()) -> None:
         self._titles: Sequence[str] = titles
@@ -20,7 +21,9 @@ class Columns:
 
     def text(self, rows: Iterable[Sequence[str]]) -> str:
         """Format the next rows; the first call starts with the titles."""
-        found = [self._titles, *rows] if self._titles else list(rows)
+        found = [
+            [_in_one_line(cell) for cell in row] for row in ((self._titles, *rows) if self._titles else rows)
+        ]
         self._titles = ()
         for row in found:
             self._widths += [0] * (len(row) - len(self._widths))
@@ -33,6 +36,10 @@ class Columns:
         *first, last = row
         cells = [cell.ljust(width) for cell, width in zip(first, self._widths, strict=False)]
         return GAP.join([*cells, last]) + "\n"
+
+
+def _in_one_line(cell: str) -> str:
+    return escape_control(cell).replace("\n", "\\n").replace("\t", " ")
 
 
 def table_titles(table: Mapping[str, Any], *, wide: bool, with_namespace: bool) -> list[str]:

@@ -2,12 +2,12 @@
 
 import argparse
 import asyncio
-import sys
 from functools import partial
 
 from controller.kube.errors import NotFound
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, CommandError, ServedResource, is_gone
+from rallypoint.cli.terminal import write, write_error
 from rallypoint.local import documents
 
 POLL_SECONDS = 0.2
@@ -57,9 +57,9 @@ async def _delete(args: argparse.Namespace, cluster: Cluster) -> int:
         except NotFound as error:
             if not args.ignore_not_found:
                 status = 1
-                sys.stderr.write(f"Error from server (NotFound): {error.message}\n")
+                write_error(f"Error from server (NotFound): {error.message}\n")
     if not deleted and status == 0 and not args.ignore_not_found:
-        sys.stdout.write("No resources found\n")
+        write("No resources found\n")
     for served, name, uid in deleted:
         is_deleted = args.wait == "false"
         while not is_deleted:
@@ -74,8 +74,7 @@ async def _delete_object(cluster: Cluster, served: ServedResource, name: str, gr
     uid = str((await cluster.get(served, name))["metadata"]["uid"])
     await cluster.client.delete(served.resource, namespace, name, uid=uid, grace_period_seconds=grace)
     suffix = f" from {namespace} namespace" if namespace else ""
-    sys.stdout.write(f'{served.full_name} "{name}" deleted{suffix}\n')
-    sys.stdout.flush()
+    write(f'{served.full_name} "{name}" deleted{suffix}\n')
     return uid
 
 

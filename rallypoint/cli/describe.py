@@ -1,7 +1,6 @@
 """``rallypoint describe``: show an object with its status, pods, conditions and events."""
 
 import argparse
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -15,6 +14,7 @@ from rallypoint.cli.cluster import Cluster, Object, ServedResource
 from rallypoint.cli.columns import NONE, Columns, age, format_duration, indented
 from rallypoint.cli.job_reader import JobReader
 from rallypoint.cli.log_lines import in_one_line
+from rallypoint.cli.terminal import write
 from rallypoint.diagnosis import Timeline, timeline
 from rallypoint.diagnosis.objects import all_container_statuses, container_statuses, event_time, replica_specs
 from rallypoint.diagnosis.terminations import spell_count
@@ -50,7 +50,7 @@ async def _describe(args: argparse.Namespace, cluster: Cluster) -> int:
             else:
                 found = await cluster.list_objects(served.resource, labelSelector=args.selector)
             texts += [await _description(cluster, served, obj) for obj in found]
-    sys.stdout.write("\n\n".join(texts))
+    write("\n\n".join(texts))
     return 0
 
 

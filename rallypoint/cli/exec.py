@@ -21,6 +21,7 @@ import orjson
 from api.meta import PODS
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, CommandError, container_of
+from rallypoint.cli.terminal import write_error
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
@@ -55,7 +56,7 @@ async def _exec(args: argparse.Namespace, cluster: Cluster) -> int:
     pod = (await cluster.pods([args.what], ""))[0]
     terminal = args.tty and sys.stdin.isatty()
     if args.tty and not terminal:
-        sys.stderr.write("Unable to use a TTY - input is not a terminal or the right kind of file\n")
+        write_error("Unable to use a TTY - input is not a terminal or the right kind of file\n")
     path = _path(pod, container_of(pod, args.container), args.command, stdin=args.stdin, terminal=terminal)
     async with cluster.client.socket(path, PROTOCOLS) as socket:
         with _raw_terminal() if terminal and args.stdin else contextlib.nullcontext():
@@ -65,7 +66,7 @@ async def _exec(args: argparse.Namespace, cluster: Cluster) -> int:
     causes = (status.get("details") or {}).get("causes") or ()
     for cause in causes:
         if cause.get("reason") == "ExitCode":
-            sys.stderr.write(f"command terminated with exit code {cause['message']}\n")
+            write_error(f"command terminated with exit code {cause['message']}\n")
             return int(cause["message"])
     raise CommandError(status.get("message") or "the connection ended before the command did")
 

@@ -1,7 +1,6 @@
 """``rallypoint get``: show objects as the server's table or as documents."""
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -9,9 +8,11 @@ from typing import Any
 import orjson
 import yaml
 
+from api.messages import escape_control
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, CommandError, Object, ServedResource
 from rallypoint.cli.columns import Columns, table_rows, table_titles
+from rallypoint.cli.terminal import write, write_error
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
@@ -64,7 +65,7 @@ async def _objects(
 
 def _print_objects(form: str, found: Sequence[Object], single: Object | None) -> None:
     if form == "name":
-        sys.stdout.write("".join(f"{_name(obj)}\n" for obj in found))
+        write("".join(f"{_name(obj)}\n" for obj in found))
         return
     shown = [_without_managed_fields(obj) for obj in found]
     document = (
@@ -73,9 +74,20 @@ def _print_objects(form: str, found: Sequence[Object], single: Object | None) ->
         else {"apiVersion": "v1", "items": shown, "kind": "List", "metadata": {"resourceVersion": ""}}
     )
     if form == "yaml":
-        sys.stdout.write(yaml.safe_dump(document, default_flow_style=False, allow_unicode=True, width=2**20))
+        write(_yaml(document))
     else:
-        sys.stdout.write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")
+        write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")
+
+
+def _yaml(document: Object) -> str:
+    """Return the document as YAML that a terminal can show unchanged: with a control character, all that is not ASCII is escaped."""
+    text = _dump(document, allow_unicode=True)
+    return text if escape_control(text) == text else _dump(document, allow_unicode=False)
+
+
+def _dump(document: Object, *, allow_unicode: bool) -> str:
+    text: str = yaml.safe_dump(document, default_flow_style=False, allow_unicode=allow_unicode, width=2**20)
+    return text
 
 
 def _name(obj: Mapping[str, Any]) -> str:
@@ -100,7 +112,7 @@ async def _show_tables(
         shown = await _show_kind(args, cluster, served, names, several=len(kinds) > 1, again=shown) or shown
     if not shown and not args.watch and not args.ignore_not_found:
         suffix = f" in {cluster.namespace} namespace" if cluster.namespace and _any_namespaced(kinds) else ""
-        sys.stderr.write(f"No resources found{suffix}\n" if not suffix else f"No resources found{suffix}.\n")
+        write_error(f"No resources found{suffix}\n" if not suffix else f"No resources found{suffix}.\n")
     return 0
 
 
@@ -132,8 +144,8 @@ async def _show_kind(
             columns = Columns(
                 () if args.no_headers else table_titles(table, wide=wide, with_namespace=with_namespace)
             )
-            sys.stdout.write("\n" if again and found else "")
-        sys.stdout.write(columns.text(found) if found else "")
+            write("\n" if again and found else "")
+        write(columns.text(found) if found else "")
     if args.watch and columns is not None:
         await _watch(args, cluster, served, names[0], columns, first)
     return bool(first.get("rows"))
@@ -161,10 +173,9 @@ async def _watch(
                 event = orjson.loads(line)
                 if event["type"] == "ERROR":
                     raise CommandError(event["object"].get("message", "the watch has ended"))
-                sys.stdout.write(
+                write(
                     columns.text(table_rows(event["object"], first, wide=wide, with_namespace=with_namespace))
                 )
-                sys.stdout.flush()
                 version = _resource_version(event["object"]) or version
 
 

@@ -29,6 +29,7 @@ from rallypoint.cli.cluster import (
     container_of,
 )
 from rallypoint.cli.log_follower import BAD_REQUEST, MAX_LINE_BYTES, JobLogFollower, owns_pods
+from rallypoint.cli.terminal import write_error
 from rallypoint.diagnosis.objects import name_of
 from rallypoint.local.apiserver.apimachinery.selectors import parse_label_selector
 from rallypoint.local.log_archive import ArchivedPod, default_container
@@ -129,7 +130,7 @@ async def _selected_pods(args: argparse.Namespace, cluster: Cluster) -> list[Obj
     gone = [pod.name for pod in archived if matches and matches(dict(pod.manifest)) and pod.uid not in uids]
     if gone:
         named = first_of(gone, NAMED_PODS)
-        sys.stderr.write(f"deleted pods with these labels: {named}; 'rallypoint logs POD' shows their logs\n")
+        write_error(f"deleted pods with these labels: {named}; 'rallypoint logs POD' shows their logs\n")
     if not pods:
         raise CommandError("no pods found")
     return pods
@@ -190,7 +191,7 @@ async def _show_job(
         errors[name_of(pod)] = error
     _report(errors)
     if hint and owner is not None and not args.previous and any(errors.values()):
-        sys.stderr.write(f"{hint}\n")
+        write_error(f"{hint}\n")
     return 1 if errors and all(errors.values()) else 0
 
 
@@ -202,7 +203,7 @@ def _scheduling_error(pod: Object) -> str:
 
 
 def _report(errors: Mapping[str, str]) -> None:
-    sys.stderr.write("".join(f"{pod}: {error}\n" for pod, error in errors.items() if error))
+    write_error("".join(f"{pod}: {error}\n" for pod, error in errors.items() if error))
 
 
 def _deleted_pods(
@@ -248,7 +249,7 @@ async def _show_archived(args: argparse.Namespace, pod: ArchivedPod, *, of_job: 
     try:
         log = Log(runs[-1], ended=True)
         if args.timestamps and not log.has_times:
-            sys.stderr.write(f"{pod.name}: the times of its lines are lost; all have that of the last one\n")
+            write_error(f"{pod.name}: the times of its lines are lost; all have that of the last one\n")
         async for chunk in log.read(Selection(tail_lines=tail, since=since, timestamps=args.timestamps)):
             write(chunk)
     except OSError as error:

@@ -9,7 +9,6 @@ Source: Kubernetes, cri-streaming pkg/streaming/portforward/websocket.go.
 import argparse
 import asyncio
 import contextlib
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +22,7 @@ from controller.kube.client import Client
 from controller.kube.errors import ApiError, unreachable
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, CommandError, Object
+from rallypoint.cli.terminal import write, write_error
 from rallypoint.diagnosis.objects import name_of, status_of
 
 PROTOCOL = "v4.channel.k8s.io"
@@ -136,8 +136,7 @@ async def _port_forward(args: argparse.Namespace, cluster: Cluster) -> int:
             for server, remote in servers:
                 await server.start_serving()
                 for listener in server.sockets:
-                    sys.stdout.write(f"Forwarding from {_endpoint(listener.getsockname())} -> {remote}\n")
-            sys.stdout.flush()
+                    write(f"Forwarding from {_endpoint(listener.getsockname())} -> {remote}\n")
             await asyncio.Event().wait()
     return 0
 
@@ -240,7 +239,7 @@ async def _serve(
     finally:
         writer.close()
     if problem:
-        sys.stderr.write(f"an error occurred forwarding {local_port} -> {port}: {problem}\n")
+        write_error(f"an error occurred forwarding {local_port} -> {port}: {problem}\n")
 
 
 async def _relay(

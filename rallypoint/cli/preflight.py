@@ -2,7 +2,6 @@
 
 import argparse
 import re
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +19,7 @@ from controller.kube.errors import Forbidden, NotFound
 from controller.runtime.migration import DEFINITIONS
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, Object
+from rallypoint.cli.terminal import write
 from rallypoint.diagnosis.objects import is_finished, name_of, run_policy
 
 GUIDE = "docs/reference/mpijob-versions.md"
@@ -99,20 +99,18 @@ async def _preflight(args: argparse.Namespace, cluster: Cluster) -> int:
             if (text := harm_to_jax(operator, job))
         ),
     ]
-    sys.stdout.write("".join(f"{found.line}\n" for found in harms))
+    write("".join(f"{found.line}\n" for found in harms))
     notes = await _notes(cluster, operator)
     if others := [
         job for job in mpi_jobs if run_policy(job, "managedBy") in _managers() - {operator.manager}
     ]:
         notes.append(f"{len(others)} MPIJobs keep running, but only {_other(operator)} manages them")
     for note in notes:
-        sys.stdout.write(f"Note: {note}\n")
+        write(f"Note: {note}\n")
     if harms:
-        sys.stdout.write(
-            f"Do not start {operator.name}: it would harm {len(harms)} of the jobs. See {GUIDE}.\n"
-        )
+        write(f"Do not start {operator.name}: it would harm {len(harms)} of the jobs. See {GUIDE}.\n")
         return 1
-    sys.stdout.write(f"{operator.name} would harm no unfinished job.\n")
+    write(f"{operator.name} would harm no unfinished job.\n")
     return 0
 
 

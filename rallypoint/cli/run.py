@@ -13,6 +13,7 @@ from typing import TextIO
 import orjson
 from rich.console import Console
 
+from api.messages import escape_control
 from api.meta import Resource
 from api.nodes import NODES
 from controller import app, command
@@ -20,6 +21,7 @@ from controller.runtime import clock
 from controller.telemetry import logs
 from rallypoint.cli import local_flags, summary
 from rallypoint.cli.blockers import BINDINGS, NEEDED_KINDS, blockers, has_rights, missing_objects
+from rallypoint.cli.terminal import write_error
 from rallypoint.local import documents, private
 from rallypoint.local.apiserver.apimachinery import names
 from rallypoint.local.cluster import LocalCluster, ServerConfig
@@ -103,9 +105,7 @@ def execute(args: argparse.Namespace) -> int:
         folder = local_flags.run_folder(args.run_dir)
         opened = private.file(folder / "controller.log").open("w")
     except OSError as error:
-        sys.stderr.write(
-            f"rallypoint run: cannot create the log folder: {error.filename}: {error.strerror}\n"
-        )
+        write_error(f"rallypoint run: cannot create the log folder: {error.filename}: {error.strerror}\n")
         return EXIT["Failed"]
     run = Run(args, folder)
     try:
@@ -118,7 +118,7 @@ def execute(args: argparse.Namespace) -> int:
     except Refused as refused:
         outcome = run.refused(refused.problems)
     except local_flags.START_ERRORS as error:
-        sys.stderr.write(f"rallypoint run: {error}\n")
+        write_error(f"rallypoint run: {error}\n")
         return EXIT["Failed"]
     run.report(outcome)
     return EXIT[outcome]
@@ -260,15 +260,16 @@ class Run:
                     for problem in self._problems or self._blockers
                 ],
             }
-            self._write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")
+            self._write(escape_control(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()) + "\n")
         elif outcome == "Refused":
-            self._write("".join(f"{problem}\n" for problem in self._problems), sys.stderr)
+            self._write(escape_control("".join(f"{problem}\n" for problem in self._problems)), sys.stderr)
         else:
             paths = {
                 "logs": _display_path(self._logs),
                 "controller log": _display_path(self._folder / "controller.log"),
             }
-            self._write(summary.text(self._progress, outcome, paths, self._logs_of, _display_path))
+            text = summary.text(self._progress, outcome, paths, self._logs_of, _display_path)
+            self._write(escape_control(text))
 
     def _screen(self, progress: Progress) -> Screen:
         if self._json:

@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import os
 import shlex
-import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from controller.telemetry import logs
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli import local_flags
 from rallypoint.cli.cluster import Cluster
+from rallypoint.cli.terminal import write, write_error
 from rallypoint.cli.ui.history import History
 from rallypoint.cli.ui.server import page
 from rallypoint.local import private
@@ -114,7 +114,7 @@ def _text_of(error: OSError) -> str:
 
 
 def _report(why: str) -> int:
-    sys.stderr.write(f"rallypoint up: {why}\n")
+    write_error(f"rallypoint up: {why}\n")
     return 1
 
 
@@ -174,17 +174,16 @@ async def _serve_page(args: argparse.Namespace, local: LocalCluster, url: "async
         if not url.done():
             raise
         log.exception("the page has ended")
-        sys.stderr.write(
+        write_error(
             "rallypoint up: the page has ended by a defect, see controller.log; the cluster runs on\n"
         )
 
 
 def _print_banner(local: LocalCluster, folder: Path, kubeconfig: Path, url: str) -> None:
     shown = f"page: {url}\n" if url else ""
-    sys.stdout.write(
+    write(
         f"{local.server}: {local_flags.banner(local)}\nlogs: {folder}\n{shown}export KUBECONFIG={shlex.quote(str(kubeconfig))}\n"
     )
-    sys.stdout.flush()
 
 
 def _require_own_kubeconfig(path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +16,7 @@ from rallypoint.cli.cluster import Cluster, CommandError, Object
 from rallypoint.cli.columns import age, format_duration, indented
 from rallypoint.cli.job_reader import KINDS, JobReader, served_jobs
 from rallypoint.cli.log_lines import in_one_line
+from rallypoint.cli.terminal import write, write_error
 from rallypoint.diagnosis import (
     Cause,
     Diagnosis,
@@ -66,15 +66,13 @@ async def _why(args: argparse.Namespace, cluster: Cluster) -> int:
     snapshots = await asyncio.gather(*map(reader.snapshot, jobs))
     reports = [Report(snapshot, diagnose(snapshot), reader.forbidden) for snapshot in snapshots]
     if args.output == "json":
-        sys.stdout.write(
+        write(
             orjson.dumps([document(report) for report in reports], option=orjson.OPT_INDENT_2).decode() + "\n"
         )
     else:
-        sys.stdout.write(
-            "\n".join(map(text, reports)) or ("" if reader.forbidden else "No job is unfinished.\n")
-        )
+        write("\n".join(map(text, reports)) or ("" if reader.forbidden else "No job is unfinished.\n"))
     if not reports and reader.forbidden:
-        sys.stderr.write(f"You have no permission to read {', '.join(reader.forbidden)}.\n")
+        write_error(f"You have no permission to read {', '.join(reader.forbidden)}.\n")
     return 0
 
 

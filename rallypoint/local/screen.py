@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
 
+from api.messages import escape_control
 from api.times import parse_time
 from rallypoint.local.progress import Progress, Replica
 
@@ -55,7 +56,7 @@ class TextScreen(Screen):
 
     @override
     def note(self, text: str, *, in_table: bool = False) -> None:
-        self._write(f"{text}\n")
+        self._write(f"{escape_control(text)}\n")
 
     @override
     def output(self, prefix: str, line: str) -> None:
@@ -86,7 +87,7 @@ class TerminalScreen(Screen):
     @override
     def note(self, text: str, *, in_table: bool = False) -> None:
         if not in_table:
-            self._pending.append(Text(text, style="bold"))
+            self._pending.append(Text(escape_control(text), style="bold"))
 
     @override
     def output(self, prefix: str, line: str) -> None:
@@ -134,7 +135,7 @@ def _cells(replica: Replica, now: datetime) -> tuple[Text, str, str, str]:
     )
     shown = Text(phase, style=STATE_COLORS.get(phase, ""))
     if replica.detail:
-        shown.append(f"  {replica.detail}", style="dim")
+        shown.append(f"  {escape_control(replica.detail)}", style="dim")
     created = parse_time(replica.pod["metadata"]["creationTimestamp"])
     return (
         shown,

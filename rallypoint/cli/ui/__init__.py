@@ -5,13 +5,13 @@ import asyncio
 import contextlib
 import logging
 import signal
-import sys
 from functools import partial
 
 import structlog
 
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, CommandError
+from rallypoint.cli.terminal import write
 from rallypoint.cli.ui.history import History
 
 LOOPBACK = "127.0.0.1"
@@ -55,8 +55,7 @@ async def _serve(args: argparse.Namespace, cluster: Cluster) -> int:
     history = None if cluster.archive is None else History.of_archive(cluster.archive)
     try:
         async with page(cluster, address=args.address, port=args.port, history=history) as url:
-            sys.stdout.write(f"{url}\n")
-            sys.stdout.flush()
+            write(f"{url}\n")
             await stop.wait()
     except OSError as error:
         raise CommandError(f"cannot listen on {args.address}:{args.port}: {error.strerror}") from error
