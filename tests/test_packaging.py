@@ -1,8 +1,11 @@
 """The two distributions: what each contains and requires, and the locks of their dependencies."""
 
+import email
+import os
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -14,6 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 OPERATOR: dict[str, Any] = tomllib.loads((ROOT / "deploy" / "operator" / "pyproject.toml").read_text())
+PROJECTS = {"rallypoint_operator": ROOT / "deploy" / "operator", "rallypoint": ROOT}
 LOCKS = {"build": ["build"], "operator": [], "tracing": [], "dev": ["dev"], "demo": ["demo"]}
 NOT_IN_THE_IMAGE = {
     "common-expression-language",
@@ -98,26 +102,113 @@ def test_the_image_has_only_what_the_operator_needs() -> None:
     assert NOT_IN_THE_IMAGE & pins("operator").keys() == set()
 
 
-def test_both_distributions_have_the_same_version() -> None:
-    version = OPERATOR["project"]["version"]
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with both wheels and both source distributions."""
+    folder = tmp_path_factory.mktemp("built")
+    for project in PROJECTS.values():
+        run_hatchling(project, folder)
+    return folder
 
-    assert PROJECT["project"]["version"] == version
-    assert f"rallypoint-operator[kubeconfig]=={version}" in PROJECT["project"]["dependencies"]
+
+def run_hatchling(project: Path, folder: Path, *targets: str) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+    command += [option for target in targets or ("sdist", "wheel") for option in ("-t", target)]
+    subprocess.run(command, cwd=project, check=True, capture_output=True)
 
 
-def test_the_wheels_hold_every_file_of_their_packages_and_nothing_else(tmp_path: Path) -> None:
-    for project, name, folders in (
-        (ROOT / "deploy" / "operator", "rallypoint_operator", ("api", "controller")),
-        (ROOT, "rallypoint", ("rallypoint", "bench")),
-    ):
-        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-        subprocess.run(command, cwd=project, check=True, capture_output=True)
-        (wheel,) = tmp_path.glob(f"{name}-*.whl")
+def wheel_contents(wheel: Path) -> dict[str, bytes]:
+    with ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def wheel_of(folder: Path, name: str) -> Path:
+    (wheel,) = folder.glob(f"{name}-*.whl")
+    return wheel
+
+
+@pytest.mark.parametrize(
+    ("name", "folders"),
+    [("rallypoint_operator", ("api", "controller")), ("rallypoint", ("rallypoint", "bench"))],
+)
+def test_a_wheel_holds_every_file_of_its_packages_and_nothing_else(
+    name: str, folders: tuple[str, ...], built: Path
+) -> None:
+    contents = {entry for entry in wheel_contents(wheel_of(built, name)) if ".dist-info/" not in entry}
+    tracked = subprocess.check_output(["git", "ls-files", *folders], cwd=ROOT, text=True).splitlines()
+
+    assert contents == {file for file in tracked if not file.startswith("bench/results/")}
+
+
+@pytest.mark.parametrize("name", PROJECTS)
+def test_a_source_distribution_builds_the_same_wheel(name: str, built: Path, tmp_path: Path) -> None:
+    (source,) = built.glob(f"{name}-*.tar.gz")
+    with tarfile.open(source) as archive:
+        archive.extractall(tmp_path, filter="data")
+    run_hatchling(tmp_path / source.name.removesuffix(".tar.gz"), tmp_path, "wheel")
+
+    assert wheel_contents(wheel_of(tmp_path, name)) == wheel_contents(wheel_of(built, name))
+
+
+@pytest.mark.parametrize("name", PROJECTS)
+def test_a_wheel_names_its_commit_license_and_pages(name: str, built: Path) -> None:
+    contents = wheel_contents(wheel_of(built, name))
+    commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip()
+    (metadata,) = (
+        email.message_from_bytes(contents[path]) for path in contents if path.endswith("/METADATA")
+    )
+    links = re.findall(r"\]\(([^)#]*)", str(metadata.get_payload()))
+
+    assert [
+        text.decode().strip().removesuffix("-dirty")
+        for path, text in contents.items()
+        if path.endswith("/extra_metadata/COMMIT")
+    ] == [commit]
+    assert [text for path, text in contents.items() if path.endswith("/licenses/LICENSE")] == [
+        (ROOT / "LICENSE").read_bytes()
+    ]
+    assert metadata["Version"] == PROJECT["project"]["version"]
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert {url.split(",")[0] for url in metadata.get_all("Project-URL", [])} == {
+        "Repository",
+        "Documentation",
+        "Changelog",
+        "Issues",
+        "Security",
+    }
+    # Where the description is shown, a relative link would lead nowhere.
+    repository = PROJECT["project"]["urls"]["Repository"]
+    paths = [re.sub(rf"^{repository}/(blob|raw)/v[^/]+/", "", link) for link in links if link]
+    assert paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_distributions_pass_the_check_of_their_index(built: Path) -> None:
+    command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, built.iterdir())]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout.count("PASSED")) == (0, 4), done.stdout
+
+
+def test_an_installed_wheel_prints_its_commit(built: Path, tmp_path: Path) -> None:
+    """Without the checkout, the commit comes from the wheel's metadata."""
+    for wheel in built.glob("*.whl"):
         with ZipFile(wheel) as archive:
-            contents = {entry for entry in archive.namelist() if ".dist-info/" not in entry}
-        tracked = subprocess.check_output(["git", "ls-files", *folders], cwd=ROOT, text=True).splitlines()
+            archive.extractall(tmp_path)
+    environ = {"PYTHONPATH": str(tmp_path), "PATH": os.environ["PATH"]}
+    commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip()
+    for name, program in (
+        ("rallypoint", "from rallypoint.cli import main; main(['--version'])"),
+        ("rallypoint-operator", "from controller.command import main; main(['--version'])"),
+    ):
+        command = [sys.executable, "-c", program]
+        printed = subprocess.check_output(command, cwd=tmp_path, env=environ, text=True)
 
-        assert contents == {file for file in tracked if not file.startswith("bench/results/")}
+        assert printed.replace("-dirty", "") == f"{name} {PROJECT['project']['version']} (commit {commit})\n"
+
+
+def test_both_distributions_have_the_same_license_text() -> None:
+    assert (ROOT / "deploy" / "operator" / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
 
 
 def test_no_other_distribution_has_our_import_names() -> None:

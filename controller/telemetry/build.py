@@ -1,4 +1,4 @@
-"""Which build of the operator runs: its version, and the commit that it was built from."""
+"""Which build runs: the version of a distribution, and the commit that it was built from."""
 
 import contextlib
 import json
@@ -11,6 +11,8 @@ DISTRIBUTION = "rallypoint-operator"
 COMMIT_VARIABLE = "RALLYPOINT_COMMIT"
 """The environment variable that the image sets."""
 UNKNOWN = "unknown"
+_COMMIT_FILE = "extra_metadata/COMMIT"
+"""Where a wheel has its commit, among its metadata. ``deploy/operator/hatch_build.py`` writes it."""
 _CHECKOUT = Path(__file__).parents[2]
 _GIT_SECONDS = 5.0
 
@@ -21,18 +23,26 @@ def operator_version() -> str:
 
 
 def operator_commit() -> str:
-    """Return the commit: that of the image, of an installation from a repository (PEP 610), or of the checkout; else ``unknown``."""
-    return os.environ.get(COMMIT_VARIABLE) or _installed_commit() or _checked_out_commit() or UNKNOWN
+    """Return the commit of the operator: see ``commit``."""
+    return commit(DISTRIBUTION)
 
 
-def version_text() -> str:
-    """Return version and commit as ``--version`` prints them."""
-    return f"{DISTRIBUTION} {operator_version()} (commit {operator_commit()})"
+def commit(name: str) -> str:
+    """Return the commit of a distribution: that of the image, of its wheel, of an installation from a repository (PEP 610), or of the checkout; else ``unknown``."""
+    return os.environ.get(COMMIT_VARIABLE) or _installed_commit(name) or _checked_out_commit() or UNKNOWN
 
 
-def _installed_commit() -> str:
+def version_text(name: str = DISTRIBUTION) -> str:
+    """Return version and commit of a distribution as ``--version`` prints them."""
+    return f"{name} {version(name)} (commit {commit(name)})"
+
+
+def _installed_commit(name: str) -> str:
     with contextlib.suppress(PackageNotFoundError, json.JSONDecodeError):
-        origin = json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
+        installed = distribution(name)
+        if in_wheel := installed.read_text(_COMMIT_FILE):
+            return in_wheel.strip()
+        origin = json.loads(installed.read_text("direct_url.json") or "{}")
         return str(origin.get("vcs_info", {}).get("commit_id", ""))
     return ""
 

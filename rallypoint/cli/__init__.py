@@ -7,7 +7,10 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.metadata import version
+
+from typing_extensions import override
+
+from controller.telemetry import build
 
 COMMANDS = (
     "run",
@@ -39,7 +42,7 @@ def _main(given: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="rallypoint", description="Run distributed training on Kubernetes, or without a cluster."
     )
-    parser.add_argument("--version", action="version", version=f"rallypoint {version('rallypoint')}")
+    parser.add_argument("--version", action=_Version, help="print version and commit, and exit")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     if given and given[0] in DELEGATES:
         status: int = import_module(f"{__name__}.{given[0]}").main(given[1:])
@@ -56,6 +59,18 @@ def _main(given: Sequence[str]) -> int:
         subparsers.choices.get(given[0], parser).error(f"unrecognized arguments: {' '.join(unknown)}")
     execute: Callable[[argparse.Namespace], int] = args.execute
     return execute(args)
+
+
+class _Version(argparse.Action):
+    """Asks for the commit only when it is printed, because a checkout asks git."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:  # noqa: A002 -- argparse's name
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    @override
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        sys.stdout.write(build.version_text("rallypoint") + "\n")
+        parser.exit()
 
 
 def _needed(given: Sequence[str]) -> Sequence[str]:

@@ -231,10 +231,8 @@ def test_the_image_runs_as_the_deployment_says(objects: dict[str, dict[str, Any]
 def test_the_image_is_built_from_all_of_the_operators_wheel() -> None:
     root = MANIFESTS.parent
     project = root / "deploy" / "operator"
-    wheel = tomllib.loads((project / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"][
-        "wheel"
-    ]
-    sources = [*wheel["hooks"]["custom"]["folders"], *wheel["extra-metadata"]]
+    build_options = tomllib.loads((project / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    sources = [".", *build_options["hooks"]["custom"]["folders"]]
 
     assert {f"!{(project / source).resolve().relative_to(root)}" for source in sources} <= set(
         (root / ".dockerignore").read_text().splitlines()

@@ -31,6 +31,17 @@ def test_an_installation_from_a_repository_names_its_commit(
     assert build.operator_commit() == "abc"
 
 
+def test_a_wheel_names_its_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A wheel that was installed from a repository has both; its own is that of the files in it."""
+    monkeypatch.delenv(build.COMMIT_VARIABLE, raising=False)
+    (tmp_path / "extra_metadata").mkdir()
+    (tmp_path / "extra_metadata" / "COMMIT").write_text("4f0ec42-dirty\n")
+    (tmp_path / "direct_url.json").write_text(json.dumps({"vcs_info": {"commit_id": "abc"}}))
+    monkeypatch.setattr(build, "distribution", lambda name: PathDistribution(tmp_path))
+
+    assert build.commit("rallypoint") == "4f0ec42-dirty"
+
+
 def test_a_checkout_has_its_own_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(build.COMMIT_VARIABLE, raising=False)
     monkeypatch.setattr(build, "distribution", lambda name: PathDistribution(tmp_path))
