@@ -24,6 +24,7 @@
 #   make schedulers   compiles the real Kueue, Volcano and the coscheduling scheduler (slow the first time), and tests MPIJobs under them
 #   make monitoring   evaluates dashboards and alerts in a real Prometheus, and sees each alert fire; WRITE=1 draws the pictures of the docs
 #   make explain   submits broken jobs to a cluster and to local mode, and checks what is said about each; WRITE=1 writes the page with it
+#   make version   writes another version everywhere, TO=0.2.0rc1, and renders deploy
 #   make lock      resolves all dependencies again and writes requirements/
 #
 # PYTHON is the interpreter that creates the environments (3.11 or newer).
@@ -57,7 +58,7 @@ LINT = "lint: $(BIN)/ruff check" \
 	"layers: $(BIN)/lint-imports --no-cache" \
 	"types, second opinion: $(BIN)/pyright"
 
-.PHONY: test coverage test-python test-oldest demo examples lint fmt crds manifests deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover monitoring ui upgrade explain
+.PHONY: test coverage test-python test-oldest demo examples lint fmt crds manifests deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover monitoring ui upgrade explain version
 
 # The whole system under faults runs by itself: beside other tests it does other things in each run, because its requests take real time.
 WHOLE_SYSTEM = tests/controller/test_whole_system.py
@@ -121,6 +122,9 @@ manifests:
 
 deploy:
 	$(STEPS) "make deploy" $(ENVIRONMENT) $(CRDS) "deploy: $(BIN)/python tools/deploy.py"
+
+version:
+	$(STEPS) "make version" $(ENVIRONMENT) "version! $(BIN)/python tools/version.py TO=$(TO)" "deploy: $(BIN)/python tools/deploy.py"
 
 docs:
 	$(STEPS) "make docs" $(ENVIRONMENT) "metrics: $(BIN)/python tools/metrics_page.py"

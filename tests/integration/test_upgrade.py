@@ -198,7 +198,7 @@ def test_server_side_apply_follows_client_side_apply(plane: ControlPlane, tmp_pa
     """Whoever forgot ``--server-side`` once can use it for the next version: it changes and removes fields without a conflict."""
     run(plane, "kubectl apply -f deploy/standalone.yaml")
     newer = (ROOT / "deploy" / "standalone.yaml").read_text()
-    newer = newer.replace("image: rallypoint:0.1.0", "image: rallypoint:0.2.0").replace(
+    newer = re.sub("image: rallypoint:.*", "image: rallypoint:newer", newer).replace(
         "enableServiceLinks: false\n", "\n"
     )
     (tmp_path / "newer.yaml").write_text(newer)
@@ -208,7 +208,7 @@ def test_server_side_apply_follows_client_side_apply(plane: ControlPlane, tmp_pa
     path = "/apis/apps/v1/namespaces/rallypoint-system/deployments/training-operator"
     deployment = plane.request("GET", path)
     pod = deployment["spec"]["template"]["spec"]
-    assert pod["containers"][0]["image"] == "rallypoint:0.2.0"
+    assert pod["containers"][0]["image"] == "rallypoint:newer"
     assert pod.get("enableServiceLinks", True) is True
     managers = {entry["manager"] for entry in deployment["metadata"]["managedFields"]}
     assert "kubectl-client-side-apply" not in managers

@@ -39,6 +39,7 @@ TARGETS = (
     "ui",
     "upgrade",
     "explain",
+    "version",
 )
 
 
