@@ -45,76 +45,124 @@ class RestartPolicy(StrEnum):
 
 
 class SchedulingPolicy(Wire):
-    """Parameters of gang scheduling. ``schedule_timeout_seconds`` is in seconds."""
+    """Parameters of gang scheduling."""
 
     min_available: int | None = None
+    """Number of pods that must start together. Defaults to the number of all pods of the job."""
     queue: str | None = None
+    """Volcano queue of the job. Immutable, except in MPIJobs of v2beta1 and v1alpha2. The coscheduling plugin ignores it. Defaults to
+    the queue ``default``.
+    """
     min_resources: dict[str, int | str] | None = None
+    """Resources that must be free before the pods start, by resource name. Defaults to what the first ``minAvailable`` pods request."""
     priority_class: str | None = None
+    """Priority class of the job's PodGroup in Volcano. The coscheduling plugin ignores it. If unset, the PodGroup has none; MPIJobs of
+    v2beta1 use that of the first pod template that names one.
+    """
     schedule_timeout_seconds: int | None = None
+    """Seconds that the pods wait in the coscheduling plugin for the others. Volcano ignores it. If unset, the plugin's own timeout applies."""
 
 
 class RunPolicy(Wire):
-    """The limits of a job's duration and restarts, and what remains after its end. Durations are in seconds."""
+    """The limits of a job's duration and restarts, and what remains after its end."""
 
     clean_pod_policy: str | None = None
+    """Pods to delete when the job has finished: ``None``, ``Running`` or ``All``. ``Running`` deletes pods that run or are pending, with their
+    Services; ``All`` deletes all pods and Services. Any other value counts as ``All``. A job that reaches a limit loses all pods, whatever
+    this field says. Defaults to ``None``.
+    """
     ttl_seconds_after_finished: int | None = None
+    """Seconds until a finished job is deleted, counted from ``status.completionTime``. A suspended job stays. If unset, the job stays."""
     active_deadline_seconds: int | None = None
+    """Seconds that the job may be active before it fails. They count from ``status.startTime``, and again from the time when the job is
+    resumed. If unset, the job has no deadline.
+    """
     backoff_limit: int | None = None
+    """Number of restarts at which the job fails. 3 tolerates two restarts; 0 and 1 tolerate none. Restarts of containers in place and
+    replaced pods count, except in roles with the restart policy ``Never``. If unset, the number of restarts has no limit.
+    """
     scheduling_policy: SchedulingPolicy | None = None
+    """Parameters of gang scheduling, if the operator has a gang scheduler (``--gang-scheduler-name``)."""
     suspend: bool | None = None
+    """Whether to suspend the job, which deletes its pods. The job starts or continues when this becomes false. Defaults to ``false``."""
     managed_by: str | None = None
+    """Controller that manages the job. ``kubeflow.org/training-operator`` is this operator; ``kueue.x-k8s.io/multikueue`` leaves the job to
+    MultiKueue. Immutable. Defaults to this operator.
+    """
 
 
 class ReplicaSpec(Wire):
     """One role of a job: the number of pods, their template and restart policy."""
 
     replicas: int | None = None
+    """Number of pods of the role. 0 means none. Defaults to ``1``; for the workers of MPIJobs to ``0``."""
     template: dict[str, Any] | None = None
+    """Template of the role's pods. The operator adds labels, and ports, variables and volumes that the kind needs, and sets the restart policy."""
     restart_policy: str | None = None
+    """What happens when a pod fails: ``Always``, ``OnFailure``, ``Never`` or ``ExitCode``. ``Never`` fails the job. With ``OnFailure`` and
+    ``Always`` the kubelet restarts containers in place, and a pod that fails nevertheless is replaced. ``ExitCode`` replaces a pod with an exit
+    code of 128 or more, or without one, and fails the job otherwise. Defaults to ``OnFailure`` in PyTorchJobs, PaddleJobs and launchers of
+    v2beta1 MPIJobs, and to ``Never`` elsewhere.
+    """
 
 
 class ReplicaStatus(Wire):
     """How many pods of a role are active, succeeded and failed; zero counters are omitted in JSON."""
 
     active: int | None = None
+    """Number of pods that run. Absent if it is 0."""
     succeeded: int | None = None
+    """Number of pods that succeeded. Absent if it is 0."""
     failed: int | None = None
+    """Number of pods that failed and are not replaced yet. Absent if it is 0."""
     selector: str | None = None
+    """Label selector of the role's pods, for the scale subresource. Only kinds that have it set this field."""
     restarts: int | None = None
-    """Restarts of deleted pods that count towards ``backoffLimit``; written only for jobs with that limit.
+    """Restarts of deleted pods, which count towards ``backoffLimit``. Only jobs with that limit have it.
 
     Differs: training-operator ignores them, see docs/decisions/0003-limits.md.
     """
     replacing: list[str] | None = None
-    """UIDs of failed pods that ``restarts`` already includes and that still exist, so that each restart counts exactly once."""
+    """UIDs of failed pods that ``restarts`` includes and that still exist. Each restart thereby counts exactly once."""
 
 
 class JobCondition(Wire):
     """One entry of the condition list, which is ordered by the last write."""
 
     type: str
+    """Created, Running, Restarting, Suspended, Succeeded or Failed."""
     status: str
+    """Whether the condition holds: ``True``, ``False`` or ``Unknown``."""
     reason: str | None = None
+    """Why it has this status, as one word for programs."""
     message: str | None = None
+    """Why it has this status, as text for people."""
     last_update_time: Time | None = None
+    """When the operator last wrote the condition."""
     last_transition_time: Time | None = None
+    """When ``status`` last changed."""
 
 
 class JobStatus(Wire):
-    """The status of a job. ``last_reconcile_time`` is written only while a gang waits."""
+    """The status of a job."""
 
     conditions: list[JobCondition] | None = None
+    """State of the job, with at most one entry of each type. The entry that changed last comes last; kubectl shows it as STATE."""
     replica_statuses: dict[str, ReplicaStatus] | None = None
+    """Number of pods in each state, by role."""
     start_time: Time | None = None
+    """When the job became active, or was last resumed. The deadline counts from here."""
     completion_time: Time | None = None
+    """When the job succeeded or failed."""
     last_reconcile_time: Time | None = None
+    """When the job began to wait for its PodGroup. Only jobs under a gang scheduler have it."""
 
 
 class JobSpec(Wire):
     """The fields of a spec that all kinds have."""
 
     run_policy: RunPolicy | None = None
+    """Limits of the job's duration and restarts, and what remains after its end."""
 
     @property
     def policy(self) -> RunPolicy:
@@ -132,7 +180,9 @@ class Job(Wire):
     kind: str = ""
     metadata: ObjectMeta = Field(default_factory=ObjectMeta)
     spec: JobSpec = Field(default_factory=JobSpec)
+    """Desired state of the job."""
     status: JobStatus | None = None
+    """Observed state of the job, which the operator writes."""
 
     @property
     def owner_version(self) -> str:

@@ -14,7 +14,11 @@ from api.times import Time
 
 
 class Wire(BaseModel):
-    """A JSON object of the API: camelCase in JSON, snake_case in Python. Unknown fields are kept."""
+    """A JSON object of the API: camelCase in JSON, snake_case in Python. Unknown fields are kept.
+
+    The first paragraph of the docstring beneath a field is its description for users, in ``kubectl explain`` and the API reference. Its first
+    sentence stands alone in definitions with several versions. ``Defaults to …`` begins the sentence about the default.
+    """
 
     model_config = ConfigDict(extra="allow", alias_generator=to_camel, populate_by_name=True)
 

@@ -45,33 +45,43 @@ def go_operator(flavor: Flavor) -> str:
 
 
 class MPIJobSpec(JobSpec):
-    """The spec. Fields that only some versions had name them. ``active_deadline_seconds`` is in seconds."""
+    """The spec. The first sentence of a field that only some flavors read names them."""
 
     mpi_replica_specs: dict[str, ReplicaSpec] | None = None
+    """Roles of the job: ``Launcher``, exactly one pod, and ``Worker``. Case matters."""
     slots_per_worker: int | None = None
+    """Number of ranks that a worker can run. Defaults to ``1``."""
     clean_pod_policy: str | None = None
-    """v1 and v1alpha2; v1 prefers the one in ``run_policy``, v1alpha2 reads no other."""
+    """v1, v1alpha2: as ``runPolicy.cleanPodPolicy``. v1 prefers that field, v1alpha2 this one. Defaults to ``None``."""
     main_container: str | None = None
-    """v1 and v1alpha2."""
+    """v1, v1alpha2: container of the workers in which ranks run. Defaults to the one that ``kubectl exec`` chooses."""
     backoff_limit: int | None = None
-    """v1alpha2."""
+    """v1alpha2: number of retries of the launcher. ``runPolicy.backoffLimit`` takes precedence. Defaults to ``6``."""
     active_deadline_seconds: int | None = None
-    """v1alpha2."""
+    """v1alpha2: seconds that the launcher may be active before the job fails. ``runPolicy.activeDeadlineSeconds`` takes precedence. If unset, the
+    job has no deadline.
+    """
     mpi_distribution: str | None = None
-    """v1alpha2: ``OpenMPI``, ``IntelMPI`` or ``MPICH``."""
+    """v1alpha2: MPI of the image, ``OpenMPI``, ``IntelMPI`` or ``MPICH``. Any other value counts as ``OpenMPI``. Defaults to ``OpenMPI``."""
     run_launcher_as_worker: bool | None = None
-    """v2beta1."""
+    """v2beta1: whether ranks run in the launcher, too. Defaults to ``false``."""
     ssh_auth_mount_path: str | None = None
-    """v2beta1."""
+    """v2beta1: directory of the ssh keys in the pods. Defaults to ``/root/.ssh``."""
     launcher_creation_policy: str | None = None
-    """v2beta1: ``AtStartup``; every other value waits for the workers."""
+    """v2beta1: start of the launcher, ``AtStartup`` or ``WaitForWorkersReady``. The annotation ``kubeflow.org/mpi-wait-for-workers`` and the flag
+    ``--mpi-wait-for-workers`` make it wait, too. Defaults to ``AtStartup``.
+    """
     mpi_implementation: str | None = None
-    """v2beta1: ``OpenMPI``, ``Intel`` or ``MPICH``."""
+    """v2beta1: MPI of the image, ``OpenMPI``, ``Intel`` or ``MPICH``. Defaults to ``OpenMPI``."""
     flavor: str | None = None
-    """Stamped by the API server: the version that the job was created in."""
+    """Behavior of the job: that of ``v1``, ``v1alpha2`` or ``v2beta1``. Immutable. The annotation ``kubeflow.org/mpi-flavor`` takes precedence.
+    Defaults to the version in which the job is created.
+    """
 
 
 class MPIJob(Job):
+    """A job of MPI: a launcher that starts ranks in workers."""
+
     other_versions = (Flavor.V2BETA1.value, Flavor.V1ALPHA2.value)
 
     spec: MPIJobSpec = Field(default_factory=MPIJobSpec)  # pyright: ignore[reportIncompatibleVariableOverride] - only read

@@ -13,7 +13,10 @@ RESOURCE = Resource("kubeflow.org", "v1", "JAXJob", "jaxjobs")
 
 class JAXJobSpec(JobSpec):
     jax_replica_specs: dict[str, ReplicaSpec] | None = None
+    """The role of the job: ``Worker``, in any case. Worker 0 is the coordinator."""
 
 
 class JAXJob(Job):
+    """A training job of JAX: workers of one role, the first of which is the coordinator."""
+
     spec: JAXJobSpec = Field(default_factory=JAXJobSpec)  # pyright: ignore[reportIncompatibleVariableOverride] - only read

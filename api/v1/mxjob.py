@@ -12,11 +12,15 @@ RESOURCE = Resource("kubeflow.org", "v1", "MXJob", "mxjobs")
 
 
 class MXJobSpec(JobSpec):
-    """``job_mode`` is ``MXTrain`` or ``MXTune``; any text is accepted and has no effect."""
-
     job_mode: str | None = None
+    """``MXTrain`` or ``MXTune``. Any text is accepted and has no effect."""
     mx_replica_specs: dict[str, ReplicaSpec] | None = None
+    """Roles of the job: ``Scheduler``, ``Server`` and ``Worker``, or ``TunerTracker``, ``TunerServer`` and ``Tuner`` of a tuning job. Case does
+    not matter.
+    """
 
 
 class MXJob(Job):
+    """A training job of MXNet: a scheduler, parameter servers and workers."""
+
     spec: MXJobSpec = Field(default_factory=MXJobSpec)  # pyright: ignore[reportIncompatibleVariableOverride] - only read

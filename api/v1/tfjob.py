@@ -15,12 +15,19 @@ ALL_WORKERS = "AllWorkers"
 
 
 class TFJobSpec(JobSpec):
-    """``enable_dynamic_worker`` allows workers to be added, removed and to fail while the job runs."""
-
     tf_replica_specs: dict[str, ReplicaSpec] | None = None
+    """Roles of the job: ``Chief`` or ``Master``, its older name, ``Worker``, ``PS`` and ``Evaluator``. Case does not matter. A job has Chief or
+    Master, not both.
+    """
     success_policy: str | None = None
+    """When a job without a chief succeeds: with ``AllWorkers`` when all workers have succeeded, with any other value when worker 0 has. Defaults to
+    worker 0.
+    """
     enable_dynamic_worker: bool | None = None
+    """Whether workers may come, go and fail while the job runs. ``TF_CONFIG`` then lists only what does not change with them. Defaults to ``false``."""
 
 
 class TFJob(Job):
+    """A training job of TensorFlow: chief, workers, parameter servers and evaluators."""
+
     spec: TFJobSpec = Field(default_factory=TFJobSpec)  # pyright: ignore[reportIncompatibleVariableOverride] - only read

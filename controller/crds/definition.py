@@ -8,6 +8,7 @@ from typing import Any
 
 from api.job import Job, replica_field
 from api.meta import Resource
+from controller.crds.descriptions import form
 from controller.crds.jobs import job_schema
 from controller.crds.kubernetes import PodSchemas
 from controller.crds.openapi import Schema
@@ -48,7 +49,12 @@ def crd(
             "names": names(resource),
             "scope": "Namespaced",
             "versions": [
-                version(name, job_schema(model, pods, name, rules), beside, storage=name == resource.version)
+                version(
+                    name,
+                    job_schema(model, pods, name, rules, form(model, name, resource.version)),
+                    beside,
+                    storage=name == resource.version,
+                )
                 for name in (resource.version, *model.other_versions)
             ],
         },

@@ -1,4 +1,5 @@
-"""Facts about fields that a Python type cannot express: integer widths, enumerations, defaults, transition rules.
+"""Facts about fields that a Python type cannot express: integer widths, enumerations, defaults, transition rules, and descriptions that
+are those of one kind.
 
 ``jobs`` merges these tables over the schemas of the types. MPIJob has an additional table, and one for each version: their
 differences tell the API server in which version a job was created.
@@ -9,7 +10,7 @@ Source: training-operator 1.9, manifests/base/crds and pkg/webhooks; mpi-operato
 from collections.abc import Mapping
 
 from api.job import Job, JobSpec, JobStatus, RunPolicy, SchedulingPolicy
-from api.labels import MANAGED_BY_MULTIKUEUE, MANAGED_BY_US
+from api.labels import MANAGED_BY_MPI_OPERATOR, MANAGED_BY_MULTIKUEUE, MANAGED_BY_US
 from api.meta import Wire
 from api.mpijob import Flavor, MPIJob, MPIJobSpec, go_operator
 from controller.crds.openapi import Schema
@@ -58,10 +59,16 @@ _MPIJOB: Facts = {
     },
 }
 
+_MANAGER = (
+    f"Controller that manages the job. `{MANAGED_BY_US}` and `{MANAGED_BY_MPI_OPERATOR}` are this operator."
+)
+_RETRIES: Schema = {"description": "Number of retries of the launcher. Defaults to `6`."}
+
 _MPIJOB_VERSIONS: Mapping[str, Facts] = {
     Flavor.V1: {(RunPolicy, "suspend"): {"default": False}, (SchedulingPolicy, "queue"): _QUEUE},
-    Flavor.V1ALPHA2: {},
+    Flavor.V1ALPHA2: {(RunPolicy, "backoff_limit"): _RETRIES},
     Flavor.V2BETA1: {
+        (RunPolicy, "backoff_limit"): _RETRIES,
         (RunPolicy, "suspend"): {"default": False},
         (MPIJobSpec, "slots_per_worker"): {"default": 1},
         (MPIJobSpec, "run_launcher_as_worker"): {"default": False},
@@ -81,7 +88,7 @@ def facts(model: type[Job], version: str) -> Facts:
         return _COMMON
     stamp: Facts = {
         (MPIJobSpec, "flavor"): _stamp(version),
-        (RunPolicy, "managed_by"): {"default": go_operator(Flavor(version))},
+        (RunPolicy, "managed_by"): {"description": _MANAGER, "default": go_operator(Flavor(version))},
     }
     return {**_COMMON, **_MPIJOB, **_MPIJOB_VERSIONS[version], **stamp}
 

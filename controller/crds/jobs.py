@@ -1,12 +1,13 @@
 """Derives the schema of a job from its wire model, so that model and schema cannot diverge.
 
-The tables of ``facts`` add what a Python type cannot express. The schemas of pod templates and other fields that the model keeps as dicts
-come from a Kubernetes release. A field without any description raises TypeError.
+The tables of ``facts`` add what a Python type cannot express, and the docstrings of the fields their descriptions. The schemas of pod
+templates and other fields that the model keeps as dicts come from a Kubernetes release. A field of an unknown type, or without a docstring,
+raises TypeError.
 
 Source: training-operator 1.9, manifests/base/crds.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -16,6 +17,7 @@ from pydantic.fields import FieldInfo
 from api.job import Job, ReplicaSpec, ReplicaStatus
 from api.meta import Wire
 from api.times import Time
+from controller.crds import descriptions
 from controller.crds.facts import Facts, facts
 from controller.crds.kubernetes import PodSchemas
 from controller.crds.openapi import QUANTITY, Schema
@@ -34,17 +36,30 @@ METADATA: Schema = {"type": "object", "properties": {"name": {"type": "string"}}
 """Names the one field of the metadata that rules refer to."""
 
 
+LABEL_SELECTOR = "Deprecated. The operator never writes it."
+"""The description of a field that the models do not have."""
+
+
 def job_schema(
-    model: type[Job], pods: PodSchemas, version: str, rules: Sequence[ValidationRule] = ()
+    model: type[Job],
+    pods: PodSchemas,
+    version: str,
+    rules: Sequence[ValidationRule] = (),
+    describe: Callable[[str], str] = descriptions.full,
 ) -> Schema:
-    """Return the structural schema of a kind in one of its versions. The API server prunes fields that it does not name."""
-    made = _Schemas(pods, facts(model, version))
+    """Return the structural schema of a kind in one of its versions. The API server prunes fields that it does not name.
+
+    Args:
+        describe: shortens a description.
+    """
+    made = _Schemas(pods, facts(model, version), describe)
     spec = made.field(model, "spec", model.model_fields["spec"])
     status = made.field(model, "status", model.model_fields["status"])
     if rules:
         transitions = [*spec.get("x-kubernetes-validations", ()), *update_rules(rules)]
         spec = {**spec, "x-kubernetes-validations": transitions}
     schema: Schema = {
+        "description": describe(descriptions.of_model(model)),
         "type": "object",
         "properties": {
             "apiVersion": {"type": "string"},
@@ -59,10 +74,11 @@ def job_schema(
 
 @dataclass(frozen=True, slots=True)
 class _Schemas:
-    """Builds schemas of models, with the pods of one release and the facts of one version."""
+    """Builds schemas of models, with the pods of one release, and the facts and descriptions of one version."""
 
     pods: PodSchemas
     facts: Facts
+    describe: Callable[[str], str]
 
     def object(self, model: type[Wire]) -> Schema:
         fields = model.model_fields
@@ -73,17 +89,22 @@ class _Schemas:
             field.alias or name: self.field(model, name, field) for name, field in fields.items()
         }
         if model is ReplicaStatus:  # deprecated upstream and never written, but readers may expect the field
-            schema["properties"]["labelSelector"] = self.pods.label_selector
+            schema["properties"]["labelSelector"] = {
+                "description": self.describe(LABEL_SELECTOR),
+                **self.pods.label_selector,
+            }
         return schema
 
     def field(self, model: type[Wire], name: str, field: FieldInfo) -> Schema:
         annotation = _without_none(field.annotation)
-        if annotation == dict[str, Any] and name == "template":
-            return _bounded(self.pods.template)
-        if annotation == list[dict[str, Any]] and name == "metrics":
-            return {"type": "array", "items": self.pods.metric_spec}
         try:
-            return self._type(annotation) | self._fact(model, name)
+            if annotation == dict[str, Any] and name == "template":
+                schema = _bounded(self.pods.template)
+            elif annotation == list[dict[str, Any]] and name == "metrics":
+                schema = {"type": "array", "items": self.pods.metric_spec}
+            else:
+                schema = self._type(annotation) | self._fact(model, name)
+            return {"description": self.describe(descriptions.of_field(model, name))} | schema
         except TypeError as error:
             raise TypeError(f"{model.__name__}.{name}: {error}") from error
 

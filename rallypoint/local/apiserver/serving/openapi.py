@@ -1,6 +1,6 @@
 """OpenAPI documents: the paths and schemas that kubectl reads. That of version 2 is empty.
 
-They have no descriptions, so ``kubectl explain`` shows only types and names.
+The types of Kubernetes have no descriptions there, so ``kubectl explain`` shows only types and names of them.
 """
 
 from typing import Any
