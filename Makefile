@@ -14,7 +14,7 @@
 #   make crds      writes manifests/base/crds from the models in api
 #   make manifests writes what is generated in manifests: manifests/base/crds, and the dashboards from tools/dashboards
 #   make deploy    writes manifests/base/crds, and the files in deploy from manifests
-#   make docs      writes docs/reference/metrics.md from the table of metrics
+#   make docs      writes the generated pages of docs/reference: the fields of each kind, and the metrics
 #   make bench     measures the controller on a real API server with simulated nodes
 #   make controlplane   finds, downloads or compiles etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok and kubectl
 #   make cluster   starts a real cluster on this machine, of kubelets in namespaces, with the operator installed; Linux, root
@@ -127,7 +127,8 @@ version:
 	$(STEPS) "make version" $(ENVIRONMENT) "version! $(BIN)/python tools/version.py TO=$(TO)" "deploy: $(BIN)/python tools/deploy.py"
 
 docs:
-	$(STEPS) "make docs" $(ENVIRONMENT) "metrics: $(BIN)/python tools/metrics_page.py"
+	$(STEPS) "make docs" $(ENVIRONMENT) "metrics: $(BIN)/python tools/metrics_page.py" \
+		"reference: $(BIN)/python -m tools.reference"
 
 bench:
 	$(STEPS) "make bench" $(ENVIRONMENT) $(CONTROLPLANE) "measurement: $(BIN)/python -m bench controlplane"

@@ -101,8 +101,8 @@ class ReplicaSpec(Wire):
     restart_policy: str | None = None
     """What happens when a pod fails: ``Always``, ``OnFailure``, ``Never`` or ``ExitCode``. ``Never`` fails the job. With ``OnFailure`` and
     ``Always`` the kubelet restarts containers in place, and a pod that fails nevertheless is replaced. ``ExitCode`` replaces a pod with an exit
-    code of 128 or more, or without one, and fails the job otherwise. Defaults to ``OnFailure`` in PyTorchJobs, PaddleJobs and launchers of
-    v2beta1 MPIJobs, and to ``Never`` elsewhere.
+    code of 128 or more, or without one, and fails the job otherwise. Defaults to ``Never``; to ``OnFailure`` in PyTorchJobs, PaddleJobs and
+    launchers of v2beta1 and v1alpha2 MPIJobs; to ``Always`` in workers of v1alpha2 MPIJobs.
     """
 
 

@@ -15,6 +15,7 @@ from controller.kinds import ALL
 from controller.telemetry.metrics.families import CONTROLLER, GROUPS, WATCHED_RESOURCE
 from controller.telemetry.metrics.family import Family, Group, Label
 from controller.telemetry.metrics.jobs import FRAMEWORK
+from tools.markdown import code, table
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "metrics.md"
 
@@ -114,14 +115,14 @@ TAIL = """
 
 
 def page() -> str:
-    queries = ((question, _code(query)) for question, query in QUERIES.items())
+    queries = ((question, code(query)) for question, query in QUERIES.items())
     return "".join(
         (
             HEAD,
-            *_table(("question", "PromQL"), queries),
+            *table(("question", "PromQL"), queries),
             *map(_group, GROUPS),
             "\n## Labels\n",
-            *_table(("label", "of", "values"), _labels()),
+            *table(("label", "of", "values"), _labels()),
             TAIL,
         )
     )
@@ -129,11 +130,11 @@ def page() -> str:
 
 def _group(group: Group) -> str:
     rows = (
-        (_code(family.name), _type(family), family.unit, _code(*family.label_names), family.help)
+        (code(family.name), _type(family), family.unit, code(*family.label_names), family.help)
         for family in group.families
     )
     columns = ("name", "type", "unit", "labels", "meaning")
-    return "".join((f"\n## {group.title}\n\n{group.about}\n", *_table(columns, rows)))
+    return "".join((f"\n## {group.title}\n\n{group.about}\n", *table(columns, rows)))
 
 
 def _labels() -> Iterator[tuple[str, ...]]:
@@ -143,18 +144,12 @@ def _labels() -> Iterator[tuple[str, ...]]:
         labels = list(dict.fromkeys(label for family in group.families for label in family.labels))
         meanings = Counter(label.name for label in labels)
         for label in labels:
-            families = [_code(family.name) for family in group.families if label in family.labels]
+            families = [code(family.name) for family in group.families if label in family.labels]
             used.setdefault(label, []).extend(families if meanings[label.name] > 1 else [group.title])
     for label, titles in used.items():
-        values = _code(*(label.values or OF_KINDS.get(label, ())))
+        values = code(*(label.values or OF_KINDS.get(label, ())))
         says = "; ".join(part for part in (values, label.meaning) if part)
-        yield _code(label.name), ", ".join(titles), says
-
-
-def _table(columns: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
-    yield "\n"
-    for cells in (columns, ("---",) * len(columns), *rows):
-        yield f"| {' | '.join(cells)} |\n"
+        yield code(label.name), ", ".join(titles), says
 
 
 def _type(family: Family) -> str:
@@ -163,10 +158,6 @@ def _type(family: Family) -> str:
     return (
         f"{family.type}, {len(family.buckets)} buckets from {family.buckets[0]:g} to {family.buckets[-1]:.8g}"
     )
-
-
-def _code(*texts: str) -> str:
-    return ", ".join(f"`{text}`".replace("|", "\\|") for text in texts)
 
 
 def main(arguments: list[str]) -> int:

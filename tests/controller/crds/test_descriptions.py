@@ -141,8 +141,9 @@ def test_the_described_default_of_the_restart_policy_is_that_of_each_kind() -> N
     }
 
     assert on_failure == {"PyTorchJob", "PaddleJob"}
-    assert "Defaults to `OnFailure` in PyTorchJobs, PaddleJobs and launchers of v2beta1 MPIJobs" in of_field(
-        ReplicaSpec, "restart_policy"
+    assert of_field(ReplicaSpec, "restart_policy").endswith(
+        "Defaults to `Never`; to `OnFailure` in PyTorchJobs, PaddleJobs and launchers of v2beta1 and v1alpha2 MPIJobs; "
+        "to `Always` in workers of v1alpha2 MPIJobs."
     )
 
 
