@@ -4,6 +4,7 @@
 #   make coverage  the tests, with line coverage of api and controller
 #   make test-python   the tests on the image's Python, or PYTHON_VERSION=3.14; TESTS="tests/api" chooses some
 #   make test-oldest   the tests that need a control plane, on the oldest supported Kubernetes
+#   make test-newest   the same tests, on a Kubernetes newer than that of all tests
 #   make demo      trains a PyTorchJob on real data, without a cluster
 #   make examples  trains every kind with its framework, each in its own environment; ONLY="jax paddle" chooses some
 #   make takeover  tests with the real Go operators, compiled from their modules: jobs move to Rallypoint and back
@@ -37,7 +38,7 @@ VENV = .venv
 BIN = $(VENV)/bin
 STEPS := @$(PYTHON) tools/steps.py
 
-ENVIRONMENT = "environment! $(PYTHON) tools/venv.py $(VENV) requirements/dev.txt $(VERSION)"
+ENVIRONMENT = "environment! $(PYTHON) tools/venv.py $(VENV) requirements/dev.txt $(VENV_PYTHON)"
 CONTROLPLANE = "control plane! $(BIN)/python -m rallypoint.testing.controlplane build"
 CRDS = "crds! $(BIN)/rallypoint crds --output manifests/base/crds"
 DASHBOARDS = "dashboards! $(BIN)/python -m tools.dashboards"
@@ -58,7 +59,7 @@ LINT = "lint: $(BIN)/ruff check" \
 	"layers: $(BIN)/lint-imports --no-cache" \
 	"types, second opinion: $(BIN)/pyright"
 
-.PHONY: test coverage test-python test-oldest demo examples lint fmt crds manifests deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover monitoring ui upgrade explain version
+.PHONY: test coverage test-python test-oldest demo examples lint fmt crds manifests deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover monitoring ui upgrade explain version test-newest
 
 # The whole system under faults runs by itself: beside other tests it does other things in each run, because its requests take real time.
 WHOLE_SYSTEM = tests/controller/test_whole_system.py
@@ -71,7 +72,7 @@ coverage:
 	$(STEPS) "make coverage" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) "tests: $(PYTEST) --cov"
 
 test-python: VENV = .venv-$(PYTHON_VERSION)
-test-python: VERSION = $(PYTHON_VERSION)
+test-python: VENV_PYTHON = $(PYTHON_VERSION)
 test-python:
 	$(STEPS) "make test-python" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) "tests: $(PYTEST) $(TESTS)"
 
@@ -79,6 +80,11 @@ test-oldest:
 	$(STEPS) "make test-oldest" $(ENVIRONMENT) $(CONTROLPLANE) \
 		"oldest control plane! $(BIN)/python -m rallypoint.testing.controlplane oldest" $(MPI) \
 		"tests: $(PYTEST) --oldest tests/integration tests/parity"
+
+test-newest:
+	$(STEPS) "make test-newest" $(ENVIRONMENT) $(CONTROLPLANE) \
+		"newest control plane! $(BIN)/python -m rallypoint.testing.controlplane newest" $(MPI) \
+		"tests: $(PYTEST) --newest tests/integration tests/parity"
 
 takeover:
 	$(STEPS) "make takeover" $(ENVIRONMENT) $(CONTROLPLANE) \

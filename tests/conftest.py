@@ -17,6 +17,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 
 from rallypoint.testing.controlplane import ControlPlane, User, binaries
+from rallypoint.testing.controlplane.programs import NEWEST_KUBERNETES, OLDEST_KUBERNETES
 
 _TESTS = Path(__file__).parent
 _REAL_TIME = frozenset(
@@ -39,13 +40,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--oldest", action="store_true", help="control planes of the oldest Kubernetes that is supported"
     )
     parser.addoption(
+        "--newest", action="store_true", help="control planes of a Kubernetes newer than that of all tests"
+    )
+    parser.addoption(
         "--screenshots", metavar="DIR", help="folder for the pictures of the page, drawn by tests/ui"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("oldest"):
-        os.environ["KUBEBUILDER_ASSETS"] = str(binaries.oldest())
+    for option, version in (("oldest", OLDEST_KUBERNETES), ("newest", NEWEST_KUBERNETES)):
+        if config.getoption(option):
+            os.environ["KUBEBUILDER_ASSETS"] = str(binaries.servers_of(version))
     # Without this, looptime 0.9 makes asyncio create a loop for plain tests, and does not close it.
     asyncio.set_event_loop(None)
     # A shell lets its background jobs ignore interruptions, and every process that they start.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rallypoint.testing.controlplane import ControlPlane, ProcessFailed, Refused, User
-from rallypoint.testing.controlplane.programs import KUBERNETES, OLDEST_KUBERNETES
+from rallypoint.testing.controlplane.programs import KUBERNETES, NEWEST_KUBERNETES, OLDEST_KUBERNETES
 
 UNPRIVILEGED = "nobody"
 AUDIT_POLICY = """
@@ -35,7 +35,10 @@ def pod(name: str, **metadata: Any) -> dict[str, Any]:
 
 
 def test_the_requested_version_is_served(control_plane: ControlPlane, pytestconfig: pytest.Config) -> None:
-    version = OLDEST_KUBERNETES if pytestconfig.getoption("oldest") else KUBERNETES
+    chosen = {"oldest": OLDEST_KUBERNETES, "newest": NEWEST_KUBERNETES}
+    version = next(
+        (version for option, version in chosen.items() if pytestconfig.getoption(option)), KUBERNETES
+    )
 
     assert control_plane.request("GET", "/version")["gitVersion"] == f"v{version}"
 

@@ -40,6 +40,7 @@ TARGETS = (
     "upgrade",
     "explain",
     "version",
+    "test-newest",
 )
 
 

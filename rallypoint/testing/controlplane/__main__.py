@@ -1,4 +1,4 @@
-"""``python -m rallypoint.testing.controlplane``: ``build`` and ``oldest`` get the programs, ``up`` runs a control plane."""
+"""``python -m rallypoint.testing.controlplane``: ``build``, ``oldest`` and ``newest`` get the programs, ``up`` runs a control plane."""
 
 import argparse
 import signal
@@ -12,7 +12,13 @@ from rallypoint.testing.controlplane import binaries, flags
 from rallypoint.testing.controlplane.access import User
 from rallypoint.testing.controlplane.plane import ControlPlane
 from rallypoint.testing.controlplane.process import ProcessFailed
-from rallypoint.testing.controlplane.programs import OLDEST_KUBERNETES, PROGRAMS, USUAL, Unavailable
+from rallypoint.testing.controlplane.programs import (
+    NEWEST_KUBERNETES,
+    OLDEST_KUBERNETES,
+    PROGRAMS,
+    USUAL,
+    Unavailable,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,10 +43,12 @@ def _parser() -> argparse.ArgumentParser:
         "programs", nargs="*", default=USUAL, help=f"default: {' '.join(USUAL)}; also: {_others()}"
     )
     build.set_defaults(command=_build)
-    oldest = commands.add_parser(
-        "oldest", help=f"download the servers of v{OLDEST_KUBERNETES}, the oldest Kubernetes supported"
-    )
-    oldest.set_defaults(command=_oldest)
+    for name, version, which in (
+        ("oldest", OLDEST_KUBERNETES, "the oldest Kubernetes supported"),
+        ("newest", NEWEST_KUBERNETES, "a Kubernetes newer than that of the tests"),
+    ):
+        servers = commands.add_parser(name, help=f"download or compile the servers of v{version}, {which}")
+        servers.set_defaults(command=_servers, version=version)
 
     up = commands.add_parser("up", help="run a control plane until Ctrl-C")
     up.add_argument(
@@ -80,8 +88,8 @@ def _build(options: argparse.Namespace) -> int:
     return 0
 
 
-def _oldest(options: argparse.Namespace) -> int:
-    sys.stdout.write(f"export KUBEBUILDER_ASSETS={binaries.oldest()}\n")
+def _servers(options: argparse.Namespace) -> int:
+    sys.stdout.write(f"export KUBEBUILDER_ASSETS={binaries.servers_of(options.version)}\n")
     return 0
 
 

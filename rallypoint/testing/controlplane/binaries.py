@@ -19,7 +19,6 @@ from pathlib import Path
 from rallypoint.testing.controlplane import download, gobuild
 from rallypoint.testing.controlplane.programs import (
     KUBERNETES,
-    OLDEST_KUBERNETES,
     PROGRAMS,
     SERVERS,
     Program,
@@ -83,14 +82,14 @@ def ensure(
     return {name: _found(name, environ) for name in wanted}
 
 
-def oldest(*, environ: Mapping[str, str] = os.environ, say: Say = say_on_stderr) -> Path:
-    """The folder with the servers of the oldest Kubernetes that is supported, got like all others.
+def servers_of(version: str, *, environ: Mapping[str, str] = os.environ, say: Say = say_on_stderr) -> Path:
+    """The folder with the servers of a version of Kubernetes, got like all others.
 
-    Named by ``KUBEBUILDER_ASSETS`` it makes control planes that old.
+    Named by ``KUBEBUILDER_ASSETS`` it makes control planes of that version.
     """
-    cache = cache_directory(environ, OLDEST_KUBERNETES)
-    servers = [kubernetes(name, OLDEST_KUBERNETES) for name in SERVERS]
-    _fill(cache, OLDEST_KUBERNETES, servers, lambda name: _is_program(cache / name), say)
+    cache = cache_directory(environ, version)
+    servers = [kubernetes(name, version) for name in SERVERS]
+    _fill(cache, version, servers, lambda name: _is_program(cache / name), say)
     return cache
 
 

@@ -5,7 +5,9 @@ from pathlib import Path
 
 KUBERNETES = "1.36.3"
 OLDEST_KUBERNETES = "1.29.15"
-"""The last release of the oldest minor version that ``docs/how-to/install.md`` promises."""
+"""The last release of the oldest minor version that ``docs/reference/versions.md`` promises."""
+NEWEST_KUBERNETES = "1.37.2"
+"""A release newer than that of all tests, which are yet to follow it; ``make test-newest`` runs on it."""
 ETCD = "3.6.16"
 KWOK = "0.8.0"
 CONTAINERD = "2.4.2"

@@ -114,8 +114,8 @@ def test_the_oldest_servers_have_a_folder_of_their_own(
     for folder_of_programs in (assets, cache):
         program(folder_of_programs, "kube-scheduler")
 
-    folder = binaries.oldest(environ=environ, say=said.append)
-    again = binaries.oldest(environ=environ, say=said.append)
+    folder = binaries.servers_of(OLDEST_KUBERNETES, environ=environ, say=said.append)
+    again = binaries.servers_of(OLDEST_KUBERNETES, environ=environ, say=said.append)
 
     assert folder == again == cache.with_name(f"v{OLDEST_KUBERNETES}")
     assert obtained == [
