@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.pages import blocks
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 FOLDERS = (
@@ -23,7 +25,7 @@ FOLDERS = (
 )
 
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
-_FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"``[^`]+``|`[^`\n]+`")
 _HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)
 _PAGE = re.compile(r"\bdocs/[\w/.-]+\.md\b")
@@ -81,6 +83,17 @@ def test_each_relative_link_of_a_page_has_a_target(page: Path) -> None:
     assert list(_broken(page)) == []
 
 
+@pytest.mark.parametrize("page", [*DOCS.rglob("*.md"), *ROOT.glob("*.md")], ids=_name)
+def test_each_block_of_a_page_is_fenced_and_names_its_language(page: Path) -> None:
+    is_in_list, indented = False, list[str]()
+    for line in _prose(page).splitlines():
+        is_in_list = bool(re.match(r"[-*] |\d+\. ", line)) or (is_in_list and not re.match(r"\S", line))
+        indented += [line] if line.startswith("    ") and line.strip() and not is_in_list else []
+
+    assert indented == []
+    assert [block.line for block in blocks(page) if not block.language] == []
+
+
 def test_a_link_without_a_target_is_found(tmp_path: Path) -> None:
     (tmp_path / "there.md").write_text("# A `heading`, and [more](x)\n\n## Twice\n\n## Twice\n")
     page = tmp_path / "page.md"
@@ -123,7 +136,7 @@ def test_each_make_target_that_a_page_names_exists() -> None:
     named = {
         (_name(page), target)
         for page in (*DOCS.rglob("*.md"), *ROOT.glob("*.md"))
-        for target in re.findall(r"(?:`|^ {4,})make ([a-z][a-z0-9-]*)", page.read_text(), re.MULTILINE)
+        for target in re.findall(r"(?:`|^ *)make ([a-z][a-z0-9-]*)", page.read_text(), re.MULTILINE)
     }
 
     assert named
@@ -140,9 +153,7 @@ def test_the_contributing_guide_lists_each_make_target() -> None:
 
 def test_each_log_message_that_the_runbook_quotes_is_logged() -> None:
     commands = ("kubectl ", "rallypoint ", "restartPolicy: ", "training.kubeflow.org/")
-    quoted = re.findall(
-        r"`([a-z][^`…]* [^`…]*)`", (DOCS / "how-to" / "runbook.md").read_text(encoding="utf-8")
-    )
+    quoted = re.findall(r"`([a-z][^`…]* [^`…]*)`", _prose(DOCS / "how-to" / "runbook.md"))
     messages = {text for text in quoted if not text.startswith(commands)}
     logged = "\n".join(path.read_text() for path in SOURCES if _name(path).startswith("controller/"))
 

@@ -8,6 +8,7 @@ import asyncio
 import base64
 import contextlib
 import os
+import re
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, replace
@@ -243,7 +244,7 @@ async def test_the_manager_of_a_stored_job_shows_before_a_write(cluster: Cluster
 def commands(heading: str) -> list[str]:
     """Those under a heading of the guide."""
     section = GUIDE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    return [line.strip() for line in section.splitlines() if line.startswith("    kubectl ")]
+    return [line.strip() for line in section.splitlines() if re.match(" *kubectl ", line)]
 
 
 async def shell(plane: ControlPlane, command: str, cluster: Cluster) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rallypoint.testing.controlplane import binaries
+from tests.support.pages import blocks
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorial" / "first-steps.md"
@@ -28,14 +29,11 @@ class Typed:
     shown: list[str] = field(default_factory=list[str])
 
 
-def typed(page: str) -> Iterator[Typed]:
-    """What stands in blocks that begin with a prompt, or with an interruption."""
-    for block in re.findall(r"(?m)(?:^ {4}.*\n(?:\n(?= {4}))?)+", page):
-        lines = [line[4:] for line in block.splitlines()]
-        if not _starts(lines[0]):
-            continue
+def typed(page: Path) -> Iterator[Typed]:
+    """What stands in the blocks of consoles."""
+    for block in blocks(page, "console"):
         found: list[Typed] = []
-        for line in lines:
+        for line in block.text.splitlines():
             if start := _starts(line):
                 terminal, command = start
                 found.append(Typed(terminal, command))
@@ -119,7 +117,7 @@ def test_the_commands_of_the_page_print_what_it_shows(tmp_path: Path) -> None:
     shell, second = Shell(tmp_path, env), None
     wrong: list[str] = []
     try:
-        for step in typed(PAGE.read_text()):
+        for step in typed(PAGE):
             if step.command == INTERRUPT:
                 assert second is not None
                 assert second.interrupt() == 0

@@ -46,7 +46,7 @@ def run(plane: ControlPlane, command: str) -> str:
 
 def commands(heading: str, guide: Path = GUIDE) -> list[str]:
     """Those under a heading of the guide."""
-    return [line.strip() for line in section(heading, guide).splitlines() if re.match(" {4,}kubectl ", line)]
+    return [line.strip() for line in section(heading, guide).splitlines() if re.match(" *kubectl ", line)]
 
 
 def section(heading: str, guide: Path) -> str:

@@ -122,7 +122,7 @@ class MonitoredCluster:
             "--telemetry-host=127.0.0.1",
             f"--telemetry-port={own}",
             "--resources=pods",
-            *re.findall(r"^ {4}(--metric-labels-allowlist=\S+)$", _PAGE.read_text(), re.MULTILINE),
+            *re.findall(r"^(--metric-labels-allowlist=\S+)$", _PAGE.read_text(), re.MULTILINE),
         )
         address = f"127.0.0.1:{port}"
         ready = lambda _: answers(f"http://{address}/metrics")  # noqa: E731
