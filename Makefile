@@ -16,6 +16,7 @@
 #   make manifests writes what is generated in manifests: manifests/base/crds, and the dashboards from tools/dashboards
 #   make deploy    writes manifests/base/crds, and the files in deploy from manifests
 #   make docs      writes the generated pages of docs/reference: the fields of each kind, and the metrics
+#   make site      builds the docs as a site in build/site, and tests it in a real headless browser
 #   make bench     measures the controller on a real API server with simulated nodes
 #   make controlplane   finds, downloads or compiles etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok and kubectl
 #   make cluster   starts a real cluster on this machine, of kubelets in namespaces, with the operator installed; Linux, root
@@ -59,7 +60,7 @@ LINT = "lint: $(BIN)/ruff check" \
 	"layers: $(BIN)/lint-imports --no-cache" \
 	"types, second opinion: $(BIN)/pyright"
 
-.PHONY: test coverage test-python test-oldest demo examples lint fmt crds manifests deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover monitoring ui upgrade explain version test-newest
+.PHONY: test coverage test-python test-oldest demo examples lint fmt crds manifests deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover monitoring ui upgrade explain version test-newest site
 
 # The whole system under faults runs by itself: beside other tests it does other things in each run, because its requests take real time.
 WHOLE_SYSTEM = tests/controller/test_whole_system.py
@@ -106,6 +107,12 @@ ui:
 	$(STEPS) "make ui" "environment! $(PYTHON) tools/venv.py $(VENV) requirements/ui.txt" \
 		"browser! $(BIN)/python tools/packages.py chromium" \
 		"tests: $(BIN)/pytest tests/ui $(if $(SCREENSHOTS),--screenshots=$(SCREENSHOTS))"
+
+site: VENV = .venv-site
+site:
+	$(STEPS) "make site" "environment! $(PYTHON) tools/venv.py $(VENV) requirements/site.txt" \
+		"browser! $(BIN)/python tools/packages.py chromium-headless-shell" \
+		"site: $(BIN)/mkdocs build --strict" "tests: $(BIN)/pytest tests/site"
 
 demo:
 	$(STEPS) "make demo" "environment! $(PYTHON) tools/venv.py .venv-demo requirements/demo.txt" \
@@ -172,5 +179,6 @@ lock:
 		"sdk: $(LOCK) --group sdk -o requirements/sdk.txt" \
 		"dev: $(LOCK) pyproject.toml --extra testing --group dev -c requirements/operator.txt -o requirements/dev.txt" \
 		"ui: $(LOCK) pyproject.toml --group ui -c requirements/dev.txt -o requirements/ui.txt" \
+		"site: $(LOCK) pyproject.toml --group site -c requirements/dev.txt -o requirements/site.txt" \
 		$(foreach group,demo jax mpi paddle tensorflow xgboost,\
 			"$(group): $(LOCK) pyproject.toml --group $(group) -c requirements/operator.txt -o requirements/$(group).txt")

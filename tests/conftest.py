@@ -21,7 +21,18 @@ from rallypoint.testing.controlplane.programs import NEWEST_KUBERNETES, OLDEST_K
 
 _TESTS = Path(__file__).parent
 _REAL_TIME = frozenset(
-    {"contract", "explain", "integration", "monitoring", "parity", "schedulers", "takeover", "ui", "upgrade"}
+    {
+        "contract",
+        "explain",
+        "integration",
+        "monitoring",
+        "parity",
+        "schedulers",
+        "site",
+        "takeover",
+        "ui",
+        "upgrade",
+    }
 )
 _ORDER = ("controller", "contract", "integration", "parity")
 """Which folders come first. The control plane takes a quarter of a core also while it is idle, so those that have no use for it come

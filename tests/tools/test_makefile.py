@@ -41,6 +41,7 @@ TARGETS = (
     "explain",
     "version",
     "test-newest",
+    "site",
 )
 
 
