@@ -27,6 +27,9 @@
 #   make monitoring   evaluates dashboards and alerts in a real Prometheus, and sees each alert fire; WRITE=1 draws the pictures of the docs
 #   make explain   submits broken jobs to a cluster and to local mode, and checks what is said about each; WRITE=1 writes the page with it
 #   make version   writes another version everywhere, TO=0.2.0rc1, and renders deploy
+#   make image     builds the operator's OCI image for each architecture, and its bill of materials, into dist/image, without Docker
+#   make image-test   builds it from two clones, compares them, and starts it
+#   make image-lock   writes requirements/debian.json, the packages of the image's base, with Debian's current versions
 #   make lock      resolves all dependencies again and writes requirements/
 #
 # PYTHON is the interpreter that creates the environments (3.11 or newer).
@@ -60,7 +63,7 @@ LINT = "lint: $(BIN)/ruff check" \
 	"layers: $(BIN)/lint-imports --no-cache" \
 	"types, second opinion: $(BIN)/pyright"
 
-.PHONY: test coverage test-python test-oldest demo examples lint fmt crds manifests deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover monitoring ui upgrade explain version test-newest site
+.PHONY: test coverage test-python test-oldest demo examples lint fmt crds manifests deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover monitoring ui upgrade explain version test-newest site image image-test image-lock
 
 # The whole system under faults runs by itself: beside other tests it does other things in each run, because its requests take real time.
 WHOLE_SYSTEM = tests/controller/test_whole_system.py
@@ -166,6 +169,17 @@ e2e-full:
 schedulers:
 	$(STEPS) "make schedulers" $(ENVIRONMENT) $(CONTROLPLANE) \
 		"schedulers! $(BIN)/python -m tests.support.schedulers" "tests: $(BIN)/pytest tests/schedulers"
+
+QEMU = "qemu (the image for the other architecture is built and not started without it): $(BIN)/python tools/packages.py qemu-user-static"
+
+image:
+	$(STEPS) "make image" $(ENVIRONMENT) $(QEMU) "image: $(BIN)/python -m tools.image build --output dist/image"
+
+image-test:
+	$(STEPS) "make image-test" $(ENVIRONMENT) $(QEMU) "tests: $(BIN)/pytest tests/image"
+
+image-lock:
+	$(STEPS) "make image-lock" $(ENVIRONMENT) "packages: $(BIN)/python -m tools.image lock"
 
 # Hashes for every platform, no index URLs. The image's packages are resolved first and constrain the others.
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade \

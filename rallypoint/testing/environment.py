@@ -17,15 +17,15 @@ def build(environment: Path, interpreter: Path) -> Path:
     _run(str(interpreter), "-m", "venv", "--without-pip", str(environment))
     _install(environment, "--require-hashes", "-r", str(ROOT / "requirements" / "operator.txt"))
     with tempfile.TemporaryDirectory() as wheels:
-        _build_wheel(wheels)
-        _install(environment, *map(str, Path(wheels).glob("*.whl")))
+        _install(environment, str(build_wheel(Path(wheels))))
     return environment
 
 
-def _build_wheel(folder: str) -> None:
+def build_wheel(folder: Path) -> Path:
     """Build the wheel of rallypoint-operator into a folder; hatchling comes with ``rallypoint[testing]``."""
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(command, cwd=ROOT / "deploy" / "operator", check=True)
+    return next(folder.glob("rallypoint_operator-*.whl"))
 
 
 def _install(environment: Path, *what: str) -> None:

@@ -42,6 +42,9 @@ TARGETS = (
     "version",
     "test-newest",
     "site",
+    "image",
+    "image-test",
+    "image-lock",
 )
 
 
