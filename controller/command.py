@@ -422,19 +422,24 @@ def _address_of_port(text: str) -> str:
     return NOWHERE if text == "0" else f":{text}"
 
 
+def help_text(action: argparse.Action) -> str:
+    """Return the help of a flag, which ends with ``; default: …`` if the flag has a default. Percent signs are doubled, as argparse needs it."""
+    text, default = action.help or "", action.default
+    if default is None or default == argparse.SUPPRESS or "default:" in text:
+        return text
+    if isinstance(default, bool):
+        return f"{text}; default: {str(default).lower()}"
+    if isinstance(default, float):
+        return f"{text}; default: {default:g}"
+    return f"{text}; default: {default or 'none'}".replace("%", "%%")
+
+
 class _Help(argparse.HelpFormatter):
     """Adds the default to each flag that has one and does not describe it."""
 
     @override
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        text, default = action.help or "", action.default
-        if default is None or default == argparse.SUPPRESS or "default:" in text:
-            return text
-        if isinstance(default, bool):
-            return f"{text}; default: {str(default).lower()}"
-        if isinstance(default, float):
-            return f"{text}; default: {default:g}"
-        return f"{text}; default: {default or 'none'}".replace("%", "%%")
+    def _get_help_string(self, action: argparse.Action) -> str:
+        return help_text(action)
 
 
 class _Version(argparse.Action):

@@ -22,7 +22,7 @@ TUNER = "Tuner"
 TUNER_SERVER = "TunerServer"
 TUNER_TRACKER = "TunerTracker"
 
-_TUNER_SERVER_KEY = "tuner-server-key"
+TUNER_SERVER_KEY = "tuner-server-key"
 """The annotation of a template whose value ``MX_CONFIG`` contains as the label of the role."""
 
 
@@ -122,7 +122,7 @@ def _by_label(roles: Roles) -> list[Role]:
 
 def _annotation(role: Role) -> str:
     annotations: Mapping[str, str] = (role.template.get("metadata") or {}).get("annotations") or {}
-    return annotations.get(_TUNER_SERVER_KEY, "")
+    return annotations.get(TUNER_SERVER_KEY, "")
 
 
 def _json(value: object) -> str:

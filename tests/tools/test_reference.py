@@ -1,5 +1,6 @@
 """The generated pages of the reference are up to date, and name everything that the code defines."""
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,13 +8,19 @@ from typing import Any
 
 import pytest
 
+from controller.command import build_parser
 from controller.crds import all_crds
 from controller.crds.openapi import Schema
 from controller.kinds import ALL
+from controller.settings import FIELDS, Settings
+from controller.telemetry.build import COMMIT_VARIABLE
 from tools.markdown import cell, code, table
-from tools.reference.__main__ import FOLDER, main, pages
+from tools.reference.__main__ import FOLDER, main
+from tools.reference.__main__ import pages as all_pages
+from tools.reference.flags import NOTES
+from tools.reference.labels import ENVIRONMENT, LABELS, SAMPLES, Sample, pods, variables
 
-PAGES = pages()
+PAGES = all_pages()
 DEFINITIONS = [pytest.param(definition, id=definition["metadata"]["name"]) for definition in all_crds()]
 
 
@@ -101,3 +108,71 @@ def _fields(schema: Schema, place: str) -> Iterator[tuple[str, str]]:
             yield from _fields(field["additionalProperties"], f"{place}.{name}[role]")
         else:
             yield from _fields(field, f"{place}.{name}")
+
+
+def test_every_flag_is_on_the_page_with_its_default() -> None:
+    generated, _, _ = PAGES["flags.md"].partition("## Differences")
+    rows = dict(re.findall(r"^\| (`-.*?`) \| (.*) \|$", generated, re.MULTILINE))
+    listed = {name for names in rows for name in re.findall(r"`(-[^`]+)`", names)}
+    settings = {f"--{name.replace('_', '-')}" for name in FIELDS if name != "of_kinds"}
+
+    assert {name for action in build_parser()._actions for name in action.option_strings} == listed
+    assert settings <= listed
+    assert rows["`--controller-threads`, `--threadiness`"].startswith(
+        f"integer | `{Settings().controller_threads}` | "
+    )
+    assert set(NOTES) <= listed
+
+
+def test_every_label_and_annotation_of_the_code_is_on_the_page() -> None:
+    found = {
+        node.value
+        for path in _sources("api", "controller")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)*\.(io|org|sh)/[A-Za-z0-9-]+", node.value)
+    }
+
+    assert {key for key in found - NO_KEYS if f"| `{key}` | " not in PAGES["labels.md"]} == set()
+    assert found >= NO_KEYS
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: f"{sample.kind.resource.kind} {sample.title}")
+def test_every_label_of_a_pod_is_on_the_page(sample: Sample) -> None:
+    made = list(pods(sample))
+
+    assert {role for role, _ in made} == sample.roles.keys()
+    assert {label for _, body in made for label in body["metadata"]["labels"]} <= LABELS.keys()
+    assert all("annotations" not in body["metadata"] for _, body in made)
+    assert variables(sample)
+
+
+def test_every_kind_has_a_sample() -> None:
+    assert {id(sample.kind) for sample in SAMPLES} == {id(kind) for kind in ALL}
+
+
+def test_every_variable_that_the_operator_reads_is_on_the_page() -> None:
+    """The variables of OpenTelemetry have a row together."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in _sources("controller"))
+    read = set(re.findall(r'\benviron(?:\.get\(|\[)"([A-Z_]+)"', text))
+    read |= set(re.findall(r'_variable\(environment, "([A-Z_]+)"\)', text)) | {COMMIT_VARIABLE}
+
+    assert {"KUBECONFIG", "KUBEFLOW_NAMESPACE", "NO_PROXY"} <= read
+    assert {name for name in read if not name.startswith("OTEL_")} <= ENVIRONMENT.keys()
+
+
+NO_KEYS = {
+    "apiextensions.k8s.io/v1",
+    "k8s.io/initial-events-end",
+    "kubeflow.org/mpi-operator",
+    "kubeflow.org/training-operator",
+    "kubernetes.io/ssh-auth",
+    "kueue.x-k8s.io/multikueue",
+}
+"""Texts of that form that are no label and no annotation of jobs or pods."""
+
+
+def _sources(*folders: str) -> Iterator[Path]:
+    for folder in folders:
+        yield from (Path(__file__).parents[2] / folder).rglob("*.py")

@@ -6,14 +6,14 @@
 import sys
 from pathlib import Path
 
-from tools.reference import api
+from tools.reference import api, flags, labels
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
 
 def pages() -> dict[str, str]:
     """Return the pages by their paths below ``docs/reference``."""
-    return {**api.pages()}
+    return {**api.pages(), "flags.md": flags.page(), "labels.md": labels.page()}
 
 
 def main(arguments: list[str]) -> int:

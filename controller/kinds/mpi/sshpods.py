@@ -23,6 +23,8 @@ ROOT_PATH: Final = "/root/.ssh"
 DISCOVERY: Final = "discover_hosts.sh"
 PRIVATE: Final = "ssh-privatekey"
 PUBLIC: Final = "ssh-publickey"
+DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
+"""Annotation of a template: the container that kubectl uses by default."""
 
 _SSH, _CONFIG = "ssh-auth", "mpi-job-config"
 
@@ -75,7 +77,7 @@ def main_container_index(role: Role) -> int:
     """
     annotations = (role.template.get("metadata") or {}).get("annotations") or {}
     containers = role.template["spec"]["containers"]
-    chosen = annotations.get("kubectl.kubernetes.io/default-container")
+    chosen = annotations.get(DEFAULT_CONTAINER)
     return next((at for at, container in enumerate(containers) if container.get("name") == chosen), 0)
 
 

@@ -36,7 +36,8 @@ from controller.kinds.mpi.variables import HOSTFILE, INTEL, MPICH, OPEN_MPI, imp
 _SEPARATORS = {OPEN_MPI: " slots=", INTEL: ":", MPICH: ":"}
 SSH_PORTS: Final = (22, 2222)
 """The port for root, and the port of images for other users."""
-_QUEUE = "scheduling.volcano.sh/queue-name"
+QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
+"""Annotation: the queue of a job whose scheduling policy names none, for Volcano."""
 
 
 def roles(job: MPIJob) -> Roles:
@@ -68,7 +69,7 @@ def normal(job: MPIJob) -> MPIJob:
     classes = [((role.template.get("spec") or {}).get("priorityClassName")) for role in roles(job).values()]
     policy = given.model_copy(
         update={
-            "queue": given.queue or (job.metadata.annotations or {}).get(_QUEUE),
+            "queue": given.queue or (job.metadata.annotations or {}).get(QUEUE_ANNOTATION),
             "priority_class": given.priority_class or next(filter(None, classes), None),
             "schedule_timeout_seconds": given.schedule_timeout_seconds or 0,
         }

@@ -1,0 +1,265 @@
+"""The page of labels, annotations and environment variables.
+
+The variables, and who has which label, come from the pods that the kinds make of the sample jobs here.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from api import labels
+from api.job import replica_field
+from api.labels import FAILED_BEFORE, GROUP_NAME, KUEUE_PREFIX, LAST_APPLIED, POD_GROUP, TASK_SPEC
+from api.mpijob import FLAVOR, Flavor, MPIJob
+from controller.crds.definition import KUBERNETES_VERSION
+from controller.crds.kubernetes import shipped
+from controller.kind import Options
+from controller.kinds import ALL
+from controller.kinds.jax import JAX
+from controller.kinds.mpi import MPI
+from controller.kinds.mpi.hosts import WAIT_ANNOTATION
+from controller.kinds.mpi.names import LAUNCHER, WORKER
+from controller.kinds.mpi.options import MPIOptions
+from controller.kinds.mpi.sshpods import DEFAULT_CONTAINER
+from controller.kinds.mpi.v2beta1 import QUEUE_ANNOTATION
+from controller.kinds.mxnet import MXNET, TUNER_SERVER_KEY
+from controller.kinds.paddle import PADDLE
+from controller.kinds.pytorch import PYTORCH
+from controller.kinds.tensorflow import TENSORFLOW
+from controller.kinds.xgboost import XGBOOST
+from controller.telemetry.build import COMMIT_VARIABLE
+from tools.markdown import code, table
+
+HEAD = """\
+# Labels, annotations and environment variables
+
+<!-- Made by `make docs` from api/labels.py and the kinds, and from tools/reference/labels.py; edit those instead. -->
+
+Names that begin with `training.kubeflow.org/` and `kubeflow.org/` are those of training-operator and mpi-operator, so selectors and dashboards keep matching.
+"""
+
+LABELS: Mapping[str, tuple[str, str]] = {
+    labels.OPERATOR_NAME: (
+        "the controller of the kind, such as `pytorchjob-controller`",
+        "Pods and Services.",
+    ),
+    labels.JOB_NAME: (
+        "the name of the job",
+        "Pods and Services. `kubectl get pods -l training.kubeflow.org/job-name=NAME` lists the pods of a job.",
+    ),
+    labels.REPLICA_TYPE: ("the role in lower case", "Pods and Services."),
+    labels.REPLICA_INDEX: (
+        "the index in the role, from 0",
+        "Pods and Services. In v2beta1 MPIJobs with `runLauncherAsWorker` the launcher is 0 and workers begin at 1.",
+    ),
+    labels.JOB_ROLE: (
+        "`master`; in v2beta1 MPIJobs `launcher` or `worker`",
+        "The pod that leads the job; the page of each kind names it.",
+    ),
+    "group_name": ("`kubeflow.org`", "Pods of v1alpha2 MPIJobs, as in the MPI Operator of 2020."),
+    "mpi_job_name": ("the name of the job", "Pods of v1alpha2 MPIJobs."),
+    "mpi_role_type": ("`launcher` or `worker`", "Pods of v1alpha2 MPIJobs."),
+    POD_GROUP: ("the name of the job", "Pods under the coscheduling plugin: their PodGroup."),
+}
+"""Labels that the operator writes: value, and where."""
+
+ANNOTATIONS_WRITTEN: Mapping[str, tuple[str, str]] = {
+    FAILED_BEFORE: (
+        "number of failures in a row, from 2",
+        "A pod that replaces a failed one. See [back-off](run-policy.md#back-off).",
+    ),
+    GROUP_NAME: ("the name of the job", "Pods under Volcano: their PodGroup."),
+    TASK_SPEC: ("the role in lower case", "Pods under Volcano: their task in the PodGroup."),
+    FLAVOR: (
+        "`v1`, `v1alpha2`",
+        "MPIJobs that another controller copies, such as MultiKueue, so that the copy keeps its [flavor](mpijob-versions.md).",
+    ),
+    KUBERNETES_VERSION: (
+        f"such as `{shipped().version}`",
+        "CustomResourceDefinitions: the release of Kubernetes whose pod template they contain.",
+    ),
+}
+"""Annotations that the operator, or `rallypoint crds`, writes: value, and where."""
+
+ANNOTATIONS_READ: Mapping[str, tuple[str, str]] = {
+    FLAVOR: (
+        "`v1`, `v1alpha2`, `v2beta1`",
+        "MPIJob: its [flavor](mpijob-versions.md); it takes precedence over `spec.flavor`.",
+    ),
+    WAIT_ANNOTATION: (
+        "`true`, `false`",
+        "MPIJob: whether its launcher waits until all workers are ready. See [when the launcher starts](mpijob.md#when-the-launcher-starts).",
+    ),
+    QUEUE_ANNOTATION: (
+        "name of a queue",
+        "MPIJob of v2beta1 under Volcano: its queue, unless `schedulingPolicy.queue` names one.",
+    ),
+    DEFAULT_CONTAINER: (
+        "name of a container",
+        "Pod template of a v2beta1 MPIJob: the container that runs MPI; otherwise the first.",
+    ),
+    TUNER_SERVER_KEY: ("any text", "Pod template of an MXJob: copied into `labels` of `MX_CONFIG`."),
+    LAST_APPLIED: (
+        "a manifest",
+        "MPIJob: a manifest of another version than the job's causes the event `FlavorImmutable`.",
+    ),
+    f"{KUEUE_PREFIX}*": (
+        "any",
+        "MPIJob: a label or annotation of Kueue; the operator then leaves `managedBy` as it is. See [versions of MPIJob](mpijob-versions.md).",
+    ),
+}
+"""Annotations that the operator reads: value, and where."""
+
+ENVIRONMENT: Mapping[str, str] = {
+    "KUBECONFIG": "The kubeconfig file, unless `--kubeconfig` names one.",
+    "KUBERNETES_SERVICE_HOST": "The address of the API server in a pod, which the kubelet sets. It applies if there is no kubeconfig.",
+    "KUBERNETES_SERVICE_PORT": "The port of that address; 443 by default.",
+    "KUBEFLOW_NAMESPACE": "The default of `--namespace`.",
+    "CUSTOM_CLUSTER_DOMAIN": "The default of `--cluster-domain`.",
+    "HTTPS_PROXY": "The proxy for an `https` API server that a kubeconfig or `--master` names, also in lower case. A `proxy-url` in the kubeconfig takes precedence.",
+    "HTTP_PROXY": "The same for an `http` API server.",
+    "NO_PROXY": "Hosts, domains and networks that are reached without a proxy, also in lower case.",
+    "MY_POD_NAMESPACE": "The namespace of the pod, in [traces](../how-to/profile-and-trace.md#traces). The shipped Deployment sets it.",
+    "MY_POD_NAME": "The name of the pod, in traces. The shipped Deployment sets it.",
+    "OTEL_*": "The standard variables of OpenTelemetry, with `--tracing`. `OTEL_EXPORTER_OTLP_PROTOCOL` and `OTEL_EXPORTER_OTLP_TRACES_PROTOCOL` must be `http/protobuf`.",
+    COMMIT_VARIABLE: "The commit that `--version`, the log and the metric `rallypoint_build_info` name. The image sets it.",
+}
+"""Variables that the operator reads, and what for."""
+
+PODS = """
+## Environment variables of the pods
+
+What the operator adds to containers of a job `train` in the namespace `ml` with one or two pods in each role. The page of each kind says which containers get them, and what happens to variables of that name in the template. A value is that of the first pod which has the variable.
+"""
+
+VALUES_FROM: Mapping[str, str] = {"status.podIP": "the IP of the pod"}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A job whose pods show variables. ``title`` says what distinguishes it from other jobs of its kind."""
+
+    kind: Any
+    roles: Mapping[str, int]
+    title: str = ""
+    spec: Mapping[str, Any] | None = None
+    variant: Any = None
+
+
+_ELASTIC = {
+    "minReplicas": 1,
+    "maxReplicas": 2,
+    "maxRestarts": 3,
+    "rdzvId": "a",
+    "rdzvConf": [{"key": "timeout", "value": "60"}],
+    "standalone": True,
+}
+_MPI_ROLES = {LAUNCHER: 1, WORKER: 2}
+SAMPLES: Final = (
+    Sample(PYTORCH, {"Master": 1, "Worker": 2}),
+    Sample(PYTORCH, {"Worker": 2}, "Elastic", {"elasticPolicy": _ELASTIC}),
+    Sample(TENSORFLOW, {"Chief": 1, "PS": 1, "Worker": 2}),
+    Sample(XGBOOST, {"Master": 1, "Worker": 2}),
+    Sample(PADDLE, {"Worker": 2}),
+    Sample(PADDLE, {"Master": 1, "Worker": 1}, "With parameter servers"),
+    Sample(JAX, {"Worker": 2}),
+    Sample(MXNET, {"Scheduler": 1, "Server": 1, "Worker": 2}),
+    *(
+        Sample(
+            MPI,
+            _MPI_ROLES,
+            f"v2beta1, {name}{note}",
+            {"mpiImplementation": name},
+            MPI.flavors[Flavor.V2BETA1],
+        )
+        for name, note in (
+            ("OpenMPI", "; the last two with `--mpi-launcher-only-key`"),
+            ("Intel", ""),
+            ("MPICH", ""),
+        )
+    ),
+    Sample(MPI, _MPI_ROLES, "v1", {}, MPI.flavors[Flavor.V1]),
+    *(
+        Sample(MPI, _MPI_ROLES, f"v1alpha2, {name}", {"mpiDistribution": name}, MPI.flavors[Flavor.V1ALPHA2])
+        for name in ("OpenMPI", "IntelMPI", "MPICH")
+    ),
+)
+
+
+def page() -> str:
+    return "".join(
+        (
+            HEAD,
+            "\n## Labels that the operator writes\n",
+            *table(("label", "value", "where"), _rows(LABELS)),
+            "\n## Annotations that the operator writes\n",
+            *table(("annotation", "value", "where"), _rows(ANNOTATIONS_WRITTEN)),
+            "\nA new PodGroup gets the annotations of its job, except for MPIJobs of v2beta1 and v1alpha2.\n",
+            "\n## Annotations that the operator reads\n",
+            *table(("annotation", "value", "where"), _rows(ANNOTATIONS_READ)),
+            "\n## Environment variables of the operator\n",
+            *table(("variable", "meaning"), ((code(name), text) for name, text in ENVIRONMENT.items())),
+            PODS,
+            *_variables(),
+        )
+    )
+
+
+def _rows(keys: Mapping[str, tuple[str, str]]) -> Iterator[Sequence[str]]:
+    for key, (value, where) in keys.items():
+        yield code(key), value, where
+
+
+def _variables() -> Iterator[str]:
+    for kind in ALL:
+        yield f"\n### {kind.resource.kind}\n"
+        for sample in SAMPLES:
+            if sample.kind is not kind:
+                continue
+            if sample.title:
+                yield f"\n{sample.title}:\n"
+            rows = [
+                (code(name), ", ".join(roles), value) for name, (roles, value) in variables(sample).items()
+            ]
+            yield from table(("variable", "roles", "value"), rows)
+
+
+def variables(sample: Sample) -> dict[str, tuple[list[str], str]]:
+    """Return the variables in the pods of a job: the roles that have them, and the first value."""
+    found: dict[str, tuple[list[str], str]] = {}
+    for role, body in pods(sample):
+        for container in body["spec"]["containers"]:
+            for variable in container.get("env", ()):
+                roles, _ = found.setdefault(variable["name"], ([], _value(variable)))
+                if role not in roles:
+                    roles.append(role)
+    return found
+
+
+def pods(sample: Sample) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the pods of a job, or their templates, with their roles."""
+    kind, variant = sample.kind, sample.variant or sample.kind
+    container = {"name": getattr(kind, "container", "mpi"), "image": "train"}
+    replicas = {
+        name: {"replicas": count, "template": {"spec": {"containers": [container]}}}
+        for name, count in sample.roles.items()
+    }
+    spec = {**(sample.spec or {}), replica_field(kind.model).wire_name: replicas}
+    job = kind.model.model_validate(
+        {"metadata": {"name": "train", "namespace": "ml", "uid": "1"}, "spec": spec}
+    )
+    roles, options = variant.roles(job), Options(of_kinds=(MPIOptions(launcher_only_key=True),))
+    if isinstance(job, MPIJob) and hasattr(variant, "launcher_template"):
+        yield LAUNCHER, variant.launcher_template(job, roles, options)
+        yield WORKER, variant.worker_pod(job, roles, 0, options)
+        return
+    for role, _, child in variant.wanted(job, roles, options):
+        if child.resource.kind == "Pod":
+            yield role.name, child.body()
+
+
+def _value(variable: Mapping[str, Any]) -> str:
+    if "valueFrom" in variable:
+        path = variable["valueFrom"]["fieldRef"]["fieldPath"]
+        return VALUES_FROM[path]
+    return code(variable["value"]) if variable["value"] else "empty"
