@@ -5,6 +5,7 @@ What runs are builds of the last commit.
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Generator
@@ -13,15 +14,26 @@ from typing import Any
 
 import pytest
 
+from tests.support.unprivileged_user import UIDS, command_as, uid_label
 from tools.image import ImageError, build, oci
 from tools.image.build import Sources
 from tools.image.start import Container
+from tools.packages import as_root
 
 ROOT = Path(__file__).parents[2]
 LIMIT_BYTES = {"archive": 30_000_000, "unpacked": 85_000_000, "operator": 1_200_000}
 """Not much more than there is, so that growth is noticed."""
 CREDENTIALS = "import os; print(os.getuid(), os.getgid())"
 WRITE = "open('/opt/rallypoint/x', 'w')"
+START = """\
+import sys
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from tools.image import oci
+from tools.image.start import Container
+with Container(*oci.read(Path({archive!r}))) as container:
+    print(container.run("--version"))
+"""
 TRUST = "import ssl; print(ssl.create_default_context().cert_store_stats()['x509_ca'] > 100)"
 
 
@@ -113,10 +125,19 @@ def test_an_upgrade_pulls_the_layer_of_the_operator_only(
 
 def test_the_operator_starts_as_its_user(container: Container) -> None:
     assert "usage:" in container.run("--help")
-    expected = (
-        "65532 65532\n" if os.geteuid() == 0 else "0 0\n"
-    )  # an ordinary user's namespace maps that user only
+    # The namespace of an ordinary user maps that user only.
+    expected = "0 0\n" if as_root() is None else "65532 65532\n"
     assert container.run("-c", CREDENTIALS, entrypoint=["python"]) == expected
+
+
+@pytest.mark.parametrize("uid", UIDS if os.geteuid() == 0 else (os.geteuid(),), ids=uid_label)
+def test_an_ordinary_user_starts_it_too(uid: int, built: Path, tmp_path: Path) -> None:
+    archive = shutil.copy(built / "image-amd64.tar", tmp_path)
+    command = command_as(tmp_path, START.format(root=str(ROOT), archive=str(archive)), uid)
+
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert done.stdout.startswith("rallypoint-operator ")
 
 
 def test_the_file_system_is_read_only(container: Container) -> None:

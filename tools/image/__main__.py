@@ -1,6 +1,8 @@
 """``python -m tools.image``: ``build`` makes the image, ``lock`` renews the lock of its base, ``check`` looks at an archive."""
 
 import argparse
+import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -8,6 +10,7 @@ from pathlib import Path
 
 from tools.image import ImageError, build, debian
 
+_MIRROR = "RALLYPOINT_DEBIAN_MIRROR"
 _LOCKS = ("operator", "tracing")
 
 
@@ -16,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         options.command(options)
-    except ImageError as error:
+    except (ImageError, OSError, subprocess.CalledProcessError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
@@ -28,9 +31,9 @@ def _parser() -> argparse.ArgumentParser:
     mirror = argparse.ArgumentParser(add_help=False)
     mirror.add_argument(
         "--mirror",
-        default="",
+        default=os.environ.get(_MIRROR, ""),
         metavar="URL",
-        help="address of Debian's archives, with {archive} for debian and debian-security; default: that of this machine's apt",
+        help=f"address of Debian's archives, with {{archive}} for debian and debian-security; default: ${_MIRROR}, or that of apt",
     )
     made = commands.add_parser("build", parents=[mirror], help="build the image")
     made.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of the archives")

@@ -114,7 +114,7 @@ def mirrors(template: str = "") -> dict[str, str]:
     if not {"debian", "debian-security"} <= found.keys():
         raise ImageError(
             "apt knows no mirror of Debian and its security updates here (run apt-get update): "
-            "name one with --mirror 'https://HOST/{archive}'"
+            "name one with --mirror 'https://HOST/{archive}', or in RALLYPOINT_DEBIAN_MIRROR"
         )
     return found
 

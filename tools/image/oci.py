@@ -111,14 +111,17 @@ def read(path: Path) -> tuple[dict[str, Any], list[Tree]]:
     """Return the configuration of the archive's image, and the files of each of its layers.
 
     Raises:
-        ImageError: it has several images, a blob without its digest, or a file that does not belong to root.
+        ImageError: it is no OCI archive, has several images, a blob without its digest, or a file that does not belong to root.
     """
-    with tarfile.open(path) as archive:
-        contents = {
-            member.name: file.read()
-            for member in archive
-            if (file := archive.extractfile(member)) is not None
-        }
+    try:
+        with tarfile.open(path) as archive:
+            contents = {
+                member.name: file.read() for member in archive if (file := archive.extractfile(member))
+            }
+    except tarfile.TarError as error:
+        raise ImageError(f"{path} is no OCI archive: {error}") from error
+    if "index.json" not in contents:
+        raise ImageError(f"{path} is no OCI archive: it has no index.json")
 
     def blob(descriptor: Mapping[str, Any]) -> bytes:
         content = contents[_path(descriptor["digest"])]

@@ -1,6 +1,6 @@
 """Starts the image's operator, as a pod does: the image's files and nothing else, read-only, and the image's user.
 
-Linux, as root or where users may create namespaces. Another architecture's image runs under QEMU's user-mode emulation.
+Linux, as root, where sudo asks for no password, or where users may create namespaces. Another architecture's image runs under QEMU's user-mode emulation.
 """
 
 import os
@@ -15,6 +15,7 @@ from tools.image import ImageError
 from tools.image.debian import ARCHITECTURES
 from tools.image.files import Tree, write
 from tools.image.interpreter import host_architecture
+from tools.packages import as_root
 
 _EMULATOR = "emulator"
 _ENTER = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec chroot {user} "$0" "$@"'
@@ -78,14 +79,22 @@ class Container:
             for folder in variables["PATH"].split(":")
             if os.path.lexists(f"{self._root}{folder}/{program}")
         )
-        as_root = os.geteuid() == 0
-        user = f"--userspec={self._config['User']}" if as_root else ""
-        namespaces = ["--mount"] if as_root else ["--mount", "--user", "--map-root-user"]
-        command = ["unshare", *namespaces, "sh", "-c", _ENTER.format(user=user), str(self._root)]
-        # The image's PATH has the folders of this machine's programs, too.
-        done = subprocess.run(
-            [*command, *self._prefix, path, *rest], env=variables, capture_output=True, text=True
-        )
+        become_root = as_root()
+        user = "" if become_root is None else f"--userspec={self._config['User']}"
+        namespaces = ["--mount"] if user else ["--mount", "--user", "--map-root-user"]
+        enter = ["unshare", *namespaces, "sh", "-c", _ENTER.format(user=user), str(self._root)]
+        # The image's PATH has the folders of this machine's programs, too; sudo passes no variables on.
+        command = [
+            *(become_root or []),
+            "env",
+            "-i",
+            *self._config["Env"],
+            *enter,
+            *self._prefix,
+            path,
+            *rest,
+        ]
+        done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise ImageError(f"the image for {self._architecture} does not start: {done.stderr.strip()}")
         return done.stdout

@@ -99,3 +99,8 @@ def test_a_time_that_is_no_number_is_refused(tmp_path: Path, monkeypatch: pytest
 
     with pytest.raises(ImageError, match="SOURCE_DATE_EPOCH is 'yesterday'"):
         build.sources(tmp_path / "lock.txt", "", write_wheel(tmp_path), tmp_path)
+
+
+def test_an_archive_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(tmp_path / "image.tar"), str(tmp_path / "sbom.json")]) == 1
+    assert f"{tmp_path / 'image.tar'}" in capsys.readouterr().err

@@ -105,3 +105,13 @@ def test_a_changed_blob_is_refused(tmp_path: Path) -> None:
 )
 def test_a_short_name_gets_the_default_registry(name: str, full: str) -> None:
     assert oci.full_name(name) == full
+
+
+def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text.tar").write_text("text" * 400)
+    with tarfile.open(tmp_path / "empty.tar", "w"):
+        pass
+
+    for name in ("text.tar", "empty.tar"):
+        with pytest.raises(ImageError, match=rf"{name} is no OCI archive"):
+            oci.read(tmp_path / name)
