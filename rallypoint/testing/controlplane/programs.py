@@ -16,6 +16,7 @@ COREDNS = "1.15.0"
 TRAINING_OPERATOR = "1.9.4"
 MPI_OPERATOR = "0.8.2"
 KUBE_STATE_METRICS = "2.15.0"
+HELM = "4.3.1"
 
 
 class Unavailable(RuntimeError):
@@ -71,6 +72,17 @@ def _kube_state_metrics() -> Program:
     return Program("kube-state-metrics", module, f"v{KUBE_STATE_METRICS}", module)
 
 
+def _helm() -> Program:
+    module = "helm.sh/helm/v4"
+    return Program(
+        "helm",
+        module,
+        f"v{HELM}",
+        f"{module}/cmd/helm",
+        f"-s -w -X {module}/internal/version.version=v{HELM}",
+    )
+
+
 _OVERLAY_ONLY = "no_btrfs,no_devmapper,no_zfs,no_erofs,no_tracing"
 _COREDNS = Path(__file__).with_name("coredns.go")
 
@@ -95,6 +107,7 @@ PROGRAMS = {
         _kubeflow("training-operator", TRAINING_OPERATOR, "training-operator.v1"),
         _kubeflow("mpi-operator", MPI_OPERATOR, "mpi-operator"),
         _kube_state_metrics(),
+        _helm(),
     )
 }
 
