@@ -14,7 +14,7 @@
 #   make fmt       formats the code and applies automatic fixes
 #   make crds      writes manifests/base/crds from the models in api
 #   make manifests writes what is generated in manifests: manifests/base/crds, and the dashboards from tools/dashboards
-#   make deploy    writes manifests/base/crds, and the files in deploy from manifests
+#   make deploy    writes manifests/base/crds, and the files in deploy from manifests, the Helm chart included
 #   make docs      writes the generated pages of docs/reference: the fields of each kind, flags, labels and metrics
 #   make site      builds the docs as a site in build/site, and tests it in a real headless browser
 #   make bench     measures the controller on a real API server with simulated nodes
@@ -53,6 +53,7 @@ BROWSER = "browser (tests/integration/test_nccl.py needs it for one test): \
 PROMETHEUS = "prometheus! $(BIN)/python tools/packages.py prometheus" \
 	"kube-state-metrics! $(BIN)/python -m rallypoint.testing.controlplane build kube-state-metrics"
 MACHINE = "machine! $(BIN)/python -m rallypoint.testing.cluster check"
+HELM = "helm! $(BIN)/python -m rallypoint.testing.controlplane build helm"
 NODES = "nodes! $(BIN)/python -m rallypoint.testing.cluster build"
 # Two processes, for a machine of two cores; with more, tests in real time would run out of CPU.
 # Up to five tests that failed run again by themselves, when the machine is quiet.
@@ -69,16 +70,16 @@ LINT = "lint: $(BIN)/ruff check" \
 WHOLE_SYSTEM = tests/controller/test_whole_system.py
 
 test:
-	$(STEPS) "make test" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) $(LINT) \
+	$(STEPS) "make test" $(ENVIRONMENT) $(CONTROLPLANE) $(HELM) $(MPI) $(BROWSER) $(LINT) \
 		"tests: $(PYTEST) --ignore=$(WHOLE_SYSTEM)" "whole system: $(BIN)/python tools/run_tests.py $(WHOLE_SYSTEM)"
 
 coverage:
-	$(STEPS) "make coverage" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) "tests: $(PYTEST) --cov"
+	$(STEPS) "make coverage" $(ENVIRONMENT) $(CONTROLPLANE) $(HELM) $(MPI) $(BROWSER) "tests: $(PYTEST) --cov"
 
 test-python: VENV = .venv-$(PYTHON_VERSION)
 test-python: VENV_PYTHON = $(PYTHON_VERSION)
 test-python:
-	$(STEPS) "make test-python" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) "tests: $(PYTEST) $(TESTS)"
+	$(STEPS) "make test-python" $(ENVIRONMENT) $(CONTROLPLANE) $(HELM) $(MPI) $(BROWSER) "tests: $(PYTEST) $(TESTS)"
 
 test-oldest:
 	$(STEPS) "make test-oldest" $(ENVIRONMENT) $(CONTROLPLANE) \

@@ -149,15 +149,16 @@ class Settings:
                 raise ValueError(f"{flag}: {name!r} is not a valid namespace name")
         if not _LEASE.fullmatch(self.leader_election_id):
             raise ValueError(f"--leader-election-id: {self.leader_election_id!r} is not a valid Lease name")
-        for name, allowed in _CHOICES.items():
+        for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"--{name.replace('_', '-')} must be one of {', '.join(allowed)}")
 
 
-_CHOICES = {
+CHOICES = {
     "events": ("full", "compact", "off"),
     "log_format": ("json", "console"),
     "log_level": ("debug", "info", "warning", "error"),
 }
+"""The values of the settings that have few."""
 
 FIELDS = tuple(field.name for field in fields(Settings))

@@ -1,4 +1,4 @@
-"""Writes ``deploy`` from ``manifests``: what ``kubectl apply -f`` takes, one file for each way to install.
+"""Writes ``deploy`` from ``manifests``: what ``kubectl apply -f`` takes, one file for each way to install, and the Helm chart.
 
     .venv/bin/python tools/deploy.py [FOLDER]
 
@@ -20,6 +20,9 @@ from controller.kind import JobKind
 from controller.kinds import ALL, DEFAULT
 from controller.kinds.mpi import MPI
 from rallypoint.testing.manifests import build
+from tools.chart.__main__ import CHART
+from tools.chart.__main__ import write as write_chart
+from tools.chart.templates import CLUSTER_SCOPED
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {
@@ -35,8 +38,6 @@ MPI_ROLE = Path("manifests/components/mpi/cluster-role.yaml")
 NAMESPACED_ROLES = (Path("manifests/base/rbac/role.yaml"), ROLE, MPI_ROLE)
 """The roles whose rules the Role of an operator for one namespace has."""
 NAMESPACED_ROLE = Path("manifests/overlays/namespaced/role.yaml")
-CLUSTER_SCOPED = {"customresourcedefinitions", "queues"}
-"""Resources of these roles that a Role cannot grant. An operator for one namespace does without them."""
 WITHOUT_MPI = Path("manifests/overlays/without-mpi/served-kinds.yaml")
 USER_ROLES = [Path(f"manifests/components/user-roles/{name}.yaml") for name in ("edit", "view")]
 SERVED_HEADER = "# Made by `make deploy`. With --enable-scheme the controller serves the named kinds only.\n"
@@ -123,6 +124,9 @@ def main(arguments: list[str]) -> int:
         (ROOT / path).write_text(text, encoding="utf-8")
     for path in write(Path(arguments[0]) if arguments else ROOT / "deploy"):
         print(path)
+    if not arguments:
+        write_chart(CHART)
+        print(CHART)
     return 0
 
 
