@@ -30,6 +30,9 @@
 #   make image     builds the operator's OCI image for each architecture, and its bill of materials, into dist/image, without Docker
 #   make image-test   builds it from two clones, compares them, and starts it
 #   make image-lock   writes requirements/debian.json, the packages of the image's base, with Debian's current versions
+#   make release   builds and verifies everything that a release consists of in dist/VERSION, VERSION=0.2.0rc1, and publishes nothing
+#   make release-check   builds a release in two fresh clones, as other users, and compares every byte
+#   make workflows tests the forge's workflows with actionlint, which is compiled for it
 #   make lock      resolves all dependencies again and writes requirements/
 #
 # PYTHON is the interpreter that creates the environments (3.11 or newer).
@@ -64,7 +67,7 @@ LINT = "lint: $(BIN)/ruff check" \
 	"layers: $(BIN)/lint-imports --no-cache" \
 	"types, second opinion: $(BIN)/pyright"
 
-.PHONY: test coverage test-python test-oldest demo examples lint fmt crds manifests deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover monitoring ui upgrade explain version test-newest site image image-test image-lock
+.PHONY: test coverage test-python test-oldest demo examples lint fmt crds manifests deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover monitoring ui upgrade explain version test-newest site image image-test image-lock workflows release release-check
 
 # The whole system under faults runs by itself: beside other tests it does other things in each run, because its requests take real time.
 WHOLE_SYSTEM = tests/controller/test_whole_system.py
@@ -90,6 +93,16 @@ test-newest:
 	$(STEPS) "make test-newest" $(ENVIRONMENT) $(CONTROLPLANE) \
 		"newest control plane! $(BIN)/python -m rallypoint.testing.controlplane newest" $(MPI) \
 		"tests: $(PYTEST) --newest tests/integration tests/parity"
+
+workflows:
+	$(STEPS) "make workflows" $(ENVIRONMENT) "actionlint! $(BIN)/python -m rallypoint.testing.controlplane build actionlint" \
+		"workflows: $(BIN)/pytest tests/workflows"
+
+release:
+	$(STEPS) "make release" $(ENVIRONMENT) "release: $(BIN)/python -m tools.release build $(VERSION)"
+
+release-check:
+	$(STEPS) "make release-check" $(ENVIRONMENT) "two builds: $(BIN)/python -m tools.release twice $(VERSION)"
 
 takeover:
 	$(STEPS) "make takeover" $(ENVIRONMENT) $(CONTROLPLANE) \

@@ -1,3 +1,5 @@
+# mypy: disable-error-code="explicit-override"
+# The environments that build have no typing_extensions.
 """What both distributions add to hatchling's builds: folders outside of the project's, the commit, and a readme whose links work anywhere."""
 
 import posixpath

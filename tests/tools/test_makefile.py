@@ -45,6 +45,9 @@ TARGETS = (
     "image",
     "image-test",
     "image-lock",
+    "workflows",
+    "release",
+    "release-check",
 )
 
 

@@ -17,6 +17,7 @@ TRAINING_OPERATOR = "1.9.4"
 MPI_OPERATOR = "0.8.2"
 KUBE_STATE_METRICS = "2.15.0"
 HELM = "4.3.1"
+ACTIONLINT = "1.7.12"
 
 
 class Unavailable(RuntimeError):
@@ -83,6 +84,11 @@ def _helm() -> Program:
     )
 
 
+def _actionlint() -> Program:
+    module = "github.com/rhysd/actionlint"
+    return Program("actionlint", module, f"v{ACTIONLINT}", f"{module}/cmd/actionlint")
+
+
 _OVERLAY_ONLY = "no_btrfs,no_devmapper,no_zfs,no_erofs,no_tracing"
 _COREDNS = Path(__file__).with_name("coredns.go")
 
@@ -108,6 +114,7 @@ PROGRAMS = {
         _kubeflow("mpi-operator", MPI_OPERATOR, "mpi-operator"),
         _kube_state_metrics(),
         _helm(),
+        _actionlint(),
     )
 }
 

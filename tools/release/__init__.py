@@ -1,0 +1,40 @@
+"""Builds a release, verifies it and says how to publish it: ``python -m tools.release``, which `make release` calls.
+
+``build`` makes the files in ``dist/VERSION``, ``verify`` checks them, ``twice`` builds in two clones and compares, ``publish`` uploads.
+docs/how-to/release.md describes the way of a release.
+
+Nothing here may import a package from an index, apart from functions that need it: ``publish`` runs where there is only Python.
+"""
+
+from hashlib import sha256
+from pathlib import Path
+
+CHECKSUMS = "checksums.txt"
+PROVENANCE = "provenance.intoto.json"
+NOTES = "release-notes.md"
+IMAGE_SUMMARY = "image.json"
+"""What ``tools.image`` writes: names, digests and sizes of the archives."""
+MANIFESTS = {
+    "manifests.yaml": Path("manifests/overlays/standalone"),
+    "manifests-kubeflow.yaml": Path("manifests/overlays/kubeflow"),
+}
+"""File of a release → the kustomization that it is rendered from."""
+CRDS = "crds.yaml"
+
+
+class ReleaseError(Exception):
+    """A release cannot be built or is not as it should be; the message says what and why."""
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits."""
+    with path.open("rb") as file:
+        checksum = sha256()
+        while block := file.read(1 << 20):
+            checksum.update(block)
+    return checksum.hexdigest()
+
+
+def digests(folder: Path, *, without: tuple[str, ...]) -> dict[str, str]:
+    """Return the SHA-256 of each file in a folder by its name, in the order of the names."""
+    return {path.name: digest(path) for path in sorted(folder.iterdir()) if path.name not in without}
