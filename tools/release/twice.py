@@ -36,7 +36,11 @@ def compare(release: str, root: Path = ROOT) -> None:
         ReleaseError: a build failed, or a file differs.
     """
     with tempfile.TemporaryDirectory(prefix="rallypoint-release-") as scratch:
-        found = [digests(_build(root, release, Path(scratch), place), without=()) for place in PLACES]
+        clones = [Path(scratch, place.path, "rallypoint") for place in PLACES]
+        # All clones first: a commit during a build would make the next clone another one.
+        for place, clone in zip(PLACES, clones, strict=True):
+            _run(["git", "clone", "--quiet", str(root), str(clone)], Path(scratch), place)
+        found = [_build(release, clone, place) for place, clone in zip(PLACES, clones, strict=True)]
     for name, digest in found[0].items():
         print(f"{digest}  {name}")
     if different := sorted(
@@ -46,23 +50,24 @@ def compare(release: str, root: Path = ROOT) -> None:
     print(f"{len(found[0])} files, equal in both clones")
 
 
-def _build(root: Path, release: str, scratch: Path, place: Place) -> Path:
-    clone, home = scratch / place.path / "rallypoint", scratch / place.path / "home"
-    home.mkdir(parents=True)
+def _build(release: str, clone: Path, place: Place) -> dict[str, str]:
+    home = clone.parent / "home"
+    home.mkdir()
+    _run(["make", "release", f"VERSION={release}", f"PYTHON={_python()}"], clone, place, HOME=str(home))
+    return digests(clone / "dist" / release, without=())
+
+
+def _run(command: list[str], folder: Path, place: Place, **variables: str) -> None:
     environment = {
         name: value
         for name, value in os.environ.items()
         if name not in _PERSONAL and not name.startswith(_PERSONAL_PREFIXES)
-    } | {"HOME": str(home), "TZ": place.zone, "LC_ALL": place.locale}
-    for command, folder in (
-        (["git", "clone", "--quiet", str(root), str(clone)], scratch),
-        (["make", "release", f"VERSION={release}", f"PYTHON={_python()}"], clone),
-    ):
-        print(f"==> {' '.join(command)} (in {folder}, umask {place.umask:03o}, {place.zone})", flush=True)
-        done = subprocess.run(command, cwd=folder, env=environment, umask=place.umask, check=False)
-        if done.returncode:
-            raise ReleaseError(f"`{' '.join(command)}` ended with {done.returncode}")
-    return clone / "dist" / release
+    }
+    environment |= {"TZ": place.zone, "LC_ALL": place.locale, **variables}
+    print(f"==> {' '.join(command)} (in {folder}, umask {place.umask:03o}, {place.zone})", flush=True)
+    done = subprocess.run(command, cwd=folder, env=environment, umask=place.umask, check=False)
+    if done.returncode:
+        raise ReleaseError(f"`{' '.join(command)}` ended with {done.returncode}")
 
 
 def _python() -> str:

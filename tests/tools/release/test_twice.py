@@ -48,6 +48,13 @@ def test_what_depends_on_the_commit_alone_is_equal(
     assert "2 files, equal in both clones" in capfd.readouterr().out
 
 
+def test_a_commit_during_the_builds_is_in_neither(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    commit = 'git -C "$$(git config remote.origin.url)" -c user.name=a -c user.email=a@b.c commit --allow-empty -qm x'
+    twice.compare("1.0.0", repository(tmp_path, f"{commit}; git rev-parse HEAD > dist/$(VERSION)/commit"))
+
+    assert "2 files, equal in both clones" in capfd.readouterr().out
+
+
 def test_a_failed_build_is_named(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match=r"`make release VERSION=1\.0\.0 .*` ended with 2"):
         twice.compare("1.0.0", repository(tmp_path, "false"))
