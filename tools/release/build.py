@@ -1,6 +1,7 @@
 """Builds the files of a release into ``dist/VERSION``. Each is the same, byte by byte, wherever the commit is built."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,8 @@ from tools.release import (
 from tools.version import ROOT
 
 PROJECTS = (ROOT / "deploy" / "operator", ROOT)
+_EMPTY = re.compile(r"^### .*\n+(?=### |\Z)", re.MULTILINE)
+"""A heading of the changelog without anything below it."""
 _UNQUALIFIED = "rallypoint"
 """The name of the image in ``manifests``."""
 
@@ -125,8 +128,8 @@ def notes(release: str, root: Path = ROOT) -> str:
         f"or `helm install rallypoint {chart}`; [install](docs/how-to/install.md) has all ways, "
         "[verify](docs/how-to/verify.md) says how to check signatures and checksums.\n\n"
     )
-    text = install + section(release, root).text
-    return absolute_links(text, registry.REPOSITORY, release)
+    filled = _EMPTY.sub("", section(release, root).text)
+    return absolute_links(install + filled.rstrip() + "\n", registry.REPOSITORY, release)
 
 
 def render(source: Path, image: str, release: str) -> str:

@@ -82,13 +82,16 @@ def test_the_changelog_must_have_the_section(
 
 def test_a_candidate_has_the_section_of_its_release(tmp_path: Path) -> None:
     (tmp_path / CHANGELOG).write_text(
-        "## 0.2.0 – unreleased\n\nNew: [page](docs/README.md).\n\n## 0.1.0 – 2026-11-27\n\nOld.\n"
+        "## 0.2.0 – unreleased\n\n### Breaking\n\n### Added\n\nNew: [page](docs/README.md).\n\n### Fixed\n\n## 0.1.0 – 2026-11-27\n\nOld.\n"
     )
 
     notes = build.notes("0.2.0rc1", tmp_path)
 
     assert "Old." not in notes
-    assert "New: [page](https://github.com/rallypoint-dev/rallypoint/blob/v0.2.0rc1/docs/README.md)." in notes
+    assert "Breaking" not in notes
+    assert notes.endswith(
+        "\n\n### Added\n\nNew: [page](https://github.com/rallypoint-dev/rallypoint/blob/v0.2.0rc1/docs/README.md).\n"
+    )
     assert "/releases/download/v0.2.0rc1/manifests.yaml" in notes
     assert "rallypoint --version 0.2.0-rc.1" in notes
 
