@@ -21,6 +21,8 @@ ACCEPT_RETRY_SECONDS = 0.1
 _BACKLOG = 128
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+TLS = Callable[[], ssl.SSLContext | None]
+"""Returns the context for a new connection; None closes it."""
 
 
 class BoundedServer:
@@ -45,9 +47,7 @@ class BoundedServer:
         """Prepare to listen."""
         await self._runner.setup()
 
-    async def listen(
-        self, host: str | None, port: int, *, tls: ssl.SSLContext | None = None
-    ) -> tuple[str, int]:
+    async def listen(self, host: str | None, port: int, *, tls: TLS | None = None) -> tuple[str, int]:
         """Listen on one more address, and return it. A ``host`` of None means all addresses of this machine.
 
         Raises:
@@ -58,7 +58,7 @@ class BoundedServer:
         address = listener.getsockname()
         return address[0], address[1]
 
-    def listen_on(self, listener: socket.socket, *, tls: ssl.SSLContext | None = None) -> None:
+    def listen_on(self, listener: socket.socket, *, tls: TLS | None = None) -> None:
         """Listen on one more socket, which this server closes when it stops."""
         listener.setblocking(False)
         listener.listen(_BACKLOG)
@@ -78,7 +78,7 @@ class BoundedServer:
             task.cancel()
         await self._runner.cleanup()
 
-    async def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+    async def _accept(self, listener: socket.socket, tls: TLS | None) -> None:
         loop = asyncio.get_running_loop()
         while True:
             # Yield, so that a flood of connections does not block the other tasks.
@@ -97,13 +97,17 @@ class BoundedServer:
             self._handshakes[task] = connection
             task.add_done_callback(lambda done: self._handshakes.pop(done, None))
 
-    async def _open(self, connection: socket.socket, tls: ssl.SSLContext | None) -> None:
+    async def _open(self, connection: socket.socket, tls: TLS | None) -> None:
         """Assign a connection to a new request handler, after the TLS handshake if there is one."""
         server = self._runner.server
         assert server is not None
+        context = tls() if tls else None
+        if tls and context is None:
+            connection.close()
+            return
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                server, connection, ssl=tls, ssl_handshake_timeout=HANDSHAKE_SECONDS if tls else None
+                server, connection, ssl=context, ssl_handshake_timeout=HANDSHAKE_SECONDS if context else None
             )
         except OSError:
             connection.close()  # the client does not speak TLS, is too slow or has disconnected

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import socket
-import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from controller import serving
-from controller.serving import BoundedServer
+from controller.serving import TLS, BoundedServer
 from rallypoint.local.apiserver.serving import certificates
 
 HOST = "127.0.0.1"
@@ -40,7 +39,7 @@ class Served:
 
 
 @asynccontextmanager
-async def served(tls: ssl.SSLContext | None = None) -> AsyncIterator[Served]:
+async def served(tls: TLS | None = None) -> AsyncIterator[Served]:
     served = Served()
     await served.server.start()
     _, served.port = await served.server.listen(HOST, 0, tls=tls)
@@ -139,13 +138,21 @@ async def test_requests_in_progress_are_never_closed_for_new_connections(running
 
 async def test_a_handshake_that_never_ends_is_closed() -> None:
     context = certificates.identity(datetime.now(UTC)).tls
-    async with served(context) as running:
+    async with served(lambda: context) as running:
         loop = asyncio.get_running_loop()
         started = loop.time()
         reader, writer = await asyncio.open_connection(HOST, running.port)
 
         assert await is_closed(reader)
         assert loop.time() - started == pytest.approx(serving.HANDSHAKE_SECONDS, abs=1)
+        writer.close()
+
+
+async def test_a_connection_is_closed_while_there_is_no_certificate() -> None:
+    async with served(lambda: None) as running:
+        reader, writer = await asyncio.open_connection(HOST, running.port)
+
+        assert await is_closed(reader)
         writer.close()
 
 

@@ -183,14 +183,16 @@ class ApiServer:
         of this package also send them without.
         """
         assert self._server is not None
-        address, bound_port = await self._server.listen(host, port, tls=tls)
+        address, bound_port = await self._server.listen(
+            host, port, tls=(lambda: tls) if tls is not None else None
+        )
         self._url = f"{'https' if tls is not None else 'http'}://{address}:{bound_port}"
         self._authority = authority
 
     async def listen_on(self, listener: socket.socket, tls: ssl.SSLContext) -> None:
         """Listen on another socket over TLS; the address of the server does not change."""
         assert self._server is not None
-        self._server.listen_on(listener, tls=tls)
+        self._server.listen_on(listener, tls=lambda: tls)
 
     async def stop(self) -> None:
         """Close all watches, then stop listening."""
