@@ -1,6 +1,7 @@
 """The composition root: builds the service from the settings, starts it and stops it."""
 
 import asyncio
+import platform
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
@@ -44,7 +45,9 @@ from controller.runtime.relist import Relist
 from controller.runtime.serverclock import ServerClock
 from controller.runtime.store import Store
 from controller.runtime.workers import ReconcileResult, Workers
-from controller.server.http import NOWHERE, serving
+from controller.server.certificate import CertificateFiles, SelfSigned, ServingCertificate
+from controller.server.http import NOWHERE, Security, serving
+from controller.server.reviews import REVIEWS_AT_ONCE, REVIEWS_BURST, REVIEWS_PER_SECOND, Reviewer
 from controller.settings import Settings
 from controller.telemetry import build
 from controller.telemetry.metrics import Metrics
@@ -165,6 +168,18 @@ async def run(
             )
         )
         metrics.limiter(client.limiter)
+        security = None
+        if settings.metrics_secure and settings.metrics_bind_address != NOWHERE:
+            # A client of its own: a standby writes no jobs but asks for reviews, and these wait for no job.
+            reviewing = await clients.enter_async_context(
+                Client(
+                    connection,
+                    in_flight=REVIEWS_AT_ONCE,
+                    rate_limiter=TokenBucket(REVIEWS_PER_SECOND, REVIEWS_BURST),
+                    observer=observer,
+                )
+            )
+            security = _metrics_security(settings, reviewing, metrics)
         prober = TCPProber()
         process = _controller_process(
             served,
@@ -180,7 +195,7 @@ async def run(
             on_work,
         )
         try:
-            await _serve(settings, metrics, client, process, prober, stop or asyncio.Event())
+            await _serve(settings, metrics, security, client, process, prober, stop or asyncio.Event())
         except ExceptionGroup as group:
             ended, other = group.split((NotLeading, NothingServed))
             if ended is None or other is not None:
@@ -214,6 +229,17 @@ def _debugging(settings: Settings) -> AbstractAsyncContextManager[object]:
     return debugging(settings.pprof_bind_address)
 
 
+def _metrics_security(settings: Settings, client: Client, metrics: Metrics) -> Security:
+    read = (
+        CertificateFiles(settings.metrics_cert_path, settings.metrics_cert_name, settings.metrics_cert_key)
+        if settings.metrics_cert_path
+        else SelfSigned(platform.node())
+    )
+    endpoint = metrics.endpoint()
+    reviewer = Reviewer(client, endpoint, settings.metrics_token_audiences)
+    return Security(ServingCertificate(read, endpoint), reviewer)
+
+
 def leases_from(settings: Settings, connection: Connection) -> list[tuple[str, str]]:
     """Return the namespace and name of each Lease that this process must hold to reconcile; none without leader election.
 
@@ -239,6 +265,7 @@ def leases_from(settings: Settings, connection: Connection) -> list[tuple[str, s
 async def _serve(
     settings: Settings,
     metrics: Metrics,
+    security: Security | None,
     client: Client,
     process: ControllerProcess,
     prober: TCPProber,
@@ -263,12 +290,16 @@ async def _serve(
         return f"not served: {', '.join(names)}" if names else ""
 
     addresses = settings.metrics_bind_address, settings.health_probe_bind_address
+    if security:
+        await security.certificate.refresh()
     async with (
         _debugging(settings),
-        serving(*addresses, metrics.registry, alive, ready, unserved),
+        serving(*addresses, metrics.registry, alive, ready, unserved, security),
         asyncio.TaskGroup() as group,
     ):
-        works = (metrics.loop().run(), _warm(client, process), prober.run())
+        works = [metrics.loop().run(), _warm(client, process), prober.run()]
+        if security:
+            works.append(security.certificate.run())
         aside = [group.create_task(work) for work in works]
         await process.run(stop)
         for task in aside:

@@ -163,6 +163,37 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
         metavar="PORT",
         help="port of /metrics, as --metrics-bind-address=:PORT; 0 disables it",
     )
+    _switch(
+        flag,
+        "--metrics-secure",
+        defaults.metrics_secure,
+        "serve /metrics over TLS, and only to clients whose bearer token the API server authorizes to get /metrics",
+    )
+    flag(
+        "--metrics-cert-path",
+        default=defaults.metrics_cert_path,
+        metavar="FOLDER",
+        help="folder with the certificate of /metrics, which is read again when it changes; default: a self-signed certificate in memory",
+    )
+    flag(
+        "--metrics-cert-name",
+        default=defaults.metrics_cert_name,
+        metavar="FILE",
+        help="file of the certificate in --metrics-cert-path",
+    )
+    flag(
+        "--metrics-cert-key",
+        default=defaults.metrics_cert_key,
+        metavar="FILE",
+        help="file of the private key in --metrics-cert-path",
+    )
+    flag(
+        "--metrics-token-audiences",
+        type=_list,
+        default=defaults.metrics_token_audiences,
+        metavar="AUDIENCE,...",
+        help="audiences of which a client's token must have one, with --metrics-secure; default: that of the API server",
+    )
     flag(
         "--health-probe-bind-address",
         default=defaults.health_probe_bind_address,
@@ -413,6 +444,10 @@ def _verbosity(text: str) -> str:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number")
     return "debug" if int(text) >= DEBUG_VERBOSITY else "info"
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, text.split(","))))
 
 
 def _address_of_port(text: str) -> str:

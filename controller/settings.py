@@ -56,6 +56,25 @@ class Settings:
     metrics_bind_address: str = ":8080"
     """The address of ``/metrics``; ``0`` disables it. Flag ``--metrics-bind-address``."""
 
+    metrics_secure: bool = False
+    """Whether ``/metrics`` is served over TLS, and only to clients that the API server authorizes. Flag ``--metrics-secure``.
+
+    Off, because the metrics of training-operator are open to all, and no scrape may break. See docs/decisions/0031-metrics-authentication.md.
+    Source of the name and of the next three: kubebuilder 4, the scaffold of cmd/main.go.
+    """
+
+    metrics_cert_path: str = ""
+    """The folder of the certificate of ``/metrics``; empty means self-signed and in memory. Flag ``--metrics-cert-path``."""
+
+    metrics_cert_name: str = "tls.crt"
+    """The file of the certificate, with intermediate ones, in that folder. Flag ``--metrics-cert-name``."""
+
+    metrics_cert_key: str = "tls.key"
+    """The file of the private key in that folder. Flag ``--metrics-cert-key``."""
+
+    metrics_token_audiences: tuple[str, ...] = ()
+    """The audiences of which a client's token must have one; empty means that of the API server. Flag ``--metrics-token-audiences``."""
+
     health_probe_bind_address: str = ":8081"
     """The address of ``/healthz`` and ``/readyz``; ``0`` disables them. Flag ``--health-probe-bind-address``."""
 
@@ -149,9 +168,30 @@ class Settings:
                 raise ValueError(f"{flag}: {name!r} is not a valid namespace name")
         if not _LEASE.fullmatch(self.leader_election_id):
             raise ValueError(f"--leader-election-id: {self.leader_election_id!r} is not a valid Lease name")
+        self._check_metrics()
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"--{name.replace('_', '-')} must be one of {', '.join(allowed)}")
+
+    def _check_metrics(self) -> None:
+        for flag, value in (
+            ("--metrics-cert-path", self.metrics_cert_path),
+            ("--metrics-token-audiences", self.metrics_token_audiences),
+        ):
+            if value and not self.metrics_secure:
+                raise ValueError(f"{flag} needs --metrics-secure")
+        for flag, value in (
+            ("--metrics-cert-name", self.metrics_cert_name),
+            ("--metrics-cert-key", self.metrics_cert_key),
+        ):
+            if not value:
+                raise ValueError(f"{flag} must not be empty")
+        address = self.metrics_bind_address
+        if self.metrics_secure and address != "0" and address == self.health_probe_bind_address:
+            raise ValueError(
+                "--metrics-bind-address and --health-probe-bind-address must differ with --metrics-secure: "
+                "the kubelet's probes have no token"
+            )
 
 
 CHOICES = {

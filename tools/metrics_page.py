@@ -93,8 +93,9 @@ HEAD = """\
 <!-- Made by `make docs` from controller/telemetry/metrics/families.py; edit that instead. -->
 
 Every replica, also a standby, serves its own metrics at `/metrics` on `--metrics-bind-address` (`:8080`), in Prometheus' text format or
-as OpenMetrics. All series start at 0 as soon as their labels are known. Names of jobs and pods are no labels, except the names of launchers
-in `mpi_operator_job_info`: read the status and the events of a job to see what it does.
+as OpenMetrics; with `--metrics-secure` [only to clients that may read them](../how-to/secure-metrics.md). All series start at 0 as soon as
+their labels are known. Names of jobs and pods are no labels, except the names of launchers in `mpi_operator_job_info`: read the status and
+the events of a job to see what it does.
 
 The Service in `deploy` has annotations that Prometheus can discover; `manifests/components/monitoring` has a ServiceMonitor, alerts and
 [dashboards](../how-to/dashboards.md).
@@ -106,7 +107,7 @@ TAIL = """
 ## Metrics of the Go operators that do not exist here
 
 - `go_*`: this is not a Go program. `process_*` has CPU time, memory and file descriptors, `python_gc_*` the garbage collector.
-- `controller_runtime_webhook_*` and `certwatcher_*`: there is no webhook, and so no certificate for one.
+- `controller_runtime_webhook_*`: there is no webhook.
 - the label `priority` of `workqueue_depth`: the queue orders keys by priority, but counts them together.
 - `rest_client_exec_plugin_*`, `rest_client_transport_*`, `rest_client_dns_resolution_duration_seconds`: they describe parts of client-go
   that have no counterpart here.

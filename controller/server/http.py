@@ -1,9 +1,10 @@
-"""Plain HTTP for Prometheus and the kubelet: ``/metrics``, ``/healthz``, ``/readyz``."""
+"""HTTP for Prometheus and the kubelet: ``/metrics``, perhaps over TLS and with authorization, ``/healthz`` and ``/readyz``."""
 
 import asyncio
 import ipaddress
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -12,7 +13,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
-from controller.serving import BoundedServer
+from controller.server.certificate import ServingCertificate
+from controller.server.reviews import Refusal, Reviewer
+from controller.serving import TLS, BoundedServer, Handler
 
 MAX_CONNECTIONS = 64
 """Connections per address: far more than a kubelet and a few Prometheus servers need."""
@@ -32,6 +35,14 @@ class BadAddress(ValueError):
     """A bind address that is not ``host:port``."""
 
 
+@dataclass(frozen=True, slots=True)
+class Security:
+    """What protects the metrics endpoint."""
+
+    certificate: ServingCertificate
+    reviewer: Reviewer
+
+
 @asynccontextmanager
 async def serving(
     metrics_address: str,
@@ -40,22 +51,27 @@ async def serving(
     alive: Check,
     ready: Check,
     remark: Check = lambda: "",
+    security: Security | None = None,
 ) -> AsyncGenerator[None]:
     """Serve until the block ends. ``/readyz`` appends the text of ``remark`` to its ok.
+
+    With ``security`` the addresses must differ: only the metrics get TLS and authorization.
 
     Raises:
         BadAddress: an address is invalid.
         OSError: an address is in use.
     """
-    metrics = [web.get("/metrics", _metrics(registry))]
+    exposition = _metrics(registry)
+    metrics = [web.get("/metrics", _authorized(exposition, security.reviewer) if security else exposition)]
     probes = [web.get("/healthz", _probe(alive)), web.get("/readyz", _probe(ready, remark))]
-    sites: dict[str, list[web.RouteDef]] = {}
-    for address, routes in ((metrics_address, metrics), (probe_address, probes)):
-        sites.setdefault(address, []).extend(routes)
+    sites: dict[tuple[str, TLS | None], list[web.RouteDef]] = {}
+    tls = security.certificate.context if security else None
+    for site, routes in (((metrics_address, tls), metrics), ((probe_address, None), probes)):
+        sites.setdefault(site, []).extend(routes)
     async with AsyncExitStack() as stack:
-        for address, routes in sites.items():
+        for (address, tls_), routes in sites.items():
             if address != NOWHERE:
-                await stack.enter_async_context(_listener(address, routes))
+                await stack.enter_async_context(_listener(address, routes, tls_))
         yield
 
 
@@ -106,20 +122,32 @@ def parse_address(text: str) -> tuple[str | None, int]:
 
 
 @asynccontextmanager
-async def _listener(address: str, routes: list[web.RouteDef]) -> AsyncGenerator[None]:
+async def _listener(address: str, routes: list[web.RouteDef], tls: TLS | None) -> AsyncGenerator[None]:
     host, port = parse_address(address)
     app = web.Application()
     app.add_routes(routes)
     server = BoundedServer(app, max_connections=MAX_CONNECTIONS, idle_seconds=IDLE_SECONDS)
     await server.start()
     try:
-        await server.listen(host, port)
+        await server.listen(host, port, tls=tls)
         yield
     finally:
         await server.stop()
 
 
-def _metrics(registry: CollectorRegistry) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def _authorized(handle: Handler, reviewer: Reviewer) -> Handler:
+    async def review(request: web.Request) -> web.StreamResponse:
+        authorization = request.headers.get("Authorization", "")
+        try:
+            await reviewer.check(authorization, request.remote or "", request.method.lower(), request.path)
+        except Refusal as refusal:
+            return web.Response(text=f"{refusal.text}\n", status=refusal.status, headers=refusal.headers)
+        return await handle(request)
+
+    return review
+
+
+def _metrics(registry: CollectorRegistry) -> Handler:
     async def handle(request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         body = await _exposition(registry, encode)
@@ -158,9 +186,7 @@ def _without_head(text: bytes) -> bytes:
     return text
 
 
-def _probe(
-    check: Check, remark: Check = lambda: ""
-) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def _probe(check: Check, remark: Check = lambda: "") -> Handler:
     async def handle(request: web.Request) -> web.Response:
         wrong = check()
         text = wrong or "\n".join(filter(None, ("ok", remark())))

@@ -49,6 +49,23 @@ from controller.settings import FIELDS, Settings
             {"leader_election_id": "a..b"}, "'a..b' is not a valid Lease name", id="dots of a lease's name"
         ),
         pytest.param(
+            {"metrics_cert_path": "/certs"}, "--metrics-cert-path needs --metrics-secure", id="certificate"
+        ),
+        pytest.param(
+            {"metrics_token_audiences": ("a",)}, "--metrics-token-audiences needs", id="audiences of nothing"
+        ),
+        pytest.param(
+            {"metrics_secure": True, "metrics_cert_name": ""}, "--metrics-cert-name must not", id="no file"
+        ),
+        pytest.param(
+            {"metrics_secure": True, "metrics_cert_key": ""}, "--metrics-cert-key must not", id="no key"
+        ),
+        pytest.param(
+            {"metrics_secure": True, "metrics_bind_address": ":1", "health_probe_bind_address": ":1"},
+            "--metrics-bind-address and --health-probe-bind-address must differ",
+            id="metrics and probes on one address",
+        ),
+        pytest.param(
             {"leader_election_id": "a" * 254}, "is not a valid Lease name", id="length of a lease's name"
         ),
     ],

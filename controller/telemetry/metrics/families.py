@@ -218,6 +218,36 @@ LIMITER_WAITING = Family(
     "Waiting requests, by purpose",
     (Label("level", PRIORITY_LEVELS, "later ones have priority"),),
 )
+REVIEWS_OF = ("token", "access")
+REVIEW_RESULTS = ("allowed", "denied", "error", "limited")
+METRICS_REVIEWS = Family(
+    "rallypoint_metrics_reviews_total",
+    "counter",
+    "Reviews of clients that request /metrics, by the API server; their results are cached",
+    (
+        Label("review", REVIEWS_OF, "`token`: TokenReview, `access`: SubjectAccessReview"),
+        Label(
+            "result",
+            REVIEW_RESULTS,
+            "`limited`: refused without a review, because the client requested too many",
+        ),
+    ),
+)
+CERTIFICATE_READS = Family(
+    "certwatcher_read_certificate_total",
+    "counter",
+    "Certificates of /metrics that were loaded, or could not be",
+)
+CERTIFICATE_ERRORS = Family(
+    "certwatcher_read_certificate_errors_total",
+    "counter",
+    "Failed attempts to load the certificate of /metrics",
+)
+CERTIFICATE_EXPIRY = Family(
+    "rallypoint_metrics_certificate_expiry_timestamp_seconds",
+    "gauge",
+    "When the certificate of /metrics expires, in seconds since 1970",
+)
 BUILD = Family(
     "rallypoint_build_info",
     "gauge",
@@ -319,6 +349,11 @@ GROUPS = (
             LIMITER_WAITING,
             BUILD,
         ),
+    ),
+    Group(
+        "Metrics endpoint",
+        "Without `--metrics-secure` there are no series. `certwatcher_*` are controller-runtime's names.",
+        (METRICS_REVIEWS, CERTIFICATE_READS, CERTIFICATE_ERRORS, CERTIFICATE_EXPIRY),
     ),
     Group(
         "Process",

@@ -91,6 +91,30 @@ class Election:
         self._slow.labels(name).inc()
 
 
+class MetricsEndpoint:
+    """The series of the protected metrics endpoint: its observer."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._reviews = families.METRICS_REVIEWS.counter(registry)
+        self._reads = families.CERTIFICATE_READS.counter(registry)
+        self._errors = families.CERTIFICATE_ERRORS.counter(registry)
+        self._expiry = families.CERTIFICATE_EXPIRY.gauge(registry)
+        for review in families.REVIEWS_OF:
+            for result in families.REVIEW_RESULTS:
+                self._reviews.labels(review, result)
+
+    def reviewed(self, review: str, result: str) -> None:
+        self._reviews.labels(review, result).inc()
+
+    def certificate_read(self, expires_at: datetime) -> None:
+        self._reads.inc()
+        self._expiry.set(expires_at.timestamp())
+
+    def certificate_failed(self) -> None:
+        self._reads.inc()
+        self._errors.inc()
+
+
 class Metrics:
     """Each method creates or connects the series of one part."""
 
@@ -170,6 +194,9 @@ class Metrics:
 
     def election(self) -> Election:
         return self._election
+
+    def endpoint(self) -> MetricsEndpoint:
+        return MetricsEndpoint(self.registry)
 
     def loop(self) -> Lag:
         """Return the lag measurement, to be run on the loop that it measures; its value is exposed, too."""

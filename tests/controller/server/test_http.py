@@ -5,11 +5,14 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 import aiohttp
+import orjson
 import psutil
 import pytest
+from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
@@ -19,14 +22,18 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 from typing_extensions import override
 
+from controller.server.certificate import CertificateFiles, SelfSigned, ServingCertificate
 from controller.server.http import (
     MAX_CONNECTIONS,
     SAMPLES_AT_ONCE,
     BadAddress,
+    Security,
     check_address,
     parse_address,
     serving,
 )
+from controller.server.reviews import Reviewer
+from tests.support.scripted import ReceivedRequest, answer_json, calling
 
 
 def free_port() -> int:
@@ -195,6 +202,71 @@ async def test_probes_are_answered_despite_clients_that_complete_no_request() ->
         session = await stack.enter_async_context(aiohttp.ClientSession())
 
         assert (await Answer(session, f"http://127.0.0.1:{port}/healthz").read())[0] == 200
+
+
+class Unobserved:
+    """Observes nothing."""
+
+    def reviewed(self, review: str, result: str) -> None: ...
+    def certificate_read(self, expires_at: datetime) -> None: ...
+    def certificate_failed(self) -> None: ...
+
+
+async def review(request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
+    """Accept the token ``good``, whose user may get the metrics."""
+    spec = orjson.loads(received.body)["spec"]
+    user = {"username": "prometheus"}
+    return answer_json(
+        {"status": {"authenticated": spec.get("token") == "good", "user": user, "allowed": True}}
+    )
+
+
+@asynccontextmanager
+async def secured(certificate: ServingCertificate) -> AsyncIterator[tuple[str, str]]:
+    """Yield the addresses of metrics and probes."""
+    metrics, probes = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    registry = CollectorRegistry()
+    Counter("things", "Things", registry=registry).inc(3)
+    async with calling(review) as (client, _):
+        security = Security(certificate, Reviewer(client, Unobserved()))
+        async with serving(metrics, probes, registry, fine, fine, security=security):
+            yield metrics, probes
+
+
+@pytest.mark.parametrize(
+    ("authorization", "status", "text"),
+    [
+        ("Bearer good", 200, "things_total 3.0"),
+        ("Bearer bad", 401, "Unauthorized"),
+        ("", 401, "Unauthorized"),
+    ],
+)
+async def test_protected_metrics_need_a_token_and_probes_do_not(
+    authorization: str, status: int, text: str
+) -> None:
+    certificate = ServingCertificate(SelfSigned("pod-0"), Unobserved())
+    await certificate.refresh()
+    async with secured(certificate) as (metrics, probes), aiohttp.ClientSession() as session:
+        headers = {"Authorization": authorization} if authorization else {}
+        async with session.get(f"https://{metrics}/metrics", headers=headers, ssl=False) as answer:
+            assert (answer.status, text in await answer.text()) == (status, True)
+            assert answer.version == aiohttp.HttpVersion11
+        for path in ("/healthz", "/readyz"):
+            async with session.get(f"http://{probes}{path}") as answer:
+                assert answer.status == 200
+        with pytest.raises(aiohttp.ClientError):
+            await session.get(f"http://{metrics}/metrics", headers=headers)
+
+
+async def test_protected_metrics_are_not_served_without_a_certificate() -> None:
+    certificate = ServingCertificate(CertificateFiles("/nonexistent", "tls.crt", "tls.key"), Unobserved())
+    await certificate.refresh()
+    async with secured(certificate) as (metrics, probes), aiohttp.ClientSession() as session:
+        for scheme in ("http", "https"):
+            with pytest.raises(aiohttp.ClientError):
+                await session.get(f"{scheme}://{metrics}/metrics", ssl=False)
+        async with session.get(f"http://{probes}/readyz") as answer:
+            assert answer.status == 200
 
 
 async def test_nothing_else_is_served() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -68,6 +69,7 @@ def connect_all(metrics: Metrics) -> None:
     metrics.requests("10.0.0.1:6443")
     metrics.election().leading(LEASE, False)
     metrics.launchers(lambda: [("pi-launcher", "team")])
+    metrics.endpoint().certificate_read(datetime.now(UTC))
     metrics.loop()
 
 
