@@ -74,7 +74,7 @@ def _config_maps(folder: Path, kustomization: Document) -> Iterator[Document]:
 
 
 def _patch(documents: list[Document], target: Mapping[str, str], operations: list[dict[str, Any]]) -> None:
-    """Apply operations that append to lists or replace values; no other operation of RFC 6902 is supported.
+    """Apply operations that append to lists, add fields or replace values; no other operation of RFC 6902 is supported.
 
     As kustomize does, take the target's name as a regular expression.
     """
@@ -84,12 +84,14 @@ def _patch(documents: list[Document], target: Mapping[str, str], operations: lis
         ):
             continue
         for operation in operations:
-            *steps, end = operation["path"].strip("/").split("/")
+            *steps, end = (step.replace("~1", "/") for step in operation["path"].strip("/").split("/"))
             parent: Any = document
             for step in steps:
                 parent = parent[int(step) if isinstance(parent, list) else step]
             if (operation["op"], end) == ("add", "-"):
                 parent.append(operation["value"])
+            elif operation["op"] == "add" and isinstance(parent, dict):
+                parent[end] = operation["value"]
             elif operation["op"] == "replace":
                 parent[int(end) if isinstance(parent, list) else end] = operation["value"]
             else:

@@ -102,6 +102,7 @@ def in_cluster_service(
     replica: str = "training-operator-0",
     launcher: Sequence[str] = IN_CLUSTER,
     overlay: Path = STANDALONE,
+    metrics_address: str = "",
 ) -> Generator[Service]:
     """A pod of the shipped Deployment by its container's arguments and environment, once it is ready and until the end.
 
@@ -112,6 +113,7 @@ def in_cluster_service(
         replica: the pod's name; several may run at once.
         launcher: another module that does as ``IN_CLUSTER`` does, and more.
         overlay: what contains the Deployment, with its namespace.
+        metrics_address: another address of the metrics than that of the probes.
 
     Raises:
         ProcessFailed: it ends before it is ready, or does not become so.
@@ -123,7 +125,8 @@ def in_cluster_service(
     fields = {"metadata.namespace": namespace, "metadata.name": replica}
     environment = _environment(plane, container["env"], fields)
     arguments = [_VARIABLE.sub(lambda found: environment[found[1]], text) for text in container["args"]]
-    with _running(plane, (*launcher, str(folder), *arguments, *flags), environment) as running:
+    command = (*launcher, str(folder), *arguments, *flags)
+    with _running(plane, command, environment, metrics_address) as running:
         yield running
 
 
@@ -145,11 +148,17 @@ def _environment(
 
 @contextmanager
 def _running(
-    plane: ControlPlane, command: Sequence[str], environment: Mapping[str, str] | None = None
+    plane: ControlPlane,
+    command: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    metrics_address: str = "",
 ) -> Generator[Service]:
-    """Run a module of ours with these flags; probes and metrics are on a port of loopback."""
+    """Run a module of ours with these flags; probes and metrics are on a port of loopback, unless the metrics have their own."""
     address = f"127.0.0.1:{free_port()}"
-    binds = (f"--health-probe-bind-address={address}", f"--metrics-bind-address={address}")
+    binds = (
+        f"--health-probe-bind-address={address}",
+        f"--metrics-bind-address={metrics_address or address}",
+    )
     with plane.running(
         f"controller-{address}",
         [sys.executable, "-m", *command, *binds],

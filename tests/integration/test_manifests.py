@@ -52,22 +52,26 @@ def test_kustomize_builds_the_same_objects(overlay: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("component", "added"),
+    ("components", "added"),
     [
-        ("mxjob", ("CustomResourceDefinition", "mxjobs.kubeflow.org")),
-        ("monitoring", ("ConfigMap", "training-operator-dashboard-jobs")),
+        (["mxjob"], ("CustomResourceDefinition", "mxjobs.kubeflow.org")),
+        (["monitoring"], ("ConfigMap", "training-operator-dashboard-jobs")),
+        (["secure-metrics"], ("ClusterRole", "training-operator-metrics-reader")),
+        (["monitoring", "secure-metrics"], ("ServiceMonitor", "training-operator")),
     ],
 )
-def test_kustomize_adds_a_component_as_the_builder_of_the_tests_does(
-    tmp_path: Path, component: str, added: tuple[str, str]
+def test_kustomize_adds_components_as_the_builder_of_the_tests_does(
+    tmp_path: Path, components: list[str], added: tuple[str, str]
 ) -> None:
-    """One patches the Deployment and the roles, one generates ConfigMaps; tests/manifests checks objects with the builder alone."""
+    """Some patch the Deployment, the Service or another component, one generates ConfigMaps; tests/manifests checks objects with the builder alone."""
     (tmp_path / "kustomization.yaml").write_text(
         yaml.safe_dump(
             {
                 "namespace": OPERATOR_NAMESPACE,
                 "resources": [os.path.relpath(STANDALONE, tmp_path)],
-                "components": [os.path.relpath(MXJOB.parent / component, tmp_path)],
+                "components": [
+                    os.path.relpath(MXJOB.parent / component, tmp_path) for component in components
+                ],
             }
         )
     )

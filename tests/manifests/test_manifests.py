@@ -410,6 +410,40 @@ def test_mxjobs_are_installed_by_their_component_alone(tmp_path: Path) -> None:
     assert chosen(build_parser().parse_args(container["args"]).enable_scheme) == (*DEFAULT, MXNET)
 
 
+@pytest.mark.parametrize("monitored", [True, False])
+def test_the_metrics_are_protected_by_a_component(tmp_path: Path, monitored: bool) -> None:
+    """With the component monitoring before it, prometheus-operator's Prometheus sends its token."""
+    components = [*(["monitoring"] if monitored else []), "secure-metrics"]
+    overlay = {
+        "namespace": ACCOUNT["namespace"],
+        "resources": [os.path.relpath(MANIFESTS / "overlays" / "standalone", tmp_path)],
+        "components": [os.path.relpath(MANIFESTS / "components" / name, tmp_path) for name in components],
+    }
+    (tmp_path / "kustomization.yaml").write_text(json.dumps(overlay))
+
+    by_name = {(found["kind"], found["metadata"]["name"]): found for found in build(tmp_path)}
+
+    (container,) = by_name["Deployment", "training-operator"]["spec"]["template"]["spec"]["containers"]
+    assert build_parser().parse_args(container["args"]).metrics_secure is True
+    assert (
+        by_name["Service", "training-operator"]["metadata"]["annotations"]["prometheus.io/scheme"] == "https"
+    )
+    assert by_name["ClusterRoleBinding", "training-operator-secure-metrics"]["subjects"] == [ACCOUNT]
+    assert by_name["ClusterRole", "training-operator-metrics-reader"]["rules"] == [
+        {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
+    ]
+    if monitored:
+        (endpoint,) = by_name["ServiceMonitor", "training-operator"]["spec"]["endpoints"]
+        assert endpoint == {
+            "port": "monitoring-port",
+            "path": "/metrics",
+            "interval": "15s",
+            "scheme": "https",
+            "bearerTokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token",
+            "tlsConfig": {"insecureSkipVerify": True},
+        }
+
+
 def test_users_have_the_same_permissions_on_mxjobs_as_on_other_kinds() -> None:
     own = build(MANIFESTS / "components" / "mxjob")
     for role in build(MANIFESTS / "components" / "user-roles"):

@@ -16,7 +16,7 @@ CODE = re.compile(r"`([^`]+)`")
 
 
 class Right(NamedTuple):
-    """A verb on a resource, in one API group, limited to an object if ``name`` is set."""
+    """A verb on a resource, in one API group, limited to an object if ``name`` is set; or on a path of the API server or of another one."""
 
     group: str
     resource: str
@@ -46,7 +46,10 @@ def granted() -> Rights:
 
 
 def rights_of(rule: Mapping[str, Any]) -> Iterator[Right]:
-    for group in rule["apiGroups"]:
+    for path in rule.get("nonResourceURLs", ()):
+        for verb in rule["verbs"]:
+            yield Right("", path, "", verb)
+    for group in rule.get("apiGroups", ()):
         for resource in rule["resources"]:
             for name in rule.get("resourceNames", [""]):
                 for verb in rule["verbs"]:
@@ -88,7 +91,9 @@ def rows(page: str) -> Iterator[dict[str, str]]:
 
 
 def split(text: str) -> tuple[str, str]:
-    """Split ``jobs.batch/status`` into the group and the resource with its subresource."""
+    """Split ``jobs.batch/status`` into the group and the resource with its subresource; a path such as ``/metrics`` has neither."""
+    if text.startswith("/"):
+        return "", text
     resource, _, subresource = text.partition("/")
     plural, _, group = resource.partition(".")
     return group, f"{plural}/{subresource}" if subresource else plural

@@ -15,9 +15,13 @@ Right = tuple[str, str, str]
 """API group, resource with its subresource, verb. One entry stands for the jobs of all kinds."""
 
 
-def granted_rights(kind: str, folder: Path = RBAC) -> set[Right]:
-    """Return what the role of that kind in ``folder`` grants."""
-    (document,) = [document for document in build(folder) if document["kind"] == kind]
+def granted_rights(kind: str, folder: Path = RBAC, not_ours: str = "") -> set[Right]:
+    """Return what the role of that kind in ``folder`` grants to the controller; ``not_ours`` is that of others."""
+    (document,) = [
+        document
+        for document in build(folder)
+        if document["kind"] == kind and document["metadata"]["name"] != not_ours
+    ]
     return {
         _of_any_kind((group, resource, verb))
         for rule in document["rules"]

@@ -260,7 +260,9 @@ def test_every_flag_of_the_operator_has_a_value_that_it_accepts() -> None:
                 schema["type"]
             ]
 
-    documents = template({"flags": samples, "mpiTopology": {"enabled": True}})
+    documents = template(
+        {"flags": samples, "mpiTopology": {"enabled": True}, "secureMetrics": {"enabled": True}}
+    )
 
     parsed = vars(build_parser().parse_args(arguments(documents)))
     assert samples.keys() == flags().keys()
@@ -270,7 +272,12 @@ def test_every_flag_of_the_operator_has_a_value_that_it_accepts() -> None:
         else samples[name]
         for name, action in flags().items()
     }
-    assert {name: parsed[name] for name in expected} == expected
+    assert {name: _as_value(parsed[name]) for name in expected} == expected
+
+
+def _as_value(parsed: Any) -> Any:
+    """A list that is one argument is one text in the values."""
+    return ",".join(parsed) if isinstance(parsed, tuple) else parsed
 
 
 @pytest.mark.parametrize(
@@ -292,6 +299,7 @@ def test_every_flag_of_the_operator_has_a_value_that_it_accepts() -> None:
         ({"watchNamespace": "x", "userRoles": {"enabled": True}}, "userRoles.enabled: not possible with"),
         ({"mpi": {"enabled": False}, "mpiV1": {"enabled": True}}, "mpiV1.enabled: needs mpi.enabled"),
         ({"flags": {"mpiTopologyLabel": "rack"}}, "flags.mpiTopologyLabel: needs mpiTopology.enabled"),
+        ({"flags": {"metricsCertPath": "/certs"}}, "flags.metricsCertPath: needs secureMetrics.enabled"),
         ({"flags": {"enableScheme": ["MXJob"]}}, "flags.enableScheme: MXJob needs mxjob.enabled"),
         (
             {"flags": {"enableScheme": ["MPIJob"]}, "mpi": {"enabled": False}},

@@ -35,6 +35,7 @@ COMPONENTS = {
     "mpi-versions": "mpiVersions",
     "mxjob": "mxjob",
     "network-policy": "networkPolicy",
+    "secure-metrics": "secureMetrics",
     "user-roles": "userRoles",
 }
 """Component → the value that switches it on. ``monitoring`` has a value for each kind of its objects."""
@@ -74,6 +75,7 @@ def render() -> dict[str, str]:
             "Role", "RoleBinding", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Deployment", "PodDisruptionBudget", "Service",
         )
     )  # fmt: skip
+    secured = _build(["monitoring", "secure-metrics"])
     found = {
         "_generated.tpl": _generated(role, cluster_role, deployment, base),
         "service-account.yaml": _text(account),
@@ -81,7 +83,7 @@ def render() -> dict[str, str]:
         "role.yaml": _roles(role, binding),
         "deployment.yaml": _deployment(deployment),
         "disruption-budget.yaml": _text(budget),
-        "service.yaml": _text(service),
+        "service.yaml": _text(_secured(service, secured, "metadata", "annotations")),
     }
     for definition in build(MANIFESTS / "base" / "crds"):
         found[f"crds/{file_name(definition)}"] = _definition(definition)
@@ -93,7 +95,7 @@ def render() -> dict[str, str]:
             else:
                 objects.append(document)
         found[f"{component}.yaml"] = _component(component, value, objects)
-    found["monitoring.yaml"], dashboards = _monitoring(_added_by("monitoring", base))
+    found["monitoring.yaml"], dashboards = _monitoring(_added_by("monitoring", base), secured)
     found |= {path.name: path.read_text(encoding="utf-8") for path in FILES.iterdir()}
     return {f"templates/{name}": text for name, text in found.items()} | dashboards
 
@@ -144,7 +146,23 @@ def _set_account(schema: Document) -> None:
                 resources["namespaces"] = Block('namespaces: {{ include "rallypoint.leaseNamespaces" . }}')
 
 
-def _monitoring(objects: list[Document]) -> tuple[str, dict[str, str]]:
+def _secured(document: Document, secured: Sequence[Document], *path: str | int) -> Document:
+    """Add the fields that the component ``secure-metrics`` adds at this path of the object."""
+    own: Any = document
+    other: Any
+    (other,) = (
+        found
+        for found in secured
+        if found["kind"] == document["kind"] and found["metadata"]["name"] == document["metadata"]["name"]
+    )
+    for step in path:
+        own, other = own[step], other[step]
+    added = {name: value for name, value in other.items() if name not in own}
+    own["secure"] = Block(f"{{{{- if .Values.secureMetrics.enabled }}}}\n{_yaml(added)}{{{{- end }}}}")
+    return document
+
+
+def _monitoring(objects: list[Document], secured: Sequence[Document]) -> tuple[str, dict[str, str]]:
     """Return the template, and the dashboards as files, which are no templates: Grafana's own expressions look like them."""
     texts: list[str] = []
     files: dict[str, str] = {}
@@ -154,6 +172,8 @@ def _monitoring(objects: list[Document]) -> tuple[str, dict[str, str]]:
             files[f"dashboards/{name}"] = content
             document["data"] = {name: Block(f'{name}: {{{{ .Files.Get "dashboards/{name}" | toJson }}}}')}
         else:
+            if document["kind"] == "ServiceMonitor":
+                _secured(document, secured, "spec", "endpoints", 0)
             document["metadata"]["labels"] = _merged(
                 "labels", document["metadata"]["labels"], "monitoring.labels"
             )

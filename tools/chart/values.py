@@ -33,6 +33,7 @@ SET_BY_THE_CHART = frozenset(
         "namespace",
         "leader_elect",
         "metrics_bind_address",
+        "metrics_secure",
         "health_probe_bind_address",
         "zap_devel",
     }
@@ -153,6 +154,12 @@ def table(deployment: Mapping[str, Any], digest: str = "") -> list[Value]:
             [443, 6443],
             {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 65535}, "minItems": 1},
             "The ports on which the API server itself listens.",
+        ),
+        Value(
+            "secureMetrics.enabled",
+            False,
+            _SWITCH,
+            "Serve the metrics over TLS, and only to clients that may get `/metrics`; the ServiceMonitor then sends Prometheus' token.",
         ),
         Value(
             "monitoring.serviceMonitor",

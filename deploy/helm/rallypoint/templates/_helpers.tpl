@@ -59,6 +59,9 @@
 {{- range include "rallypoint.served" . | fromJsonArray -}}
 {{- $arguments = append $arguments (printf "--enable-scheme=%s" .) -}}
 {{- end -}}
+{{- if .Values.secureMetrics.enabled -}}
+{{- $arguments = append $arguments "--metrics-secure=true" -}}
+{{- end -}}
 {{- $names := include "rallypoint.flags" . | fromJson -}}
 {{- $onOff := include "rallypoint.flags.onOff" . | fromJsonArray -}}
 {{- range $name, $value := omit .Values.flags "enableScheme" -}}
@@ -77,7 +80,7 @@
 {{- define "rallypoint.validate" -}}
 {{- $values := .Values -}}
 {{- if $values.watchNamespace -}}
-{{- range $name := list "mpiTopology" "mpiVersions" "mpiFlavorPolicy" "userRoles" -}}
+{{- range $name := list "mpiTopology" "mpiVersions" "mpiFlavorPolicy" "secureMetrics" "userRoles" -}}
 {{- if (get $values $name).enabled -}}
 {{- fail (printf "%s.enabled: not possible with watchNamespace, because it installs cluster-scoped objects" $name) -}}
 {{- end -}}
@@ -88,6 +91,11 @@
 {{- end -}}
 {{- if and $values.flags.mpiTopologyLabel (not $values.mpiTopology.enabled) -}}
 {{- fail "flags.mpiTopologyLabel: needs mpiTopology.enabled, the right to read nodes" -}}
+{{- end -}}
+{{- range $name := list "metricsCertPath" "metricsTokenAudiences" -}}
+{{- if and (get $values.flags $name) (not $values.secureMetrics.enabled) -}}
+{{- fail (printf "flags.%s: needs secureMetrics.enabled" $name) -}}
+{{- end -}}
 {{- end -}}
 {{- $served := $values.flags.enableScheme | default list -}}
 {{- if and (has "MPIJob" $served) (not $values.mpi.enabled) -}}
