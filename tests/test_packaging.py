@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tarfile
 import tomllib
+from hashlib import sha256
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -111,10 +112,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_hatchling(project: Path, folder: Path, *targets: str) -> None:
+def run_hatchling(project: Path, folder: Path, *targets: str, umask: int = 0o022, **environ: str) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
     command += [option for target in targets or ("sdist", "wheel") for option in ("-t", target)]
-    subprocess.run(command, cwd=project, check=True, capture_output=True)
+    environment = os.environ | environ
+    subprocess.run(command, cwd=project, env=environment, umask=umask, check=True, capture_output=True)
 
 
 def wheel_contents(wheel: Path) -> dict[str, bytes]:
@@ -148,6 +150,30 @@ def test_a_source_distribution_builds_the_same_wheel(name: str, built: Path, tmp
     run_hatchling(tmp_path / source.name.removesuffix(".tar.gz"), tmp_path, "wheel")
 
     assert wheel_contents(wheel_of(tmp_path, name)) == wheel_contents(wheel_of(built, name))
+
+
+def test_another_path_user_and_time_zone_build_the_same_bytes(built: Path, tmp_path: Path) -> None:
+    copy, again, home = tmp_path / "another folder" / "copy", tmp_path / "again", tmp_path / "home"
+    home.mkdir()
+    folders = ("api", "controller", "rallypoint", "bench", "deploy/operator")
+    files = (*folders, "pyproject.toml", "README.md", "LICENSE", ".gitignore")
+    for file in subprocess.check_output(["git", "ls-files", *files], cwd=ROOT, text=True).splitlines():
+        (copy / file).parent.mkdir(parents=True, exist_ok=True)
+        (copy / file).write_bytes((ROOT / file).read_bytes())
+        (copy / file).chmod(0o700 if os.access(ROOT / file, os.X_OK) else 0o600)
+    for project in PROJECTS.values():
+        place = copy / project.relative_to(ROOT)
+        # The copy is no repository.
+        (wheel,) = built.glob("rallypoint-*.whl")
+        commit = next(text for path, text in wheel_contents(wheel).items() if path.endswith("/COMMIT"))
+        (place / "COMMIT").write_bytes(commit)
+        run_hatchling(place, again, umask=0o077, HOME=str(home), TZ="Pacific/Kiritimati", LC_ALL="POSIX")
+
+    first, second = (
+        {path.name: sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+        for folder in (built, again)
+    )
+    assert first == second
 
 
 @pytest.mark.parametrize("name", PROJECTS)
