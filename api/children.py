@@ -27,6 +27,10 @@ NO_INDEX: Final = -1
 """The index of a pod whose replica-index label is missing or not a number."""
 
 
+_PROGRESS: Final = frozenset(
+    {"Initialized", "PodReadyToStartContainers", "ContainersReady", "Ready", "PodScheduled"}
+)
+"""Types of conditions that every pod gets on its way."""
 UNADMITTED_PHASES: Final = frozenset({"", "Pending"})
 """Phases of a PodGroup that Volcano has not admitted to its queue."""
 STARTED_PHASES: Final = frozenset({"Running", "Scheduled", "Finished", "Completed", "Failed"})
@@ -85,7 +89,7 @@ class PodGroup(Owned, frozen=True, gc=False):
 class Pod(Owned, frozen=True, gc=False):
     """One pod. ``restarts`` is the sum of the in-place restarts of all its containers, init containers included.
 
-    Node and readiness are stored only for running pods, so that a starting pod does not cause additional changes of the row.
+    Readiness is stored only for running pods, and the node for running and failed ones, so that a starting pod does not cause additional changes of the row.
     ``reason`` and ``message`` are the pod's own, such as Evicted; ``running_since`` is when its youngest container started.
     """
 
@@ -107,6 +111,10 @@ class Pod(Owned, frozen=True, gc=False):
     """When it got its node; None for a pod that was created for a node. Planning does not read it."""
     disruption: str = ""
     """The reason of its condition DisruptionTarget, such as PreemptionByScheduler. Planning does not read it."""
+    conditions: tuple[str, ...] = ()
+    """The types of its conditions that are True and say more than how far the pod has come, such as DisruptionTarget."""
+    attempt: int = 0
+    """The attempt of the job that it was created for, from its label."""
     extended: Extended = ()
     """The extended resources that it requests, such as GPUs. Pods with equal requests share them."""
 
@@ -205,8 +213,9 @@ def pod_from_json(raw: bytes | memoryview | msgspec.Raw) -> Pod:
         message=_shared(status.message),
         failed_before=_count(pod.metadata.annotations.failed_before, 0) if pod.metadata.annotations else 0,
         extended=_extended(pod.spec),
+        attempt=_count((pod.metadata.labels or {}).get(labels.RESTART_ATTEMPT, ""), 0),
         **_placement(status),
-        **(_whereabouts(pod.spec, status) if status.phase == "Running" else {}),
+        **_whereabouts(pod.spec, status),
     )
 
 
@@ -335,11 +344,18 @@ def _end(container: ContainerStatus, init: bool) -> Termination | None:
 def _placement(status: PodStatus) -> dict[str, Any]:
     """Return the fields that follow from conditions: when the pod got its node, and why it must leave it."""
     found: dict[str, Any] = {}
+    types: list[str] = []
     for condition in status.conditions or ():
-        if condition.status == "True" and condition.type == "PodScheduled":
+        if condition.status != "True":
+            continue
+        if condition.type == "PodScheduled":
             found["scheduled_at"] = time_of(condition.last_transition_time)
-        elif condition.status == "True" and condition.type == "DisruptionTarget":
-            found["disruption"] = _shared(condition.reason)
+        elif condition.type not in _PROGRESS:
+            types.append(_shared(condition.type))
+            if condition.type == "DisruptionTarget":
+                found["disruption"] = _shared(condition.reason)
+    if types:
+        found["conditions"] = tuple(types)
     return found
 
 
@@ -363,6 +379,10 @@ def _extended_of(containers: tuple[tuple[str, str, bytes], ...]) -> Extended:
 
 
 def _whereabouts(spec: _PodSpec, status: PodStatus) -> dict[str, Any]:
+    if status.phase == "Failed":
+        return {"node": _shared(spec.node_name)}
+    if status.phase != "Running":
+        return {}
     running = [
         container.state.running
         for container in status.container_statuses or ()

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field
 
+from api.failure_policy import Attempt, FailurePolicy
 from api.meta import ObjectMeta, OwnerReference, Resource, Wire
 from api.times import Time
 
@@ -89,6 +90,11 @@ class RunPolicy(Wire):
     """Controller that manages the job. ``kubeflow.org/training-operator`` is this operator; ``kueue.x-k8s.io/multikueue`` leaves the job to
     MultiKueue. Immutable. Defaults to this operator.
     """
+    failure_policy: FailurePolicy | None = None
+    """What happens when a pod fails: ordered rules, and the restart of the whole job. If unset, the restart policies of the roles decide.
+
+    Differs: training-operator has none. See docs/decisions/0033-failure-policy.md.
+    """
 
 
 class ReplicaSpec(Wire):
@@ -156,6 +162,14 @@ class JobStatus(Wire):
     """When the job succeeded or failed."""
     last_reconcile_time: Time | None = None
     """When the job began to wait for its PodGroup. Only jobs under a gang scheduler have it."""
+    restarts: int | None = None
+    """How often the job was restarted as a whole, which is the number of the current attempt. Only jobs with a failure policy have it."""
+    restarts_count_towards_max: int | None = None
+    """How many of these restarts count towards ``maxRestarts``."""
+    attempts: list[Attempt] | None = None
+    """The last ten attempts that a failed pod ended, the oldest first."""
+    lost_seconds: int | None = None
+    """Seconds between failures and the next time the job ran, over all attempts."""
 
 
 class JobSpec(Wire):

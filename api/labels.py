@@ -18,6 +18,9 @@ MANAGED_BY_MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 KUEUE_PREFIX = "kueue.x-k8s.io/"
 """The prefix of Kueue's labels and annotations."""
 
+RESTART_ATTEMPT = "training.kubeflow.org/restart-attempt"
+"""Label of the pods of a job with a failurePolicy: how often the job had been restarted as a whole when the pod was created."""
+
 FAILED_BEFORE = "training.kubeflow.org/failed-before"
 """Annotation of a replacement pod: how many pods of its name failed in a row before it, if two or more.
 

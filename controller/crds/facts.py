@@ -9,11 +9,13 @@ Source: training-operator 1.9, manifests/base/crds and pkg/webhooks; mpi-operato
 
 from collections.abc import Mapping
 
+from api.failure_policy import ExitCodeOperator, ExitCodes, FailureAction, FailurePolicy, FailureRule
 from api.job import Job, JobSpec, JobStatus, RunPolicy, SchedulingPolicy
 from api.labels import MANAGED_BY_MPI_OPERATOR, MANAGED_BY_MULTIKUEUE, MANAGED_BY_US
 from api.meta import Wire
 from api.mpijob import Flavor, MPIJob, MPIJobSpec, go_operator
 from controller.crds.openapi import Schema
+from controller.policy.recovery import HIGHEST_EXIT_CODE, MOST_RULES
 
 Facts = Mapping[tuple[type[Wire], str], Schema]
 """By model and field, with the Python name of the field."""
@@ -42,6 +44,20 @@ _COMMON: Facts = {
     # An enumeration, because a rule at the root would block a stored job forever: the operator writes no status to the job of another.
     (RunPolicy, "managed_by"): {"enum": [MANAGED_BY_US, MANAGED_BY_MULTIKUEUE]},
     (SchedulingPolicy, "queue"): _QUEUE,
+    (FailurePolicy, "rules"): {"maxItems": MOST_RULES},
+    (FailurePolicy, "max_restarts"): {"minimum": 0},
+    (FailureRule, "action"): {"enum": [action.value for action in FailureAction]},
+    **{
+        (FailureRule, name): {"minItems": 1, "maxItems": 32}
+        for name in ("roles", "containers", "on_pod_conditions", "on_reasons")
+    },
+    (ExitCodes, "operator"): {"enum": [operator.value for operator in ExitCodeOperator]},
+    (ExitCodes, "values"): {
+        "items": {"type": "integer", "format": "int32", "minimum": 1, "maximum": HIGHEST_EXIT_CODE},
+        "minItems": 1,
+        "maxItems": HIGHEST_EXIT_CODE,
+        "x-kubernetes-list-type": "set",
+    },
 }
 
 _MPIJOB: Facts = {

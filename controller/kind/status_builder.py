@@ -7,7 +7,7 @@ Source: training-operator 1.9, pkg/util/status.go and pkg/common/util/util.go.
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from api import conditions
 from api.conditions import FALSE, TRUE
@@ -138,6 +138,24 @@ class StatusBuilder:
         """Record that the job restarts. ``held`` says which failed pods are replaced later, and when; the message follows its changes."""
         text = f"{message} {held}".rstrip()
         self._set(ConditionType.RESTARTING, TRUE, "Restarting", text, rewords=bool(held))
+
+    def restart_whole(self, fields: Mapping[str, Any], message: str) -> None:
+        """Record that the job restarts as a whole. No pod of the new attempt exists yet, so all counters begin again."""
+        self.status = self.status.model_copy(update=dict(fields))
+        self._set(ConditionType.RESTARTING, TRUE, "Restarting", message, rewords=True)
+        self._record_event(Severity.WARNING, "Restarting", message)
+        self.counted.append(Count.RESTARTED)
+        self._replace(
+            {
+                name: ReplicaStatus(selector=role.selector)
+                for name, role in (self.status.replica_statuses or {}).items()
+            }
+        )
+
+    def update(self, fields: Mapping[str, Any]) -> None:
+        """Set these fields of the status."""
+        if fields:
+            self.status = self.status.model_copy(update=dict(fields))
 
     def succeeded(self, message: str) -> None:
         """Record that the job succeeded. Pods that still run count as succeeded, as in the original."""

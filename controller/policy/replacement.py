@@ -51,7 +51,7 @@ def wait_seconds(failures: Mapping[str, Failure], pod: Pod, now: datetime) -> fl
     last = failures.get(pod.name)
     if last is None or last.uid != pod.uid:
         return 0.0
-    return max((last.at - now).total_seconds() + _pause_seconds(last.count), 0.0)
+    return max((last.at - now).total_seconds() + pause_seconds(last.count), 0.0)
 
 
 def next_due_in(failures: Mapping[str, Failure], pods: Iterable[Pod], now: datetime) -> float | None:
@@ -90,7 +90,7 @@ def marked(failures: Mapping[str, Failure], child: Child) -> Child:
     return replace(child, body=body)
 
 
-def _pause_seconds(count: int) -> float:
+def pause_seconds(count: int) -> float:
     """Return the pause after this many failures in a row."""
     return min(FIRST_PAUSE_SECONDS * 2.0 ** min(count - 2, 60), LONGEST_PAUSE_SECONDS) if count > 1 else 0.0
 
@@ -106,7 +106,7 @@ def _had_recovered(pod: Pod, last: Failure | None, now: datetime) -> bool:
         if not done.init and done.started_at and done.finished_at
     ]
     if not ran and last:
-        ran = [now - last.at - timedelta(seconds=_pause_seconds(last.count))]
+        ran = [now - last.at - timedelta(seconds=pause_seconds(last.count))]
     return max(ran, default=timedelta(0)) >= RESET_AFTER
 
 

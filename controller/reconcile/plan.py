@@ -5,16 +5,18 @@ Order of the decisions: finished, suspended, valid, limits, then for each pod wh
 Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs.
 """
 
+import dataclasses
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any, cast
 
 from api import conditions
 from api.children import Pod
-from api.job import ConditionType, Job, JobCondition, JobStatus, ReplicaStatus
+from api.failure_policy import FailureAction, FailurePolicy
+from api.job import ConditionType, Job, JobCondition, JobStatus, ReplicaStatus, RestartPolicy
 from api.meta import PODS, SERVICES
 from controller.domain import (
     Child,
@@ -33,7 +35,7 @@ from controller.domain import (
 )
 from controller.kind import JobKind, Options, Replicas, Roles
 from controller.kind.status_builder import StatusBuilder
-from controller.policy import cleanup, count, gang, limits, replacement
+from controller.policy import cleanup, count, gang, limits, recovery, replacement
 from controller.policy.restart import Reaction, reaction
 
 
@@ -56,7 +58,10 @@ def decide(
 def problems(kind: JobKind[Any], job: Job, options: Options) -> list[Problem]:
     """Return why a job cannot run, or, after its start, why a change of its spec has no effect; empty if it is valid."""
     normal = kind.normal(job)
-    found = (kind.flow or cast(Replicas[Any], kind)).problems(normal, options)
+    found = [
+        *(kind.flow or cast(Replicas[Any], kind)).problems(normal, options),
+        *recovery.problems(normal.spec.policy, kind.roles(normal), is_supported=kind.flow is None),
+    ]
     return [problem for problem in found if not (problem.at_start and _has_started(job.status))]
 
 
@@ -116,6 +121,10 @@ class _Observation:
     """Failed pods to replace, by role, including those that are being deleted."""
     permanent: str
     """The first role with a pod whose exit code ends the job."""
+    roles: Roles
+    """The roles with the restart policies that apply: a rule of the failure policy may replace pods whose role's policy would not."""
+    decisive: recovery.Match | None
+    """The failure that ends the job or its attempt by the failure policy."""
 
 
 @dataclass(slots=True)
@@ -154,6 +163,8 @@ class _Planner:
             is_late = not limits.out_of_tries(policy, limits.restarts(roles, snapshot.pods, builder.status))
             builder.failed(over, cause=FailureReason.DEADLINE if is_late else None)
             return builder.plan()
+        if between := self._between_attempts():
+            return between
         if gang.is_waiting(options.gang_scheduler, snapshot):
             builder.waits()
             if builder.status.start_time is None and not snapshot.pods:
@@ -162,8 +173,10 @@ class _Planner:
                 return builder.plan(create=self._job_children(), requeue_after_seconds=wait.due_seconds)
         builder.started()
         observed = self._observe_roles()
-        verdict = kind.completion_rule(job, roles, observed.counts)
+        verdict = kind.completion_rule(job, observed.roles, observed.counts)
         self._record_missed_running()
+        if observed.decisive and not verdict.succeeded:
+            return self._end_attempt(observed.decisive)
         if _record_end(job, observed, verdict, builder):
             return builder.plan()
         if invalid:
@@ -174,6 +187,9 @@ class _Planner:
         counted: dict[str, Counts] = {}
         replace: dict[str, tuple[Pod, ...]] = {}
         permanent = ""
+        failures: list[recovery.PodFailure] = []
+        roles = dict(self.roles)
+        policy = self.job.spec.policy.failure_policy
         for role in self.roles.values():
             before = self.builder.before(role.name)
             filled = count.slots(role, self.snapshot.pods)
@@ -181,6 +197,12 @@ class _Planner:
             for pod in filled.values():
                 _record_pod_events(role, pod, self.builder)
             reactions = {pod: reaction(role.restart_policy, pod, role.container) for pod in filled.values()}
+            if policy:
+                failures += self._failures(role, filled, counted[role.name])
+                by_rule = recovery.pods_to_restart(policy, role, filled.values())
+                if by_rule:
+                    reactions |= dict.fromkeys(by_rule, Reaction.REPLACE)
+                    roles[role.name] = dataclasses.replace(role, restart_policy=RestartPolicy.EXIT_CODE)
             if any(what is Reaction.FAIL and not pod.deleting for pod, what in reactions.items()):
                 permanent = permanent or role.name
             replace[role.name] = tuple(pod for pod, what in reactions.items() if what is Reaction.REPLACE)
@@ -191,7 +213,56 @@ class _Planner:
             if count.failed + count.vanished > _failed(self.builder, name)
         )
         self.builder.count_roles(self.roles, counts)
-        return _Observation(counts, lost, replace, permanent)
+        decisive = recovery.decisive(policy, failures) if policy else None
+        return _Observation(counts, lost, replace, permanent, roles, decisive)
+
+    def _failures(self, role: Role, filled: count.Slots, counts: Counts) -> list[recovery.PodFailure]:
+        """Return the failed pods of a role, and for those that are gone the free slots of the lowest indices."""
+        found = [failure for pod in filled.values() if (failure := recovery.failure_of(role, pod))]
+        free = (index for index in range(role.replicas) if index not in filled)
+        gone = islice(free, counts.vanished)
+        return found + [
+            recovery.gone(role, f"{self.job.metadata.name}-{role.label}-{index}") for index in gone
+        ]
+
+    def _between_attempts(self) -> Plan | None:
+        """Delete the pods of earlier attempts, and wait until the next attempt may begin; None if it has begun."""
+        builder, pods = self.builder, self.snapshot.pods
+        if builder.status.restarts is None:
+            return None
+        if recovery.is_ahead(pods, builder.status):
+            return builder.plan()
+        if old := recovery.old_pods(pods, builder.status):
+            going = tuple(Deletion(PODS, pod.name, pod.uid) for pod in old if not pod.deleting)
+            return builder.plan(delete=going, requeue_after_seconds=_deadline_in(self.job, builder))
+        pause = recovery.restart_in(builder.status, builder.now)
+        if pause <= 0:
+            return None
+        deadline = _deadline_in(self.job, builder)
+        return builder.plan(requeue_after_seconds=pause if deadline is None else min(pause, deadline))
+
+    def _end_attempt(self, matched: recovery.Match) -> Plan:
+        """Restart the job as a whole, or fail it, as the failure policy says. Pods are deleted after the status has been stored."""
+        builder, name = self.builder, self.job.metadata.name
+        policy = self.job.spec.policy.failure_policy or FailurePolicy()
+        attempt = recovery.ended(builder.status, matched, self.job.metadata.uid, builder.now)
+        if matched.action in recovery.RESTARTS and not recovery.is_exhausted(
+            policy, builder.status, matched.action
+        ):
+            number = attempt.number + 1
+            text = f"job {name} is restarting as a whole, attempt {number}, because {matched.description}."
+            builder.restart_whole(recovery.restarted(builder.status, attempt), text)
+            return builder.plan(requeue_after_seconds=0)
+        attempt = attempt.model_copy(update={"restart_time": None})
+        builder.update({"attempts": recovery.recorded(builder.status, attempt)})
+        if matched.action is FailureAction.FAIL_JOB:
+            builder.failed(
+                f"job {name} is failing because {matched.description}.", Severity.WARNING, "FailurePolicy"
+            )
+        else:
+            text = f"job {name} has failed because it has restarted {policy.max_restarts} times, its maxRestarts; last failure: {matched.description}."
+            builder.failed(text, Severity.WARNING, "MaxRestartsExceeded")
+        return builder.plan()
 
     def _record_missed_running(self) -> None:
         """A job whose pods have run and finished before a reconcile observed them was Running, too; the pods' times say since when.
@@ -240,6 +311,7 @@ class _Planner:
             self.builder.restarting(next(iter(replaced.values()), verdict.restarting), held)
         elif verdict.running:
             self.builder.running(verdict.running)
+            self.builder.update(recovery.recovered(self.builder.status, self.builder.now))
         deletions, waiting = self._pods_to_replace(observed)
         if not self.snapshot.is_blocked:
             self.builder.unblocked()
@@ -342,6 +414,8 @@ class _Planner:
                 if scheduler:
                     child = gang.member(scheduler, self.job, role, child)
                 child = replacement.marked(self.snapshot.failures, child)
+                if self.job.spec.policy.failure_policy or self.builder.status.restarts is not None:
+                    child = recovery.marked(child, self.builder.status)
             missing.append(child)
         return tuple(missing)
 

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing_extensions import override
 
 from controller.telemetry import build
+from rallypoint.cli import terminal
 
 COMMANDS = (
     "run",
@@ -69,7 +70,7 @@ class _Version(argparse.Action):
 
     @override
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        sys.stdout.write(build.version_text("rallypoint") + "\n")
+        terminal.write(build.version_text("rallypoint") + "\n")
         parser.exit()
 
 

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -72,7 +72,7 @@ async def _description(cluster: Cluster, served: ServedResource, obj: Object) ->
         uid = obj["metadata"]["uid"]
         events = await cluster.list_objects(EVENTS, fieldSelector=f"involvedObject.uid={uid}")
     parts = (
-        *(_head(obj, now), _state(obj), _roles(obj), bar, _pods(pods)),
+        *(_head(obj, now), _state(obj), _roles(obj), attempts(obj), bar, _pods(pods)),
         *(_containers(obj), _conditions(obj, now), _events(events, now)),
     )
     return "".join([line for part in parts for line in part]) + unread
@@ -132,6 +132,40 @@ def _roles(obj: Object) -> Iterator[str]:
     ]
     yield "Replicas:\n"
     yield indented(rows, ["Role", "Desired", "Active", "Succeeded", "Failed"])
+
+
+def attempts(obj: Object) -> Iterator[str]:
+    """Yield a row per attempt that a failed pod ended."""
+    status = obj.get("status") or {}
+    found: Sequence[Mapping[str, Any]] = status.get("attempts") or ()
+    if not found:
+        return
+    lost = format_duration(timedelta(seconds=status.get("lostSeconds") or 0))
+    restarts = spell_count(status["restarts"]) if status.get("restarts") else "never"
+    yield f"Attempts (restarted {restarts}, {lost} lost):\n"
+    rows = [
+        [
+            str(attempt["number"]),
+            attempt.get("endTime") or NONE,
+            attempt.get("pod") or NONE,
+            attempt.get("node") or NONE,
+            _cause(attempt),
+            attempt.get("action") or NONE,
+            format_duration(timedelta(seconds=attempt["lostSeconds"])) if "lostSeconds" in attempt else NONE,
+        ]
+        for attempt in found
+    ]
+    yield indented(rows, ["Attempt", "Ended", "Pod", "Node", "Cause", "Action", "Lost"])
+
+
+def _cause(attempt: Mapping[str, Any]) -> str:
+    """Return how the pod failed that ended the attempt."""
+    reason, message = attempt.get("reason"), in_one_line(attempt.get("message") or "")
+    text = reason or NONE
+    if attempt.get("container"):
+        named = f" ({reason})" if reason and reason != "Error" else ""
+        text = f"{attempt['container']}: exit code {attempt.get('exitCode')}{named}"
+    return f"{text}: {message}" if message else text
 
 
 def timeline_bar(found: Timeline, now: datetime) -> Iterator[str]:

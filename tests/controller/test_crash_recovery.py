@@ -15,7 +15,16 @@ from api.meta import EVENTS
 from tests.support.crash_injection import CrashInjector, CrashPoint, Moment, restarting_controller
 from tests.support.harness import UNLIMITED_SETTINGS, fake_clock, start_harness
 from tests.support.history import History, record_history
-from tests.support.scenarios import ELASTIC, EXHAUSTED, PAUSED, WHOLE, Outcome, Scenario, ScenarioRunner
+from tests.support.scenarios import (
+    ELASTIC,
+    EXHAUSTED,
+    PAUSED,
+    RESTARTED,
+    WHOLE,
+    Outcome,
+    Scenario,
+    ScenarioRunner,
+)
 
 JOB = "train"
 SCENARIOS = [
@@ -23,6 +32,7 @@ SCENARIOS = [
     pytest.param(PAUSED, id="paused"),
     pytest.param(ELASTIC, id="elastic"),
     pytest.param(EXHAUSTED, id="exhausted"),
+    pytest.param(RESTARTED, id="restarted"),
 ]
 
 

@@ -27,6 +27,8 @@ class Outcome:
     """How often each child was created."""
     left: frozenset[str]
     """The children that exist at the end."""
+    attempts: tuple[str, ...] = ()
+    """The attempts in the status, each with the pod that ended it and the action."""
 
     @classmethod
     def of(cls, name: str, history: History) -> "Outcome":
@@ -44,6 +46,10 @@ class Outcome:
             },
             created={_child_name(name, key): times for key, times in created.items()},
             left=frozenset(_child_name(name, key) for key in created if key in history.now),
+            attempts=tuple(
+                f"{attempt['number']} {attempt['pod'].removeprefix(f'{name}-')} {attempt['action']}"
+                for attempt in job.get("status", {}).get("attempts") or ()
+            ),
         )
 
 
@@ -111,6 +117,17 @@ class ScenarioRunner:
         await self.actors.set_phase("Failed", f"{job}-{name}", code=137)
         await self.wait_for_condition(job, "Restarting T")
         await self._history.until(f"{job}: another {name}", is_replaced)
+
+    async def fail_attempt(self, job: str, name: str) -> None:
+        """Fail a pod and wait until all pods of the job have been replaced."""
+        before = {pod["metadata"]["uid"] for pod in self._children(PODS, job).values()}
+
+        def are_replaced() -> bool:
+            now = {pod["metadata"]["uid"] for pod in self._children(PODS, job).values()}
+            return len(now) == len(before) and not now & before
+
+        await self.actors.set_phase("Failed", f"{job}-{name}", code=137)
+        await self._history.until(f"{job}: all pods replaced", are_replaced)
 
     async def succeed(self, job: str, name: str) -> None:
         await self.actors.set_phase("Succeeded", f"{job}-{name}", code=0)
@@ -238,6 +255,15 @@ async def _exhausted(runner: ScenarioRunner, job: str) -> None:
     await runner.wait_for_deletion(job, "master-0", "worker-0")
 
 
+async def _restarted(runner: ScenarioRunner, job: str) -> None:
+    names = ("master-0", "worker-0", "worker-1")
+    await runner.run(job, *names)
+    await runner.fail_attempt(job, "worker-1")
+    await runner.run(job, *names)
+    await runner.actors.set_phase("Failed", f"{job}-worker-0", code=137)
+    await runner.wait_for_condition(job, "Failed T")
+
+
 WHOLE = Scenario(
     _whole,
     {
@@ -304,3 +330,23 @@ EXHAUSTED = Scenario(
     frozenset({"PyTorchJobRestarting", "PyTorchJobFailed"}),
 )
 """Exceeds its backoff limit with the second failure."""
+
+RESTARTED = Scenario(
+    _restarted,
+    {
+        "pytorchReplicaSpecs": _roles(1, 2),
+        "runPolicy": {"failurePolicy": {"maxRestarts": 1, "rules": [{"action": "RestartJob"}]}},
+    },
+    Outcome(
+        "Created T, Running F, Failed T",
+        {},
+        {
+            **{f"Pod {name}": 2 for name in ("master-0", "worker-0", "worker-1")},
+            **{f"Service {name}": 1 for name in ("master-0", "worker-0", "worker-1")},
+        },
+        frozenset(_children(master_0=1, worker_0=1, worker_1=1)),
+        ("0 worker-1 RestartJob", "1 worker-0 RestartJob"),
+    ),
+    frozenset({"PyTorchJobRestarting", "PyTorchJobMaxRestartsExceeded"}),
+)
+"""Restarts as a whole after the first failure; the second one exceeds maxRestarts."""

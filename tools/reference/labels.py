@@ -56,6 +56,10 @@ LABELS: Mapping[str, tuple[str, str]] = {
         "`master`; in v2beta1 MPIJobs `launcher` or `worker`",
         "The pod that leads the job; the page of each kind names it.",
     ),
+    labels.RESTART_ATTEMPT: (
+        "how often the job had been restarted as a whole, from 0",
+        "Pods of jobs with a [failure policy](../how-to/survive-failures.md).",
+    ),
     "group_name": ("`kubeflow.org`", "Pods of v1alpha2 MPIJobs, as in the MPI Operator of 2020."),
     "mpi_job_name": ("the name of the job", "Pods of v1alpha2 MPIJobs."),
     "mpi_role_type": ("`launcher` or `worker`", "Pods of v1alpha2 MPIJobs."),
@@ -129,7 +133,7 @@ ENVIRONMENT: Mapping[str, str] = {
 PODS = """
 ## Environment variables of the pods
 
-What the operator adds to containers of a job `train` in the namespace `ml` with one or two pods in each role. The page of each kind says which containers get them, and what happens to variables of that name in the template. A value is that of the first pod which has the variable.
+What the operator adds to containers of a job `train` in the namespace `ml` with one or two pods in each role. The page of each kind says which containers get them, and what happens to variables of that name in the template. A value is that of the first pod which has the variable. In jobs with a [failure policy](../how-to/survive-failures.md), all containers also get `RALLYPOINT_RESTART_ATTEMPT`, the number of the attempt from 0.
 """
 
 VALUES_FROM: Mapping[str, str] = {"status.podIP": "the IP of the pod"}

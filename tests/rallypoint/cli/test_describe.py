@@ -1,5 +1,6 @@
 """The timeline of ``rallypoint describe``."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -54,6 +55,43 @@ def test_many_spans_share_rows() -> None:
 
 def test_a_job_without_spans_has_no_bar() -> None:
     assert list(describe.timeline_bar(Timeline([], []), NOW)) == []
+
+
+def test_attempts_have_a_row_each() -> None:
+    first = {
+        "number": 0, "endTime": "2026-01-01T12:00:04Z", "pod": "j-worker-2", "node": "n7", "container": "pytorch",
+        "exitCode": 137, "reason": "OOMKilled", "message": "out of\nmemory", "action": "RestartJob", "lostSeconds": 12,
+    }  # fmt: skip
+    second = {
+        "number": 1,
+        "endTime": "2026-01-01T12:09:30Z",
+        "pod": "j-worker-0",
+        "reason": "Deleted",
+        "action": "RestartJob",
+    }
+
+    text = "".join(
+        describe.attempts({"status": {"restarts": 2, "lostSeconds": 12, "attempts": [first, second]}})
+    )
+
+    title, _, _, *rows = text.splitlines()
+    assert title == "Attempts (restarted 2 times, 12s lost):"
+    assert [re.split(r" {3,}", row.strip()) for row in rows] == [
+        [
+            "0",
+            "2026-01-01T12:00:04Z",
+            "j-worker-2",
+            "n7",
+            "pytorch: exit code 137 (OOMKilled): out of memory",
+            "RestartJob",
+            "12s",
+        ],
+        ["1", "2026-01-01T12:09:30Z", "j-worker-0", "<none>", "Deleted", "RestartJob", "<none>"],
+    ]
+
+
+def test_a_job_without_a_history_has_no_attempts() -> None:
+    assert list(describe.attempts({"status": {}})) == []
 
 
 @pytest.mark.parametrize("is_refused", [False, True])

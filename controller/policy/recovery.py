@@ -1,0 +1,372 @@
+"""The failure policy of a job: which rule matches a failed pod, and when the whole job restarts.
+
+A restart has three steps, each a reconcile of its own: the status with the new attempt, the deletion of all pods of earlier attempts, and,
+when the last one is gone and the pause is over, the creation of the new pods. Pods carry the number of their attempt, so a failure is decided
+on at most once: the status is written before anything is deleted, and pods of earlier attempts are not looked at again.
+
+Source of the words: JobSet 0.9, api/jobset/v1alpha2/jobset_types.go; batch/v1, types.go, PodFailurePolicy.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from typing import Any, Final
+
+from api.children import Exit, Pod, end_order
+from api.failure_policy import Attempt, ExitCodeOperator, FailureAction, FailurePolicy, FailureRule
+from api.job import JobStatus, RunPolicy
+from api.labels import RESTART_ATTEMPT
+from api.messages import without_control
+from controller.domain import Child, Problem, Role, shortened
+from controller.policy.replacement import RESET_AFTER, pause_seconds
+
+ATTEMPT_VARIABLE: Final = "RALLYPOINT_RESTART_ATTEMPT"
+"""The environment variable with the number of the attempt, from 0."""
+DELETED: Final = "Deleted"
+"""The reason of a pod that somebody deleted while it ran."""
+MOST_ATTEMPTS: Final = 10
+"""How many attempts the status keeps."""
+LONGEST_MESSAGE: Final = 256
+MOST_RULES: Final = 20
+HIGHEST_EXIT_CODE: Final = 255
+JITTER: Final = 0.2
+"""The largest share of a pause that is added to it, so that jobs that failed together do not restart together."""
+RESTARTS: Final = frozenset({FailureAction.RESTART_JOB, FailureAction.RESTART_JOB_UNCOUNTED})
+
+
+@dataclass(frozen=True, slots=True)
+class PodFailure:
+    """A pod of the current attempt that failed. ``exits`` are its failed containers, the first one first."""
+
+    role: str
+    pod: str
+    node: str = ""
+    reasons: frozenset[str] = frozenset()
+    """The reasons of the pod itself, not of its containers."""
+    conditions: frozenset[str] = frozenset()
+    exits: tuple[Exit, ...] = ()
+    reason: str = ""
+    message: str = ""
+    uid: str = ""
+    """Empty for a pod that is gone."""
+
+    @property
+    def at(self) -> datetime | None:
+        """When the first container failed; None if none did."""
+        return self.exits[0].finished_at if self.exits else None
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A failed pod, the first rule that matches it, and the container whose exit code or reason matched."""
+
+    failure: PodFailure
+    rule: FailureRule
+    number: int
+    """The number of the rule, from 1."""
+    end: Exit | None = None
+
+    @property
+    def action(self) -> FailureAction:
+        return FailureAction(self.rule.action)
+
+    @property
+    def rule_name(self) -> str:
+        return self.rule.name or str(self.number)
+
+    @property
+    def description(self) -> str:
+        """The pod, how it failed, and the rule; for messages."""
+        return (
+            f"{self.failure.pod} failed ({self.cause}), rule {self.rule_name} of failurePolicy: {self.action}"
+        )
+
+    @property
+    def cause(self) -> str:
+        """How the pod failed."""
+        if self.end is None:
+            return self.failure.reason or "no reason reported"
+        reason = f" ({self.end.reason})" if self.end.reason not in {"", "Error"} else ""
+        return f"container {self.end.container} ended with exit code {self.end.code}{reason}"
+
+
+def problems(policy: RunPolicy, roles: Mapping[str, Role], *, is_supported: bool) -> Iterator[Problem]:
+    """Return the problems of the failure policy. ``is_supported`` is whether the kind's jobs can have one."""
+    given = policy.failure_policy
+    if given is None:
+        return
+    path = "spec.runPolicy.failurePolicy"
+    if not is_supported:
+        yield Problem(path, "Forbidden: jobs of this kind and version cannot have a failurePolicy")
+        return
+    if policy.backoff_limit is not None:
+        yield Problem(
+            "spec.runPolicy.backoffLimit",
+            "Forbidden: must not be set with failurePolicy; use its maxRestarts",
+        )
+    if given.max_restarts is not None and given.max_restarts < 0:
+        yield Problem(f"{path}.maxRestarts", f"Invalid value: {given.max_restarts}: must not be negative")
+    if len(given.rules) > MOST_RULES:
+        yield Problem(f"{path}.rules", f"Too many: {len(given.rules)}: must have at most {MOST_RULES} items")
+    known = {name.lower() for name in roles}
+    for at, rule in enumerate(given.rules[:MOST_RULES]):
+        yield from _rule_problems(rule, known, f"{path}.rules[{at}]")
+
+
+def _rule_problems(rule: FailureRule, roles: Collection[str], path: str) -> Iterator[Problem]:
+    if rule.action not in set(FailureAction):
+        yield _unsupported(f"{path}.action", rule.action, FailureAction)
+    for at, role in enumerate(rule.roles or ()):
+        if role.lower() not in roles:
+            text = f'Invalid value: "{shortened(role, 64)}": the job has no such replica type'
+            yield Problem(f"{path}.roles[{at}]", text)
+    for name, given in (
+        ("roles", rule.roles),
+        ("containers", rule.containers),
+        ("onPodConditions", rule.on_pod_conditions),
+        ("onReasons", rule.on_reasons),
+    ):
+        if given is not None and not given:
+            yield Problem(f"{path}.{name}", "Required value: an empty list matches nothing; leave it out")
+    codes = rule.on_exit_codes
+    if codes is None:
+        return
+    if codes.operator not in set(ExitCodeOperator):
+        yield _unsupported(f"{path}.onExitCodes.operator", codes.operator, ExitCodeOperator)
+    if not codes.values:
+        yield Problem(f"{path}.onExitCodes.values", "Required value: must have at least one exit code")
+    for at, code in enumerate(codes.values):
+        if not 1 <= code <= HIGHEST_EXIT_CODE:
+            text = f"Invalid value: {code}: must be from 1 to {HIGHEST_EXIT_CODE}"
+            yield Problem(f"{path}.onExitCodes.values[{at}]", text)
+
+
+def _unsupported(path: str, value: str, known: Iterable[str]) -> Problem:
+    supported = ", ".join(f'"{name}"' for name in known)
+    return Problem(path, f'Unsupported value: "{shortened(value, 64)}": supported values: {supported}')
+
+
+def failure_of(role: Role, pod: Pod) -> PodFailure | None:
+    """Return how the pod failed, None if it did not. A pod that somebody deletes while it runs has failed."""
+    if pod.phase != "Failed" and not (pod.deleting and pod.phase == "Running"):
+        return None
+    exits = tuple(sorted((end for end in pod.exits if end.code), key=_by_time))
+    deleted = "" if pod.phase == "Failed" else DELETED
+    return PodFailure(
+        role=role.name,
+        pod=pod.name,
+        node=pod.node,
+        reasons=frozenset(filter(None, (pod.reason, pod.disruption, deleted))),
+        conditions=frozenset(pod.conditions),
+        exits=exits,
+        reason=pod.reason or pod.disruption or deleted,
+        message=pod.message,
+        uid=pod.uid,
+    )
+
+
+def gone(role: Role, name: str) -> PodFailure:
+    """Return the failure of a pod that ran and that somebody deleted: nothing else is known about it."""
+    return PodFailure(role=role.name, pod=name, reasons=frozenset({DELETED}), reason=DELETED)
+
+
+def match(policy: FailurePolicy, failure: PodFailure) -> Match | None:
+    """Return the first rule that matches, None if the role's restart policy decides."""
+    for number, rule in enumerate(policy.rules, 1):
+        exits = _matching_exits(rule, failure)
+        if exits is not None:
+            return Match(failure, rule, number, next(iter(exits or failure.exits), None))
+    return None
+
+
+def decisive(policy: FailurePolicy, failures: Iterable[PodFailure]) -> Match | None:
+    """Return the match of the pod that failed first and whose rule ends the attempt; of several at one time, that of the earlier rule.
+
+    One failure usually causes others: the ranks that lose a peer fail a moment later, with other exit codes.
+    """
+    found = [
+        matched
+        for failure in failures
+        if (matched := match(policy, failure)) and matched.action in {FailureAction.FAIL_JOB, *RESTARTS}
+    ]
+    return min(found, key=lambda matched: (_time(matched.failure), matched.number), default=None)
+
+
+def pods_to_restart(policy: FailurePolicy, role: Role, pods: Iterable[Pod]) -> frozenset[Pod]:
+    """Return the failed pods that a rule replaces, whatever the role's restart policy."""
+    return frozenset(
+        pod
+        for pod in pods
+        if pod.phase == "Failed"
+        and (failure := failure_of(role, pod))
+        and (matched := match(policy, failure))
+        and matched.action is FailureAction.RESTART_POD
+    )
+
+
+def is_exhausted(policy: FailurePolicy, status: JobStatus, action: FailureAction) -> bool:
+    """Return whether the job may not restart once more by this action."""
+    limit = policy.max_restarts
+    return (
+        action is FailureAction.RESTART_JOB
+        and limit is not None
+        and (status.restarts_count_towards_max or 0) >= limit
+    )
+
+
+def ended(status: JobStatus, matched: Match, uid: str, now: datetime) -> Attempt:
+    """Return the record of the current attempt, which this failure ends. ``now`` is in whole seconds."""
+    number, failure, end = status.restarts or 0, matched.failure, matched.end
+    past = status.attempts or []
+    began = past[-1].restart_time if past else status.start_time
+    failed_at = min(failure.at or now, now)
+    attempt = Attempt(
+        number=number,
+        start_time=began,
+        end_time=max(failed_at, began) if began else failed_at,
+        pod=failure.pod,
+        role=failure.role,
+        node=failure.node or None,
+        container=end.container if end else None,
+        exit_code=end.code if end else None,
+        reason=(failure.reason or (end.reason if end else "")) or None,
+        message=_excerpt((end.message if end else "") or failure.message) or None,
+        rule=matched.rule_name,
+        action=matched.action,
+    )
+    if matched.action not in RESTARTS:
+        return attempt
+    pause = _with_jitter(pause_seconds(_failures_in_a_row([*past, attempt])), uid, number)
+    return attempt.model_copy(update={"restart_time": now + timedelta(seconds=round(pause))})
+
+
+def restarted(status: JobStatus, attempt: Attempt) -> dict[str, Any]:
+    """Return the fields of the status that this restart changes."""
+    counts = attempt.action == FailureAction.RESTART_JOB
+    return {
+        "restarts": (status.restarts or 0) + 1,
+        "restarts_count_towards_max": ((status.restarts_count_towards_max or 0) + counts) or None,
+        "attempts": recorded(status, attempt),
+    }
+
+
+def recorded(status: JobStatus, attempt: Attempt) -> list[Attempt]:
+    """Return the history with this attempt as the last one."""
+    return [*(status.attempts or ()), attempt][-MOST_ATTEMPTS:]
+
+
+def recovered(status: JobStatus, now: datetime) -> dict[str, Any]:
+    """Return the fields of the status that change when the job runs again after a restart; empty if nothing does."""
+    past = status.attempts or []
+    last = past[-1] if past else None
+    if last is None or last.restart_time is None or last.lost_seconds is not None or last.end_time is None:
+        return {}
+    lost = max(round((now - last.end_time).total_seconds()), 0)
+    return {
+        "attempts": [*past[:-1], last.model_copy(update={"lost_seconds": lost})],
+        "lost_seconds": (status.lost_seconds or 0) + lost,
+    }
+
+
+def restart_in(status: JobStatus, now: datetime) -> float:
+    """Return the seconds until pods of the current attempt may be created, 0 or less if they may be now."""
+    past = status.attempts or []
+    due = past[-1].restart_time if past else None
+    return (due - now).total_seconds() if due else 0.0
+
+
+def marked(child: Child, status: JobStatus) -> Child:
+    """Return the pod with the number of the attempt as label and variable, and with a restart policy that leaves restarts to the operator."""
+    number, build = str(status.restarts or 0), child.body
+
+    def body() -> dict[str, Any]:
+        pod = build()
+        metadata, spec = pod["metadata"], pod["spec"]
+        variable = {"name": ATTEMPT_VARIABLE, "value": number}
+        containers = [
+            {**container, "env": [*(container.get("env") or ()), variable]}
+            for container in spec["containers"]
+        ]
+        return {
+            **pod,
+            "metadata": {**metadata, "labels": {**metadata["labels"], RESTART_ATTEMPT: number}},
+            "spec": {**spec, "containers": containers, "restartPolicy": "Never"},
+        }
+
+    return replace(child, body=body)
+
+
+def old_pods(pods: Iterable[Pod], status: JobStatus) -> tuple[Pod, ...]:
+    """Return the pods of earlier attempts."""
+    number = status.restarts or 0
+    return tuple(pod for pod in pods if pod.attempt < number)
+
+
+def is_ahead(pods: Iterable[Pod], status: JobStatus) -> bool:
+    """Return whether there are pods of a later attempt than the status knows: then the status is an old one."""
+    number = status.restarts or 0
+    return any(pod.attempt > number for pod in pods)
+
+
+def _matching_exits(rule: FailureRule, failure: PodFailure) -> Sequence[Exit] | None:
+    """Return the failed containers that match, of which there may be none; None if the rule does not match."""
+    if rule.roles is not None and failure.role.lower() not in {role.lower() for role in rule.roles}:
+        return None
+    if rule.on_pod_conditions is not None and not any(
+        pattern.type in failure.conditions for pattern in rule.on_pod_conditions
+    ):
+        return None
+    exits = [end for end in failure.exits if _is_of_containers(rule, end) and _has_code(rule, end)]
+    needs_container = rule.containers is not None or rule.on_exit_codes is not None
+    if needs_container and not exits:
+        return None
+    if rule.on_reasons is not None:
+        named = [end for end in exits if end.reason in rule.on_reasons]
+        if not named and failure.reasons.isdisjoint(rule.on_reasons):
+            return None
+        exits = named or exits
+    return exits
+
+
+def _is_of_containers(rule: FailureRule, end: Exit) -> bool:
+    return rule.containers is None or end.container in rule.containers
+
+
+def _has_code(rule: FailureRule, end: Exit) -> bool:
+    codes = rule.on_exit_codes
+    return codes is None or (end.code in codes.values) is (codes.operator == ExitCodeOperator.IN)
+
+
+def _failures_in_a_row(past: Sequence[Attempt]) -> int:
+    """Return how many attempts at the end of the history failed soon after their start."""
+    count = 0
+    for attempt in reversed(past):
+        count += 1
+        if (
+            attempt.start_time is None
+            or attempt.end_time is None
+            or attempt.end_time - attempt.start_time >= RESET_AFTER
+        ):
+            break
+    return count
+
+
+def _with_jitter(seconds: float, uid: str, number: int) -> float:
+    """Return the pause with a share of itself added that depends only on the job and the attempt, so that a repeated decision is the same."""
+    digest = blake2b(f"{uid}/{number}".encode(), digest_size=2).digest()
+    return seconds * (1 + JITTER * int.from_bytes(digest) / 0xFFFF)
+
+
+def _excerpt(text: str) -> str:
+    return shortened(without_control(text).strip(), LONGEST_MESSAGE)
+
+
+def _by_time(end: Exit) -> tuple[bool, float]:
+    """Order ends by time, those of an unknown time last."""
+    known, seconds = end_order(end)
+    return not known, seconds
+
+
+def _time(failure: PodFailure) -> float:
+    return failure.at.timestamp() if failure.at else float("inf")
