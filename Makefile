@@ -9,6 +9,7 @@
 #   make examples  trains every kind with its framework, each in its own environment; ONLY="jax paddle" chooses some
 #   make takeover  tests with the real Go operators, compiled from their modules: jobs move to Rallypoint and back
 #   make ui        tests of the page in a real headless browser; SCREENSHOTS=docs/images draws the pictures of the docs
+#   make chart     installs, upgrades, rolls back and uninstalls the Helm chart on a real API server, with jobs running
 #   make upgrade   jobs move from another version's operator, FROM=COMMIT, to this one and back
 #   make lint      the static checks of `make test`
 #   make fmt       formats the code and applies automatic fixes
@@ -67,7 +68,7 @@ LINT = "lint: $(BIN)/ruff check" \
 	"layers: $(BIN)/lint-imports --no-cache" \
 	"types, second opinion: $(BIN)/pyright"
 
-.PHONY: test coverage test-python test-oldest demo examples lint fmt crds manifests deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover monitoring ui upgrade explain version test-newest site image image-test image-lock workflows release release-check
+.PHONY: test coverage test-python test-oldest demo examples lint fmt crds manifests deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover monitoring ui upgrade explain version test-newest site image image-test image-lock workflows release release-check chart
 
 # The whole system under faults runs by itself: beside other tests it does other things in each run, because its requests take real time.
 WHOLE_SYSTEM = tests/controller/test_whole_system.py
@@ -111,6 +112,9 @@ takeover:
 
 upgrade:
 	$(STEPS) "make upgrade" $(ENVIRONMENT) $(CONTROLPLANE) "tests: $(BIN)/pytest tests/upgrade --upgrade-from=$(FROM)"
+
+chart:
+	$(STEPS) "make chart" $(ENVIRONMENT) $(CONTROLPLANE) $(HELM) "tests: $(BIN)/pytest tests/chart"
 
 monitoring:
 	$(STEPS) "make monitoring" $(ENVIRONMENT) $(CONTROLPLANE) $(PROMETHEUS) "tests: $(BIN)/pytest tests/monitoring $(if $(WRITE),--write-pictures)"

@@ -22,6 +22,7 @@ from rallypoint.testing.controlplane.programs import NEWEST_KUBERNETES, OLDEST_K
 _TESTS = Path(__file__).parent
 _REAL_TIME = frozenset(
     {
+        "chart",
         "contract",
         "explain",
         "integration",

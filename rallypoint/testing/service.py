@@ -103,6 +103,8 @@ def in_cluster_service(
     launcher: Sequence[str] = IN_CLUSTER,
     overlay: Path = STANDALONE,
     metrics_address: str = "",
+    deployment: Mapping[str, Any] | None = None,
+    python: str | Path = sys.executable,
 ) -> Generator[Service]:
     """A pod of the shipped Deployment by its container's arguments and environment, once it is ready and until the end.
 
@@ -114,11 +116,14 @@ def in_cluster_service(
         launcher: another module that does as ``IN_CLUSTER`` does, and more.
         overlay: what contains the Deployment, with its namespace.
         metrics_address: another address of the metrics than that of the probes.
+        deployment: the Deployment itself, such as one that is installed.
+        python: the interpreter, such as that of another version with its own packages.
 
     Raises:
         ProcessFailed: it ends before it is ready, or does not become so.
     """
-    deployment = next(document for document in build(overlay) if document["kind"] == "Deployment")
+    if deployment is None:
+        deployment = next(document for document in build(overlay) if document["kind"] == "Deployment")
     namespace, pod = deployment["metadata"]["namespace"], deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     folder = plane.service_account_folder(namespace, pod["serviceAccountName"])
@@ -126,7 +131,7 @@ def in_cluster_service(
     environment = _environment(plane, container["env"], fields)
     arguments = [_VARIABLE.sub(lambda found: environment[found[1]], text) for text in container["args"]]
     command = (*launcher, str(folder), *arguments, *flags)
-    with _running(plane, command, environment, metrics_address) as running:
+    with _running(plane, command, environment, metrics_address, python) as running:
         yield running
 
 
@@ -152,6 +157,7 @@ def _running(
     command: Sequence[str],
     environment: Mapping[str, str] | None = None,
     metrics_address: str = "",
+    python: str | Path = sys.executable,
 ) -> Generator[Service]:
     """Run a module of ours with these flags; probes and metrics are on a port of loopback, unless the metrics have their own."""
     address = f"127.0.0.1:{free_port()}"
@@ -159,9 +165,11 @@ def _running(
         f"--health-probe-bind-address={address}",
         f"--metrics-bind-address={metrics_address or address}",
     )
+    # With -P the folder of this process does not come before the packages of another interpreter.
+    options = [] if python == sys.executable else ["-P"]
     with plane.running(
         f"controller-{address}",
-        [sys.executable, "-m", *command, *binds],
+        [python, *options, "-m", *command, *binds],
         environment=environment,
         ready=lambda process: Service(process, address).is_ready(),
         seconds=READY_SECONDS,

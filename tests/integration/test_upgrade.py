@@ -4,8 +4,6 @@
 """
 
 import re
-import shlex
-import subprocess
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -13,10 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from rallypoint.testing.controlplane import ControlPlane, binaries
+from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.manifests import build
 from rallypoint.testing.service import KUBEFLOW, STANDALONE, in_cluster_service
 from tests.support.jobs import Jobs, job
+from tests.support.kubectl import run
 
 ROOT = Path(__file__).parents[2]
 HOW_TO = ROOT / "docs" / "how-to"
@@ -33,15 +32,6 @@ INSTALL_THE_ORIGINAL = (
 def plane() -> Generator[ControlPlane]:
     with ControlPlane(nodes=1) as plane:
         yield plane
-
-
-def run(plane: ControlPlane, command: str) -> str:
-    """A line for a shell that begins with kubectl, as the administrator and in the folder of the checkout."""
-    program = binaries.ensure(["kubectl"])["kubectl"]
-    whole = [str(program), f"--kubeconfig={plane.kubeconfig()}", *shlex.split(command)[1:]]
-    done = subprocess.run(whole, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{command}: {done.stderr}"
-    return done.stdout
 
 
 def commands(heading: str, guide: Path = GUIDE) -> list[str]:

@@ -148,7 +148,7 @@ def test_an_operator_can_serve_a_namespace_that_is_not_its_own() -> None:
     bindings = [document for document in documents if document["kind"] == "RoleBinding"]
 
     assert {document["metadata"].get("namespace") for document in documents} == {"operators", "team"}
-    assert roles["operators"] == {"leases"}
+    assert roles["operators"] == {"leases", "events"}
     assert {"pods", "pytorchjobs", "secrets", "pods/exec"} <= roles["team"]
     assert not roles["team"] & {"leases", "queues", "customresourcedefinitions"}
     assert [binding["subjects"] for binding in bindings] == [

@@ -48,6 +48,7 @@ TARGETS = (
     "workflows",
     "release",
     "release-check",
+    "chart",
 )
 
 

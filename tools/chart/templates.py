@@ -80,7 +80,7 @@ def render() -> dict[str, str]:
         "_generated.tpl": _generated(role, cluster_role, deployment, base),
         "service-account.yaml": _text(account),
         "cluster-role.yaml": _if(WATCHES_ALL, _texts([cluster_role, cluster_binding])),
-        "role.yaml": _roles(role, binding),
+        "role.yaml": _roles(role, binding, cluster_role),
         "deployment.yaml": _deployment(deployment),
         "disruption-budget.yaml": _text(budget),
         "service.yaml": _text(_secured(service, secured, "metadata", "annotations")),
@@ -234,8 +234,11 @@ def _merged(field: str, own: dict[str, str], path: str, *, own_first: bool = Tru
     return Block(f"{field}:\n  {{{{- {function} (dict {pairs}) .Values.{path} | toYaml | nindent <2> }}}}")
 
 
-def _roles(role: Document, binding: Document) -> str:
-    """Return a Role for each namespace: the rights on Leases where they are, those on jobs where the operator serves only one namespace."""
+def _roles(role: Document, binding: Document, cluster_role: Document) -> str:
+    """Return a Role for each namespace: the rights on Leases where they are, and on jobs where the operator serves only one namespace.
+
+    A new leader records an event on the Lease; without a ClusterRole it needs the right to do so there.
+    """
     for document in (role, binding):
         document["metadata"] |= {"name": "__ROLE__", "namespace": "__ROLE_NAMESPACE__"}
     binding["roleRef"]["name"] = "__ROLE__"
@@ -245,7 +248,9 @@ def _roles(role: Document, binding: Document) -> str:
     role["rules"] = Block(
         "rules:\n{{- if has $namespace $leases }}\n"
         + _yaml(role["rules"])
-        + "{{- end }}\n{{- if eq $namespace $.Values.watchNamespace }}\n"
+        + "{{- if and $.Values.watchNamespace (ne $namespace $.Values.watchNamespace) }}\n"
+        + _yaml([rule for rule in cluster_role["rules"] if rule["resources"] == ["events"]])
+        + "{{- end }}\n{{- end }}\n{{- if eq $namespace $.Values.watchNamespace }}\n"
         + '{{- include "rallypoint.rules.base" $ | nindent <0> }}\n'
         + "".join(
             f'{{{{- if $.Values.{COMPONENTS[component]}.enabled }}}}\n{{{{- include "rallypoint.rules.{component}" $ | nindent <0> }}}}\n{{{{- end }}}}\n'
