@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import time
 from collections.abc import Iterable, Sequence
@@ -128,7 +127,6 @@ def build(
                     "license": sources.metadata["License-Expression"],
                 },
                 architecture,
-                _distribution(base),
             )
             bill.write_text(json.dumps(bom, indent=2, sort_keys=True) + "\n")
             check(archive, bill)
@@ -300,11 +298,3 @@ def _describe(image: oci.Image, archive: Path, bill: Path) -> dict[str, Any]:
 def _sizes(described: dict[str, Any]) -> str:
     layers = ", ".join(f"{layer['name']} {layer['size_bytes'] / 1e6:.1f}" for layer in described["layers"])
     return f"{described['unpacked_bytes'] / 1e6:.1f} MB, compressed {described['size_bytes'] / 1e6:.1f} MB ({layers})"
-
-
-def _distribution(base: Iterable[Component]) -> str:
-    release = _tree(base)["usr/lib/os-release"]
-    assert isinstance(release, File)
-    match = re.search(rb'^VERSION_ID="(\d+)"', release.content, re.MULTILINE)
-    assert match
-    return f"debian-{match[1].decode()}"

@@ -25,16 +25,15 @@ from tools.image.wheels import SITE_PACKAGES
 _DPKG = "var/lib/dpkg"
 
 
-def build(
-    components: Iterable[Component], image: Mapping[str, str], architecture: str, distribution: str
-) -> dict[str, Any]:
+def build(components: Sequence[Component], image: Mapping[str, str], architecture: str) -> dict[str, Any]:
     """Return the bill of materials.
 
     Args:
         image: ``name``, ``version``, ``digest``, ``created`` and ``license`` of the image.
         architecture: of the image, as Debian writes it.
-        distribution: of the base, such as ``debian-13``.
     """
+    files = {path: entry for component in components for path, entry in component.files.items()}
+    distribution = _distribution(files)
     root = {
         "type": "container",
         "bom-ref": "image",
@@ -122,8 +121,7 @@ def check(bom: Mapping[str, Any], layers: Sequence[Tree], generated: Iterable[st
 
 def _debian(tree: Tree) -> list[tuple[str, dict[str, bool]]]:
     """Return the purl of each Debian package, and for each of its files whether it has the listed content."""
-    release = dict(line.split("=", 1) for line in _text(tree, "usr/lib/os-release").splitlines())
-    distribution = f"debian-{release['VERSION_ID'].strip(chr(34))}"
+    distribution = _distribution(tree)
     found = []
     for stanza in _text(tree, f"{_DPKG}/status").split("\n\n"):
         fields = Parser().parsestr(stanza)
@@ -165,6 +163,12 @@ def _python(tree: Tree) -> list[tuple[str, dict[str, bool]]]:
         }
         found.append((_purl("pypi", canonicalize_name(metadata["Name"]), metadata["Version"]), files))
     return found
+
+
+def _distribution(tree: Tree) -> str:
+    """Return the distribution of the base, such as ``debian-13``. Source: os-release(5)."""
+    release = dict(line.split("=", 1) for line in _text(tree, "usr/lib/os-release").splitlines())
+    return "-".join(release[name].strip('"') for name in ("ID", "VERSION_ID"))
 
 
 def _purl(ecosystem: str, name: str, version: str, architecture: str = "", distribution: str = "") -> str:

@@ -74,7 +74,7 @@ def download(lock: Path, architecture: str, cache: Path) -> list[Path]:
         ImageError: pip finds no wheel for the platform, or a wheel does not have a locked hash.
     """
     pinned = pins(lock, architecture)
-    key = sha256(json.dumps([image_version(), _GLIBC, *map(sorted_pin, pinned)]).encode()).hexdigest()
+    key = sha256(json.dumps([image_version(), _GLIBC, *map(_sorted, pinned)]).encode()).hexdigest()
     folder = cache / "wheels" / f"{architecture}-{key[:16]}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ def download(lock: Path, architecture: str, cache: Path) -> list[Path]:
     return wheels
 
 
-def sorted_pin(pin: Pin) -> list[str]:
+def _sorted(pin: Pin) -> list[str]:
     return [pin.name, pin.version, *sorted(pin.hashes)]
 
 
