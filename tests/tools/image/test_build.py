@@ -1,6 +1,9 @@
 """The composition of the image: it agrees with the Dockerfile, and names what it is built from."""
 
+import gzip
+import importlib.util
 import re
+import sys
 from email.parser import Parser
 from pathlib import Path
 from zipfile import ZipFile
@@ -8,9 +11,11 @@ from zipfile import ZipFile
 import pytest
 
 from controller.telemetry.build import COMMIT_VARIABLE
-from tools.image import ImageError, build, wheels
+from tools.image import ImageError, build, elf, oci, wheels
 from tools.image.__main__ import main
 from tools.image.build import Sources
+from tools.image.files import File, Tree
+from tools.image.oci import Layer
 
 ROOT = Path(__file__).parents[3]
 METADATA = (
@@ -99,6 +104,42 @@ def test_a_time_that_is_no_number_is_refused(tmp_path: Path, monkeypatch: pytest
 
     with pytest.raises(ImageError, match="SOURCE_DATE_EPOCH is 'yesterday'"):
         build.sources(tmp_path / "lock.txt", "", write_wheel(tmp_path), tmp_path)
+
+
+def write_archive(path: Path, content: bytes, architecture: str) -> Path:
+    """An archive with one compiled module, and the names of the libraries that it needs, without libz."""
+    libraries: Tree = {f"usr/lib/{name}": File(b"") for name in elf.needed(content) if name != "libz.so.6"}
+    layer = Layer.of(
+        "base", {"opt/module.so": File(content), **libraries}, lambda tar: gzip.compress(tar, mtime=0)
+    )
+    oci.write(oci.assemble(architecture, [layer], {}, {}, sources().created), path, "rallypoint")
+    return path
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="compiled modules are ELF files on Linux")
+def test_a_module_for_another_processor_is_reported(tmp_path: Path) -> None:
+    content = compiled_module()
+    other = "arm64" if elf.architecture(content) == "amd64" else "amd64"
+
+    with pytest.raises(ImageError, match=rf"/opt/module\.so is for {elf.architecture(content)}"):
+        build.check(write_archive(tmp_path / "image.tar", content, other), tmp_path / "sbom.json")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="compiled modules are ELF files on Linux")
+def test_a_library_that_is_missing_is_reported(tmp_path: Path) -> None:
+    content = compiled_module().replace(b"libc.so.6\0", b"libz.so.6\0")
+
+    with pytest.raises(ImageError, match=r"/opt/module\.so needs libz\.so\.6, which the image lacks"):
+        build.check(
+            write_archive(tmp_path / "image.tar", content, elf.architecture(content)), tmp_path / "sbom.json"
+        )
+
+
+def compiled_module() -> bytes:
+    spec = importlib.util.find_spec("msgspec._core")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).read_bytes()
 
 
 def test_an_archive_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
