@@ -3,10 +3,14 @@
 ``BASE`` has a shell and this Python. The examples' images have the names that their manifests give them: that for MPI has what its
 Dockerfile installs; those with a framework lack the framework, whose environment (``environment``) is too large to be loaded into each
 node and is mounted from this machine, where it was made. Others answer to the names of images that the operator gives to its init
-containers: the wait for a PyTorchJob's master, and kubectl for launchers. The operator's own has the name that ``deploy`` gives it.
+containers: the wait for a PyTorchJob's master, and kubectl for launchers. The operator's own is the one that a release has, from
+``tools.image``, under the name that ``deploy`` gives it.
 """
 
+import platform
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +21,7 @@ from rallypoint.testing.cluster import archive, roots
 from rallypoint.testing.cluster.archive import Image
 from rallypoint.testing.cluster.layout import PAUSE
 from rallypoint.testing.controlplane.binaries import Say
+from rallypoint.testing.controlplane.download import go_platform
 
 BASE = "registry.local/base:1"
 FRAMEWORKS = ("demo", "jax", "paddle", "tensorflow", "xgboost")
@@ -24,7 +29,6 @@ FRAMEWORKS = ("demo", "jax", "paddle", "tensorflow", "xgboost")
 _EXAMPLES = "docker.io/library/rallypoint-examples"
 _WAIT = "docker.io/library/alpine:3.10"
 _DELIVERY = "docker.io/kubeflow/kubectl-delivery:latest"
-_OPERATOR_USER = "65532:65532"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -34,7 +38,7 @@ def environment(framework: str) -> Path:
 
 
 def make(folder: Path, kubectl: Path, *, say: Say) -> list[Path]:
-    """Write all images, the last with that kubectl; remove the roots they are built from."""
+    """Write all images, that for launchers with this kubectl; remove the roots they are built from."""
     started = time.monotonic()
     scratch = folder / "roots"
     scratch.mkdir(parents=True)
@@ -46,13 +50,13 @@ def make(folder: Path, kubectl: Path, *, say: Say) -> list[Path]:
         Image(BASE, (small, python), command=("/bin/sh",), environment=shared),
         Image(_WAIT, (small,), command=("/bin/sh",), environment=shared),
         Image(_DELIVERY, (small, delivery), entrypoint=("/bin/deliver",)),
-        operator(small, python, roots.operator(scratch / "operator"), operator_name()),
         *_examples(small, python, scratch),
     ]
     file = archive.write(wanted, folder / "images.tar")
     shutil.rmtree(scratch)
+    files = [file, operator(folder / "operator")]
     say(f"  images: {time.monotonic() - started:.0f} s")
-    return [file]
+    return files
 
 
 def _examples(small: Path, python: Path, scratch: Path) -> Iterator[Image]:
@@ -65,19 +69,17 @@ def _examples(small: Path, python: Path, scratch: Path) -> Iterator[Image]:
         yield Image(f"{_EXAMPLES}:{name}", layers, environment={"PATH": path}, folder=path_in_image)
 
 
-def operator(small: Path, python: Path, environment: Path, name: str) -> Image:
-    """Return the image that the Dockerfile describes."""
-    return Image(
-        name,
-        (small, python, environment),
-        entrypoint=("python", "-m", "controller"),
-        environment={
-            "PATH": f"{roots.PREFIX}/bin:{_PATH}",
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
-        },
-        user=_OPERATOR_USER,
-    )
+def operator(folder: Path) -> Path:
+    """Build the operator's image for this machine's processor, as a release does; return its archive.
+
+    Raises:
+        subprocess.CalledProcessError: it cannot be built; ``stderr`` says why.
+    """
+    _, architecture = go_platform(platform.system(), platform.machine())
+    options = ("--output", str(folder), "--arch", architecture, "--name", operator_name(), "--no-start")
+    command = [sys.executable, "-m", "tools.image", "build", *options]
+    subprocess.run(command, cwd=roots.REPOSITORY, check=True, capture_output=True, text=True)
+    return folder / f"image-{architecture}.tar"
 
 
 def operator_name() -> str:

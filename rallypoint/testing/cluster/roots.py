@@ -1,4 +1,4 @@
-"""The content of the images: programs and packages of this machine, this interpreter, and this project with its locked packages."""
+"""The content of the images: programs and packages of this machine, this interpreter, and the examples."""
 
 import re
 import shutil
@@ -8,11 +8,9 @@ import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
-from rallypoint.testing import environment, rootfs
+from rallypoint.testing import rootfs
 
 REPOSITORY = Path(__file__).parents[3]
-PREFIX = Path("/opt/rallypoint")
-"""The folder of the operator's environment, as in the Dockerfile."""
 EXAMPLES = Path("/rallypoint")
 """The folder of ``examples``, as in examples/Dockerfile."""
 _PROGRAMS = (
@@ -75,13 +73,6 @@ def python(folder: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
         for name in {"python", "python3"} - {interpreter.name}:
             (path / name).symlink_to(interpreter)
-    return folder
-
-
-def operator(folder: Path) -> Path:
-    """Build an environment with the locked packages and the operator's wheel."""
-    environment.build(_in(folder, PREFIX), Path(sys.executable).resolve())
-    _link(folder)
     return folder
 
 
