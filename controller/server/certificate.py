@@ -53,7 +53,7 @@ class ServingCertificate:
     """The TLS context of a server; new connections get the newest certificate."""
 
     def __init__(self, read: Callable[[], KeyPair], observer: CertificateObserver) -> None:
-        """``read`` returns the current pair; it runs in a thread and can raise OSError or ValueError."""
+        """``read`` returns the current pair; it runs in a thread, and may raise."""
         self._read = read
         self._observer = observer
         self._pair: KeyPair | None = None
@@ -78,8 +78,8 @@ class ServingCertificate:
                 self._failure = ""
                 return
             context, expires_at = await asyncio.to_thread(_load, pair)
-        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            self._failed(str(error))
+        except Exception as error:  # noqa: BLE001 - whatever the libraries raise for a certificate, jobs go on
+            self._failed(f"{type(error).__name__}: {error}")
             return
         self._pair, self._context, self._failure = pair, context, ""
         self._observer.certificate_read(expires_at)
@@ -176,7 +176,7 @@ def _self_signed(host: str, now: datetime) -> KeyPair:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAME)])
     names = [
-        *(x509.DNSName(text) for text in dict.fromkeys(("localhost", host)) if text),
+        *(x509.DNSName(text) for text in dict.fromkeys(("localhost", host)) if text and text.isascii()),
         *(x509.IPAddress(ipaddress.ip_address(address)) for address in ("127.0.0.1", "::1")),
     ]
     certificate = (

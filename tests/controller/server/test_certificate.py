@@ -111,6 +111,29 @@ async def test_a_self_signed_certificate_names_the_host_and_lasts_a_year() -> No
     assert (version, protocol) == ("TLSv1.3", "http/1.1")
 
 
+@pytest.mark.parametrize("host", ["", "localhost", "müller", "a" * 63, "a" * 300])
+async def test_any_name_of_a_host_has_a_certificate(host: str) -> None:
+    own = ServingCertificate(SelfSigned(host, Clock()), Observed())
+
+    await own.refresh()
+
+    assert own.context() is not None
+
+
+async def test_an_unexpected_error_of_a_certificate_ends_nothing() -> None:
+    def fail() -> KeyPair:
+        raise RuntimeError("a defect")
+
+    observed = Observed()
+    own = ServingCertificate(fail, observed)
+
+    with capture_logs() as logs:
+        await own.refresh()
+
+    assert observed.failures == 1
+    assert logs[0]["error"] == "RuntimeError: a defect"
+
+
 async def test_clients_that_do_not_know_tls_1_2_are_refused() -> None:
     own = ServingCertificate(SelfSigned("pod-0", Clock()), Observed())
     await own.refresh()
