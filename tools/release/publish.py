@@ -75,10 +75,11 @@ def _chart(folder: Path) -> list[str]:
     (package,) = folder.glob("*.tgz")
     name, _, version = package.stem.partition("-")
     chart = f"{registry.CHARTS}/{name}"
-    inspect = f"skopeo inspect --format '{{{{.Digest}}}}' docker://{chart}:{version}"
+    # Without --raw, skopeo reads images only. helm prints the digest, but into its log.
+    digest = f"skopeo inspect --raw docker://{chart}:{version} | sha256sum | cut -c -64"
     return [
         f"helm push {_quoted(package)} oci://{registry.CHARTS}",
-        f"cosign sign --yes {chart}@$({inspect})",
+        f"cosign sign --yes {chart}@sha256:$({digest})",
     ]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in PROGRAMS:
         program = programs / name
         program.write_text(
-            f'#!/bin/sh\necho {name} "$@" >> "{log}"\ncase "$*" in *inspect*) echo sha256:3;; esac\n'
+            f'#!/bin/sh\necho {name} "$@" >> "{log}"\ncase "$*" in *inspect*) printf manifest;; esac\n'
         )
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
@@ -65,8 +66,8 @@ def test_everything_is_pushed_before_it_is_signed_and_the_page_comes_last(folder
         f"cosign attest --yes --type cyclonedx --predicate F/sbom-amd64.cdx.json {image}@sha256:1",
         f"cosign attest --yes --type cyclonedx --predicate F/sbom-arm64.cdx.json {image}@sha256:2",
         f"helm push F/rallypoint-0.2.0-rc.1.tgz oci://{chart}",
-        f"skopeo inspect --format {{{{.Digest}}}} docker://{chart}/rallypoint:0.2.0-rc.1",
-        f"cosign sign --yes {chart}/rallypoint@sha256:3",
+        f"skopeo inspect --raw docker://{chart}/rallypoint:0.2.0-rc.1",
+        f"cosign sign --yes {chart}/rallypoint@sha256:{sha256(b'manifest').hexdigest()}",
         f"twine upload F/rallypoint-{VERSION}.tar.gz",
         f"cosign sign-blob --yes --bundle F/{CHECKSUMS}.sigstore.json F/{CHECKSUMS}",
     ]
