@@ -19,7 +19,7 @@ import yaml
 from api.batch import BATCH_JOBS
 from api.meta import PODS, Resource
 from controller.kinds import ALL
-from controller.kube.client import Client
+from controller.kube.client import JSON, Client
 from controller.kube.connect import SERVICE_ACCOUNT, Connection, NotConfigured, from_kubeconfig, in_cluster
 from controller.kube.errors import ApiError, NotFound, unreachable
 from controller.kube.static_kubeconfig import static_kubeconfig
@@ -33,8 +33,8 @@ DISCOVERY = ",".join(
 )
 """Kubernetes 1.29 serves aggregated discovery only as v2beta1."""
 EXIT_BROKEN_PIPE = 141
-_PAGE = 500
 """The status of a process that SIGPIPE ended."""
+_PAGE = 500
 DEFAULT_KUBECONFIG = Path("~/.kube/config")
 
 Object: TypeAlias = dict[str, Any]
@@ -119,19 +119,21 @@ class Cluster:
         """Return the objects of a namespace, empty for all."""
         return _items(resource, await self._read(resource.path(namespace), query))
 
-    async def pages(self, namespace: str, resource: Resource, **query: str) -> AsyncIterator[list[Object]]:
-        """Yield the objects of a namespace, empty for all, in pages."""
+    async def pages(
+        self, namespace: str, resource: Resource, *, accept: str = JSON, **query: str
+    ) -> AsyncIterator[list[Object]]:
+        """Yield the objects of a namespace, empty for all, in pages; ``accept`` can select their metadata."""
         position = ""
         while True:
             paged = {**query, "limit": str(_PAGE), **({"continue": position} if position else {})}
-            found = await self._read(resource.path(namespace), paged)
+            found = await self._read(resource.path(namespace), paged, accept)
             yield _items(resource, found)
             position = (found.get("metadata") or {}).get("continue") or ""
             if not position:
                 return
 
-    async def _read(self, path: str, query: Mapping[str, str] | None = None) -> Object:
-        found: Object = orjson.loads(await self.client.request("GET", path, params=query))
+    async def _read(self, path: str, query: Mapping[str, str] | None = None, accept: str = JSON) -> Object:
+        found: Object = orjson.loads(await self.client.request("GET", path, params=query, accept=accept))
         return found
 
     async def pods(self, arguments: Sequence[str], selector: str) -> list[Object]:
@@ -169,7 +171,12 @@ def _items(resource: Resource, answer: Object) -> list[Object]:
     return [{**kind, **item} for item in answer["items"] or ()]
 
 
-def add_flags(parser: argparse.ArgumentParser, *, all_namespaces: bool = False) -> None:
+def add_flags(
+    parser: argparse.ArgumentParser,
+    *,
+    all_namespaces: bool = False,
+    namespace_help: str = "namespace of the objects; default: the namespace of the context, else default",
+) -> None:
     parser.add_argument(
         "--kubeconfig",
         default="",
@@ -186,7 +193,7 @@ def add_flags(parser: argparse.ArgumentParser, *, all_namespaces: bool = False) 
         "--namespace",
         "-n",
         default="",
-        help="namespace of the objects; default: the namespace of the context, else default",
+        help=namespace_help,
     )
     if all_namespaces:
         parser.add_argument("--all-namespaces", "-A", action="store_true", help="use all namespaces")
@@ -202,34 +209,37 @@ def port(text: str) -> int:
 Operation: TypeAlias = Callable[[Cluster], Awaitable[int]]
 
 
-def execute(args: argparse.Namespace, operation: Operation) -> int:
-    """Run ``operation`` on the cluster that the flags name. Return its exit status, or 1 with the reason on stderr."""
+def execute(args: argparse.Namespace, operation: Operation, *, failure: int = 1, **client: Any) -> int:
+    """Run ``operation`` on the cluster that the flags name. Return its exit status, or ``failure`` with the reason on stderr.
+
+    ``client`` are further arguments of the client.
+    """
     try:
-        return asyncio.run(_with_cluster(args, operation))
+        return asyncio.run(_with_cluster(args, operation, client))
     except NotConfigured as error:
-        return _report(f"error: {error}")
+        return _report(f"error: {error}", failure)
     except CommandError as error:
-        return _report(f"error: {error}")
+        return _report(f"error: {error}", failure)
     except ApiError as error:
-        return _report(f"Error from server ({error.reason or error.code}): {error.message}")
+        return _report(f"Error from server ({error.reason or error.code}): {error.message}", failure)
     except BrokenPipeError:
         # The reader closed the pipe. Discard what is still to be flushed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        return _report(f"error: the server does not answer: {unreachable(error)}")
+        return _report(f"error: the server does not answer: {unreachable(error)}", failure)
 
 
-def _report(text: str) -> int:
+def _report(text: str, status: int) -> int:
     write_error(f"{text}\n")
-    return 1
+    return status
 
 
-async def _with_cluster(args: argparse.Namespace, operation: Operation) -> int:
+async def _with_cluster(args: argparse.Namespace, operation: Operation, options: Mapping[str, Any]) -> int:
     connection = await _connect(args.kubeconfig, args.context)
     all_namespaces = getattr(args, "all_namespaces", False)
     namespace = "" if all_namespaces else args.namespace or connection.namespace or "default"
-    async with Client(connection, user_agent="rallypoint-cli") as client:
+    async with Client(connection, user_agent="rallypoint-cli", **options) as client:
         archive = _archive(args.kubeconfig, args.context)
         return await operation(Cluster(client, connection.server, namespace, await discover(client), archive))
 
