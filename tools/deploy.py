@@ -6,6 +6,7 @@ Before that, all kinds are named where ``manifests`` has to name them. The test 
 ``kubectl kustomize`` makes the same objects of the same folders.
 """
 
+import json
 import re
 import sys
 from collections.abc import Iterable
@@ -19,6 +20,7 @@ from controller.crds.files import HEADER, file_name, to_yaml
 from controller.kind import JobKind
 from controller.kinds import ALL, DEFAULT
 from controller.kinds.mpi import MPI
+from rallypoint.cli.check.installation import FILE as INSTALLATION
 from rallypoint.testing.manifests import build
 from tools.chart.__main__ import CHART
 from tools.chart.__main__ import write as write_chart
@@ -39,6 +41,8 @@ NAMESPACED_ROLES = (Path("manifests/base/rbac/role.yaml"), ROLE, MPI_ROLE)
 """The roles whose rules the Role of an operator for one namespace has."""
 NAMESPACED_ROLE = Path("manifests/overlays/namespaced/role.yaml")
 WITHOUT_MPI = Path("manifests/overlays/without-mpi/served-kinds.yaml")
+CHECKED_ROLES = {"base": ROLE, "leases": NAMESPACED_ROLES[0], "mpi": MPI_ROLE}
+"""The roles whose rules ``rallypoint check`` compares with the rights of the operator. Those of all other components have their name."""
 USER_ROLES = [Path(f"manifests/components/user-roles/{name}.yaml") for name in ("edit", "view")]
 SERVED_HEADER = "# Made by `make deploy`. With --enable-scheme the controller serves the named kinds only.\n"
 NAMESPACED_HEADER = (
@@ -107,6 +111,24 @@ def _served(kinds: Iterable[JobKind[Any]]) -> str:
     return SERVED_HEADER + "".join(add % kind.resource.kind for kind in kinds)
 
 
+def installation() -> str:
+    """The objects of the standalone installation and the rules of all roles, for ``rallypoint check``."""
+    components = {path.parent.name: path for path in sorted((ROOT / COMPONENTS).glob("*/cluster-role.yaml"))}
+    roles = components | {name: ROOT / path for name, path in CHECKED_ROLES.items()}
+    found = {
+        "objects": [
+            document
+            for document in build(ROOT / SOURCES["standalone.yaml"])
+            if document["kind"] != "CustomResourceDefinition"
+        ],
+        "roles": {
+            name: yaml.safe_load(path.read_text(encoding="utf-8"))["rules"]
+            for name, path in sorted(roles.items())
+        },
+    }
+    return json.dumps(found, indent=1) + "\n"
+
+
 def write(folder: Path) -> list[Path]:
     """Write all files into ``folder``, which is made if need be; files of other names stay."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -122,6 +144,8 @@ def write(folder: Path) -> list[Path]:
 def main(arguments: list[str]) -> int:
     for path, text in naming_kinds().items():
         (ROOT / path).write_text(text, encoding="utf-8")
+    if not arguments:
+        INSTALLATION.write_text(installation(), encoding="utf-8")
     for path in write(Path(arguments[0]) if arguments else ROOT / "deploy"):
         print(path)
     if not arguments:
