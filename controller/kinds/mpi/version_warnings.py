@@ -89,6 +89,12 @@ def ignored_fields(job: MPIJob, running: Flavor) -> Iterator[str]:
             yield MPIJobSpec.model_fields[name].alias or name
 
 
+def fields_of_other_flavors(running: Flavor) -> frozenset[str]:
+    """Return the JSON names of the spec fields that only other flavors read. The API server's defaults can set them in any job."""
+    others = frozenset[str]().union(*_FIELDS.values()) - _FIELDS[running]
+    return frozenset(MPIJobSpec.model_fields[name].alias or name for name in others)
+
+
 def effective_flavor(job: MPIJob, children: Iterable[Owned]) -> Flavor:
     """Return the flavor that a job runs as: that of its launcher while there is one, else its own.
 
