@@ -24,7 +24,7 @@ COMMANDS = (
     "delete",
     "exec",
     "port-forward",
-    "preflight",
+    "check",
 )
 """Each module has ``add_parser(subparsers)``, which sets ``execute(args) -> exit status``."""
 DELEGATES = ("controller", "crds")

@@ -3,25 +3,32 @@
 The API server's watches report everything that is created or deleted meanwhile.
 """
 
-from collections.abc import Generator
+import json
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from api.mpijob import RESOURCE as MPIJOBS
 from controller.crds import all_crds
 from rallypoint.cli import main
+from rallypoint.cli.check.go_operators import GO_OPERATORS, go_fields
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.manifests import build
 from rallypoint.testing.service import ACCOUNT, WITH_MPI_V1, Service, in_cluster_service, install
 from tests.support.gooperators import (
     LOCK_NAMESPACE,
+    NAMESPACE,
     definitions,
+    manifests,
     mpi_operator,
     training_operator,
 )
 from tests.support.running_jobs import MPI_V1, MPI_V2BETA1, OTHERS, PODS_OF_A_JOB, Jobs
+from tools.go_fields import fields_of
 
 VERSIONS = Path(__file__).parents[2] / "manifests" / "components" / "mpi-versions"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces"
@@ -69,9 +76,91 @@ def rallypoint(plane: ControlPlane, *flags: str) -> Generator[Service]:
         yield service
 
 
+def deployed(plane: ControlPlane, manifest: Any, *arguments: str) -> str:
+    """Create the Deployment of an operator that runs as a process here, with a status that says that it is ready; return its path."""
+    namespace = manifest["metadata"].setdefault("namespace", NAMESPACE)
+    container = manifest["spec"]["template"]["spec"]["containers"][0]
+    container["args"] = [*container.get("args", ()), *arguments]
+    plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}, manifest)
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{manifest['metadata']['name']}"
+    status = {"replicas": manifest["spec"]["replicas"], "readyReplicas": manifest["spec"]["replicas"]}
+    plane.request("PATCH", f"{path}/status", {"status": status})
+    return path
+
+
+def shipped(program: str) -> Any:
+    """The Deployment in the manifests of a Go operator."""
+    return yaml.safe_load((manifests(program) / "base" / "deployment.yaml").read_text())
+
+
+@pytest.fixture
+def check(
+    plane: ControlPlane, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., list[tuple[str, str, str]]]:
+    """Level, subject and text of all findings of ``rallypoint check`` that are not ok."""
+
+    def check(*arguments: str) -> list[tuple[str, str, str]]:
+        capsys.readouterr()
+        main(["check", f"--kubeconfig={plane.kubeconfig()}", "-o", "json", *arguments])
+        findings = json.loads(capsys.readouterr().out)["findings"]
+        return [
+            (finding["level"], finding["check"], finding["text"])
+            for finding in findings
+            if finding["level"] != "ok"
+        ]
+
+    return check
+
+
+def test_check_before_the_switch_after_it_and_before_the_way_back(
+    plane: ControlPlane, check: Callable[..., list[tuple[str, str, str]]]
+) -> None:
+    jobs = Jobs(plane)
+    plane.apply(
+        *(crd for crd in definitions("training-operator") if crd["spec"]["names"]["kind"] != "MPIJob")
+    )
+    plane.apply(*definitions("mpi-operator"))
+    with training_operator(plane, NAMES), mpi_operator(plane):
+        flags = [f"--enable-scheme={name}" for name in NAMES]
+        mpi = shipped("mpi-operator")
+        mpi["metadata"]["namespace"] = LOCK_NAMESPACE
+        paths = [deployed(plane, shipped("training-operator"), *flags), deployed(plane, mpi)]
+        jobs.start([*OTHERS, MPI_V2BETA1], "old")
+        before = check("--before", "switch")
+    assert [(level, subject) for level, subject, _ in before] == [
+        ("warning", "operators"),
+        ("warning", "operators"),
+        ("warning", "webhooks"),
+    ]
+    assert sorted(text.partition(" (")[0] for _, subject, text in before if subject == "operators") == [
+        "mpi-operator",
+        "training-operator",
+    ]
+
+    for path in paths:
+        plane.request("DELETE", path)
+    install(plane, WITH_MPI_V1)
+    (ours,) = (document for document in build(WITH_MPI_V1) if document["kind"] == "Deployment")
+    with rallypoint(plane):
+        deployed(plane, ours, f"--lock-namespace={LOCK_NAMESPACE}")
+        jobs.start([*OTHERS, MPI_V1, MPI_V2BETA1], "new")
+        assert check() == []
+        deployed(plane, shipped("training-operator"))
+        twice = check()
+        plane.request("DELETE", paths[0])
+        back = check("--before", "back")
+    assert [(level, subject) for level, subject, _ in twice] == [("blocker", "operators")]
+    assert [(level, subject) for level, subject, _ in back if level == "blocker"] == []
+
+
+def test_the_known_fields_are_those_of_the_go_definitions() -> None:
+    """If this fails, run ``python -m tools.go_fields``."""
+    assert go_fields() == fields_of({name: definitions(name) for name in GO_OPERATORS})
+
+
 def is_safe(plane: ControlPlane, operator: str) -> bool:
-    """Whether ``rallypoint preflight`` says that the Go operator can be started."""
-    return main(["preflight", operator, f"--kubeconfig={plane.kubeconfig()}"]) == 0
+    """Whether ``rallypoint check`` has no blocker for the start of the Go operator."""
+    return main(["check", "--before=back", f"--to={operator}", f"--kubeconfig={plane.kubeconfig()}"]) == 0
 
 
 def test_jobs_of_training_operator_are_taken_over_and_handed_back(plane: ControlPlane) -> None:

@@ -1,4 +1,4 @@
-"""The verdicts of ``rallypoint preflight`` on single jobs; tests/integration tests it with a cluster."""
+"""What a Go operator that starts again would do to single jobs."""
 
 from typing import Any
 
@@ -6,21 +6,21 @@ import pytest
 
 from api.batch import BatchJob
 from rallypoint.cli import main
-from rallypoint.cli.preflight import OPERATORS, harm, harm_to_jax
+from rallypoint.cli.check.go_operators import GO_OPERATORS, dropped_fields, harm, other_manager_of
 
 US, MPI_OPERATOR, MULTIKUEUE = (
     "kubeflow.org/training-operator",
     "kubeflow.org/mpi-operator",
     "kueue.x-k8s.io/multikueue",
 )
-TRAINING, MPI = OPERATORS["training-operator"], OPERATORS["mpi-operator"]
+TRAINING, MPI = GO_OPERATORS["training-operator"], GO_OPERATORS["mpi-operator"]
 LAUNCHER = BatchJob("hpc", "pi-launcher", "b", 1, owner_uid="u")
 
 
-def job(flavor: str, manager: str | None) -> dict[str, Any]:
+def job(flavor: str, manager: str | None, kind: str = "MPIJob") -> dict[str, Any]:
     policy = {} if manager is None else {"managedBy": manager}
     metadata = {"name": "pi", "namespace": "hpc", "uid": "u"}
-    return {"kind": "MPIJob", "metadata": metadata, "spec": {"flavor": flavor, "runPolicy": policy}}
+    return {"kind": kind, "metadata": metadata, "spec": {"flavor": flavor, "runPolicy": policy}}
 
 
 TWICE, NO_LEADER = "second launcher", "would have no operator"
@@ -88,11 +88,54 @@ def test_an_older_release_handles_every_job() -> None:
     [(TRAINING, MULTIKUEUE, True), (TRAINING, US, False), (TRAINING, None, False), (MPI, MULTIKUEUE, False)],
 )
 def test_a_jaxjob_of_another_manager(operator: Any, manager: str | None, is_harmed: bool) -> None:
-    assert bool(harm_to_jax(operator, job("v1", manager))) is is_harmed
+    found = harm(operator, job("v1", manager, "JAXJob"), [], reads_managed_by=True)
+    assert bool(found) is is_harmed
 
 
 def test_an_unknown_release_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["preflight", "training-operator", "--release", "latest"])
+        main(["check", "--before", "back", "--to", "training-operator", "--release", "latest"])
 
     assert "'latest' is not a release such as 1.9 or v1.9.4" in capsys.readouterr().err
+
+
+def test_the_operator_that_manages_a_job_instead() -> None:
+    assert other_manager_of(TRAINING, job("v2beta1", MPI_OPERATOR)) == "mpi-operator"
+    assert other_manager_of(MPI, job("v1", US)) == "training-operator"
+    assert other_manager_of(TRAINING, job("v1", US)) == other_manager_of(TRAINING, job("v1", None)) == ""
+
+
+def with_spec(kind: str, **spec: Any) -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"name": "j"}, "spec": spec}
+
+
+def template(**pod: Any) -> dict[str, Any]:
+    return {"Worker": {"replicas": 1, "template": {"spec": {"containers": [{"name": "a"}], **pod}}}}
+
+
+def test_fields_that_the_go_definitions_lack_are_named() -> None:
+    known = with_spec("JAXJob", runPolicy={"suspend": True}, jaxReplicaSpecs=template(nodeName="n"))
+    roles = template(future={"a": 1}, nodeSelector={"any": "label"})
+    roles["Worker"]["template"]["spec"]["containers"][0]["future"] = 1
+
+    assert dropped_fields(TRAINING, known) == []
+    assert dropped_fields(TRAINING, with_spec("JAXJob", new=1, jaxReplicaSpecs=roles)) == [
+        "spec.new",
+        "spec.jaxReplicaSpecs.Worker.template.spec.containers[0].future",
+        "spec.jaxReplicaSpecs.Worker.template.spec.future",
+    ]
+
+
+def test_fields_of_other_flavors_are_not_missed() -> None:
+    """The API server's defaults of another version set them, and a job of this flavor does not read them."""
+    spec = {"flavor": "v1", "sshAuthMountPath": "/root/.ssh", "mpiReplicaSpecs": template()}
+
+    assert dropped_fields(TRAINING, with_spec("MPIJob", **spec)) == []
+    assert (
+        dropped_fields(MPI, with_spec("MPIJob", **{**spec, "flavor": "v2beta1", "mainContainer": "a"})) == []
+    )
+    assert dropped_fields(MPI, with_spec("MPIJob", new=1)) == ["spec.new"]
+
+
+def test_an_operator_drops_nothing_of_kinds_that_it_does_not_have() -> None:
+    assert dropped_fields(MPI, with_spec("JAXJob", new=1)) == []
