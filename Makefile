@@ -100,7 +100,7 @@ workflows:
 		"workflows: $(BIN)/pytest tests/workflows"
 
 release:
-	$(STEPS) "make release" $(ENVIRONMENT) "release: $(BIN)/python -m tools.release build $(VERSION)"
+	$(STEPS) "make release" $(ENVIRONMENT) $(QEMU) "release: $(BIN)/python -m tools.release build $(VERSION)"
 
 release-check:
 	$(STEPS) "make release-check" $(ENVIRONMENT) "two builds: $(BIN)/python -m tools.release twice $(VERSION)"
