@@ -82,7 +82,10 @@ class Client:
         on_date: Callable[[str, float], None] = undated,
         timer: Callable[[], float] = time.monotonic,
         tracer: Tracer | None = None,
+        read_only: bool = False,
     ) -> None:
+        """With ``read_only``, no request but a read is ever sent: neither a write nor the command of a WebSocket."""
+        self._is_read_only = read_only
         self.limiter = ConcurrencyLimiter(in_flight, rate_limiter)
         self.terminating = terminating
         self.watch_failures = FailureLog[str]()
@@ -264,8 +267,10 @@ class Client:
         Raises:
             ApiError: the server refused the request.
             NotLeading: the write was not sent, or not sent again.
+            ReadOnly: the client is read-only, and this is no read.
             aiohttp.ClientError, TimeoutError: there was no answer; a write may have taken effect.
         """
+        self._check_read_only(method, path, is_read=method == "GET")
         headers = {"Content-Type": content_type, "Accept": accept} if body is not None else {"Accept": accept}
         call = Call(method, path, resource, params, body, headers)
         if level is None:
@@ -316,9 +321,15 @@ class Client:
 
         Raises:
             ApiError: the server refused the request.
+            ReadOnly: the client is read-only.
             aiohttp.ClientError, TimeoutError: there was no answer.
         """
+        self._check_read_only("connect", path, is_read=False)
         return self._transport.socket(Call("GET", path, "", None, None, {}), protocols)
+
+    def _check_read_only(self, method: str, path: str, *, is_read: bool) -> None:
+        if self._is_read_only and not is_read:
+            raise errors.ReadOnly(f"{method} {path} was not sent: this client only reads")
 
     async def _touch(self) -> None:
         with contextlib.suppress(errors.ApiError, aiohttp.ClientError, TimeoutError, OSError):

@@ -14,7 +14,7 @@
     └── ServerError           500 and more
 
 Network errors (``aiohttp.ClientError``, ``TimeoutError``, ``OSError``) are not in this tree and propagate unchanged.
-Neither is ``NotLeading``: the client did not send the request.
+Neither are ``NotLeading`` and ``ReadOnly``: the client did not send the request.
 """
 
 import os
@@ -87,6 +87,10 @@ class ServerError(ApiError): ...
 
 class NotLeading(Exception):
     """The write was not sent: another process may be the leader by now."""
+
+
+class ReadOnly(Exception):
+    """The request was not sent, because its client only reads: a defect, since a shadow plans no write."""
 
 
 def unreachable(error: Exception) -> str:

@@ -381,3 +381,35 @@ async def test_keeping_connections_warm_uses_no_tokens_of_the_rate_limiter() -> 
         await client.keep_warm()
 
     assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(lambda c: c.create(PODS, "ns", b"{}"), id="create"),
+        pytest.param(lambda c: c.update(PODS, "ns", "a", b"{}"), id="update"),
+        pytest.param(lambda c: c.patch(PODS, "ns", "a", b"{}"), id="patch"),
+        pytest.param(lambda c: c.delete(PODS, "ns", "a"), id="delete"),
+        pytest.param(lambda c: c.request("DELETE", "/api/v1/pods"), id="delete a collection"),
+        pytest.param(lambda c: c.request("PUT", "/api/v1/pods", body=b"{}"), id="any other method"),
+    ],
+)
+async def test_a_read_only_client_sends_no_write(call: Callable[[Client], Awaitable[bytes]]) -> None:
+    async with calling(read_only=True) as (client, server):
+        with pytest.raises(errors.ReadOnly, match="was not sent"):
+            await call(client)
+        assert server.requests == []
+
+
+async def test_a_read_only_client_opens_no_connection_to_a_pod() -> None:
+    """The command of a WebSocket is a GET, and may do anything."""
+    async with calling(read_only=True) as (client, server):
+        with pytest.raises(errors.ReadOnly):
+            client.socket("/api/v1/namespaces/ns/pods/a/exec?command=rm", [])
+        assert server.requests == []
+
+
+async def test_a_read_only_client_reads() -> None:
+    async with calling(saying(answer_json({"items": []})), read_only=True) as (client, server):
+        assert orjson.loads(await client.list(PODS, "ns")) == {"items": []}
+        assert [request.method for request in server.requests] == ["GET"]
