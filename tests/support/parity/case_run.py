@@ -13,9 +13,9 @@ import orjson
 from api.meta import EVENTS, PODS, Resource
 from controller.kube import errors
 from controller.kube.client import Client
+from controller.shadow.defaults import Object
 from tests.support.parity.audit import AuditLog
 from tests.support.parity.case import Case, Record
-from tests.support.parity.defaults import Object
 from tests.support.parity.kubelet import pod_status, state
 from tests.support.parity.observer import ObservedJob
 from tests.support.parity.record import record

@@ -13,8 +13,8 @@ from typing_extensions import override
 
 from api.meta import PODS, Resource
 from controller.kube.client import Client
+from controller.shadow.defaults import Object
 from tests.support.history import History, record_history
-from tests.support.parity.defaults import Object
 from tests.support.parity.resources import CHILDREN, NAMESPACE, Owners
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from api.meta import Resource
+from controller.shadow.defaults import Object
 from rallypoint.testing.audit import Call
 from tests.support.parity.case import Record
-from tests.support.parity.defaults import Object
 from tests.support.parity.normal import Words, current, normalized, sent, text
 from tests.support.parity.resources import KINDS
 

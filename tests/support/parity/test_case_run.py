@@ -12,10 +12,10 @@ from typing_extensions import override
 from api.meta import PODS
 from controller.kube.client import Client
 from controller.kube.connect import Connection
+from controller.shadow.defaults import Object
 from tests.support.parity.audit import AuditLog
 from tests.support.parity.case import Case, Step
 from tests.support.parity.case_run import CaseFailed, CaseRun
-from tests.support.parity.defaults import Object
 from tests.support.parity.observer import ObservedJob
 from tests.support.parity.resources import Owners
 

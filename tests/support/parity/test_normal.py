@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.parity.defaults import SHAPES, bare
+from controller.shadow.defaults import SHAPES, bare
 from tests.support.parity.normal import current, normalized, sent, text
 
 UID = "0b1f9d2e-8a52-4f0c-9a6e-3d1c5b7e9f00"
