@@ -6,18 +6,20 @@ children. An owner reference to another namespace is invalid.
 Differs: labels are not sufficient; the original adopts Services by their labels alone. See docs/decisions/0001-ownership.md.
 """
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
 
 import msgspec
 
-from api.batch import BatchJob
+from api.batch import BATCH_JOBS, BatchJob
 from api.children import Owned, Pod, PodGroup, Service
+from api.meta import PODS, SERVICES, Resource
 from api.nodes import NodeDomain
 from controller.domain import Key, Snapshot
-from controller.kind import JobKind
+from controller.kind import JobKind, Options
+from controller.policy.gang import groups_of
 from controller.runtime.store import Store
 
 C = TypeVar("C", bound=Owned)
@@ -44,6 +46,24 @@ class Sources:
         stores = (self.batch_jobs, self.pods)
         rows = chain.from_iterable(store.indexed(uid) for store in stores if store is not None)
         return (row for row in rows if row.namespace == namespace)
+
+
+def sources_of(
+    stores: Mapping[Resource, Store[Any]],
+    options: Options,
+    nodes: Store[NodeDomain] | None = None,
+    answered: Container[str] = (),
+) -> Sources:
+    """Return the stores of the watched children. ``answered`` contains the UIDs of the probed pods that have answered."""
+    gangs = options.gang_scheduler
+    return Sources(
+        pods=stores[PODS],
+        services=stores.get(SERVICES),
+        groups=stores.get(groups_of(gangs)) if gangs else None,
+        batch_jobs=stores.get(BATCH_JOBS),
+        nodes=nodes,
+        answered=answered,
+    )
 
 
 def observe(sources: Sources, kind: JobKind[Any], job: Key, uid: str) -> Snapshot:

@@ -14,8 +14,7 @@ from typing import Any
 import aiohttp
 
 from api import conditions
-from api.batch import BATCH_JOBS
-from api.meta import PODS, SERVICES, Resource
+from api.meta import Resource
 from api.nodes import NodeDomain
 from controller.domain import Count, Event, Key, Plan, Probe, Problem, Severity, Snapshot, WriteMode
 from controller.kind import JobKind, Options
@@ -34,7 +33,7 @@ from controller.reconcile.job_metrics import JobMetrics
 from controller.reconcile.jobs import JobRow, of_spec
 from controller.reconcile.load import LoadedJob, Loader
 from controller.reconcile.memory import JobMemories
-from controller.reconcile.observe import Sources, observe
+from controller.reconcile.observe import observe, sources_of
 from controller.reconcile.ownership import Ownership
 from controller.reconcile.parent import Parent, Pods
 from controller.reconcile.suspensions import settle_suspension
@@ -85,16 +84,8 @@ class Reconciler:
         self._now = now
         self._kind = kind
         stores = {resource: cache.store for resource, cache in caches.items()}
-        gangs = options.gang_scheduler
-        self._sources = Sources(
-            pods=stores[PODS],
-            services=stores.get(SERVICES),
-            groups=stores.get(groups_of(gangs)) if gangs else None,
-            batch_jobs=stores.get(BATCH_JOBS),
-            nodes=nodes,
-            answered=answered,
-        )
-        self._queues = GangQueues(client, self._sources.groups if gangs == VOLCANO else None)
+        self._sources = sources_of(stores, options, nodes, answered)
+        self._queues = GangQueues(client, self._sources.groups if options.gang_scheduler == VOLCANO else None)
         self._events = events
         self._options = options
         self._applier = Applier(client, caches, events, width=width)
