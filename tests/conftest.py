@@ -29,6 +29,7 @@ _REAL_TIME = frozenset(
         "monitoring",
         "parity",
         "schedulers",
+        "shadow",
         "site",
         "takeover",
         "ui",

@@ -98,9 +98,13 @@ class InMemoryCluster:
 
     def decide(self) -> Plan:
         """Plan the next reconcile."""
+        return decide(self.kind, self.job, self.observe(), self.now, self.options, self.malformed)
+
+    def observe(self) -> Snapshot:
+        """Return the children as planning reads them."""
         key = Key(self.job.metadata.namespace, self.job.metadata.name)
         self._failures = observed(self._failures, self.pods.values(), self.now)
-        children = Snapshot(
+        return Snapshot(
             rows_in_slots(self.kind, key, self.pods.values()),
             rows_in_slots(self.kind, key, self.services.values()),
             self.group,
@@ -111,7 +115,6 @@ class InMemoryCluster:
             self._failures,
             self.queue,
         )
-        return decide(self.kind, self.job, children, self.now, self.options, self.malformed)
 
     def step(self) -> Plan:
         """Plan one reconcile and apply it."""
