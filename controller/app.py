@@ -53,6 +53,7 @@ from controller.telemetry import build
 from controller.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
+    from controller.shadow.report import Report
     from controller.telemetry.tracing import Tracing
 
 SPACING_SECONDS = 0.05
@@ -143,6 +144,7 @@ async def run(
     )
     in_flight = settings.kube_api_in_flight
     metrics.clock(server_clock.offset_seconds)
+    report = _shadow_report(metrics) if settings.shadow else None
     async with AsyncExitStack() as clients:
         if tracing:
             observer = (await clients.enter_async_context(tracing)).requests(observer)
@@ -165,6 +167,8 @@ async def run(
                 on_date=server_clock.observe,
                 timer=clock.uptime,
                 tracer=tracing,
+                user_agent="rallypoint-shadow" if settings.shadow else "rallypoint",
+                read_only=settings.shadow,
             )
         )
         metrics.limiter(client.limiter)
@@ -193,9 +197,12 @@ async def run(
             server_clock,
             on_ready,
             on_work,
+            report,
         )
         try:
-            await _serve(settings, metrics, security, client, process, prober, stop or asyncio.Event())
+            await _serve(
+                settings, metrics, security, client, process, prober, report, stop or asyncio.Event()
+            )
         except ExceptionGroup as group:
             ended, other = group.split((NotLeading, NothingServed))
             if ended is None or other is not None:
@@ -220,13 +227,23 @@ def _tracing(server: str) -> "Tracing":
         raise NoTracing(f"--tracing: {error}") from error
 
 
-def _debugging(settings: Settings) -> AbstractAsyncContextManager[object]:
+def _shadow_report(metrics: Metrics) -> "Report":
+    from controller.shadow.report import Report
+    from controller.telemetry.metrics.shadow import ShadowMetrics
+
+    report = Report()
+    ShadowMetrics(metrics.registry, report.results)
+    return report
+
+
+def _debugging(settings: Settings, report: "Report | None") -> AbstractAsyncContextManager[object]:
     """Serve what helps to debug, if the settings have an address for it; otherwise import nothing of it."""
     if settings.pprof_bind_address in {"", NOWHERE}:
         return nullcontext()
     from controller.server.debug import debugging
 
-    return debugging(settings.pprof_bind_address)
+    extra = {"shadow": ("where the decisions differ, as JSON", report.to_bytes)} if report else {}
+    return debugging(settings.pprof_bind_address, extra)
 
 
 def _metrics_security(settings: Settings, client: Client, metrics: Metrics) -> Security:
@@ -269,6 +286,7 @@ async def _serve(
     client: Client,
     process: ControllerProcess,
     prober: TCPProber,
+    report: "Report | None",
     stop: asyncio.Event,
 ) -> None:
     def alive() -> str:
@@ -293,7 +311,7 @@ async def _serve(
     if security:
         await security.certificate.refresh()
     async with (
-        _debugging(settings),
+        _debugging(settings, report),
         serving(*addresses, metrics.registry, alive, ready, unserved, security),
         asyncio.TaskGroup() as group,
     ):
@@ -330,6 +348,10 @@ class _Shared:
     owned: Mapping[Resource, Informer[Any]]
     """Informers that only some kinds need."""
     now: Callable[[], datetime]
+    report: "Report | None"
+    """The report of shadow mode; None if this process reconciles."""
+    on_pods: dict[str, Callable[[Pod | None, Pod | None], None]]
+    """Called for each change of a pod, by the kind of its job."""
 
 
 def _controller_process(
@@ -344,8 +366,10 @@ def _controller_process(
     server_clock: ServerClock,
     on_ready: Callable[[], None],
     on_work: Callable[[], None],
+    report: "Report | None",
 ) -> ControllerProcess:
-    recorder = Recorder(client, enabled=settings.events != "off", now=server_clock.now)
+    is_recording = settings.events != "off" and report is None
+    recorder = Recorder(client, enabled=is_recording, now=server_clock.now)
     metrics.events(lambda: recorder.dropped, lambda: recorder.limited)
     events = EventRecorder(recorder, compact=settings.events == "compact")
     queues = {
@@ -354,10 +378,13 @@ def _controller_process(
     }
     around = client, settings.namespace, queues
     memories = {kind.resource.kind: JobMemories(metrics.jobs.discard) for kind in served}
+    on_pods: dict[str, Callable[[Pod | None, Pod | None], None]] = {
+        kind: of_kind.observe_pod for kind, of_kind in memories.items()
+    }
 
     def on_pod(before: Pod | None, after: Pod | None) -> None:
-        if before is not None and before.owner_kind in memories:
-            memories[before.owner_kind].observe_pod(before, after)
+        if before is not None and before.owner_kind in on_pods:
+            on_pods[before.owner_kind](before, after)
 
     children = watches.children(*around, {resource for kind in served for resource in kind.children}, on_pod)
     groups = (
@@ -379,9 +406,12 @@ def _controller_process(
         nodes,
         {cache.resource: cache for cache, _ in children if cache.resource not in shared_by_all},
         server_clock.now,
+        report,
+        on_pods,
     )
+    create = _controller if report is None else _shadow_controller
     controllers = [
-        _controller(shared, kind, queues[kind.resource.kind], memories[kind.resource.kind]) for kind in served
+        create(shared, kind, queues[kind.resource.kind], memories[kind.resource.kind]) for kind in served
     ]
     needed = [cache for cache, _ in children if cache.resource in shared_by_all]
     optional = [cache for cache, _ in groups]
@@ -390,6 +420,8 @@ def _controller_process(
             [*needed, *optional, *(informer for each in controllers for informer in each.informers)]
         )
     )
+    if report is not None:
+        report.require(informers)
     for informer in informers:
         metrics.watch(informer.resource.plural, informer)
     batch_jobs = caches.get(BATCH_JOBS)
@@ -415,7 +447,7 @@ def _controller_process(
             *(
                 partial(_when_served, controller.jobs, partial(migrated, client, kind.resource))
                 for kind, controller in zip(served, controllers, strict=True)
-                if kind.model.other_versions and not settings.namespace
+                if kind.model.other_versions and not settings.namespace and report is None
             ),
         ],
     )
@@ -453,18 +485,13 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key], memories
         triggers.on_job(queue, before, after)
 
     jobs = Informer[JobRow](shared.client, kind.resource, job_from_json, on_job, namespace=settings.namespace)
-    groups = {groups_of(options.gang_scheduler)} if options.gang_scheduler else set[Resource]()
     nodes = shared.nodes.get(kind.node_label(options))
     needed = [informer for resource, informer in shared.owned.items() if resource in kind.children]
     reconciler = Reconciler(
         kind,
         shared.client,
         jobs.store,
-        {
-            resource: cache
-            for resource, cache in shared.caches.items()
-            if resource in groups.union(kind.children)
-        },
+        _caches_of(shared, kind),
         shared.events,
         options,
         lambda variant, namespace, count: metrics.job(variant.framework, variant.controller_name)(
@@ -510,3 +537,63 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key], memories
     return Controller(
         jobs, queue, workers, take_over, pause, hand_over, [*needed, *([nodes] if nodes else [])]
     )
+
+
+def _shadow_controller(
+    shared: _Shared, kind: JobKind[Any], queue: Queue[Key], memories: JobMemories
+) -> Controller:
+    """Return the controller of one kind in shadow mode: it compares its decisions, and writes nothing."""
+    from controller.shadow.controller import ShadowController
+
+    settings, options, metrics = shared.settings, shared.options, shared.metrics
+    assert shared.report is not None
+
+    def on_job(before: JobRow | None, after: JobRow | None) -> None:
+        memories.observe(before, after)
+        shadow.observe_job(before, after)
+        triggers.on_job(queue, before, after)
+
+    jobs = Informer[JobRow](shared.client, kind.resource, job_from_json, on_job, namespace=settings.namespace)
+    nodes = shared.nodes.get(kind.node_label(options))
+    needed = [informer for resource, informer in shared.owned.items() if resource in kind.children]
+    shadow = ShadowController(
+        kind,
+        shared.client,
+        jobs.store,
+        _caches_of(shared, kind),
+        shared.events,
+        options,
+        memories,
+        nodes=nodes.store if nodes else None,
+        now=shared.now,
+    )
+    shared.report.add(shadow.results)
+    shared.on_pods[kind.resource.kind] = shadow.observe_pod
+    observer = metrics.controller(kind.controller_name, settings.controller_threads)
+    metrics.queue(kind.controller_name, queue)
+    workers = Workers(
+        queue,
+        shadow.reconcile,
+        count=settings.controller_threads,
+        name=kind.controller_name,
+        observer=observer,
+    )
+
+    def take_over() -> None:
+        for row in jobs.store:
+            triggers.on_job(queue, None, row)
+
+    return Controller(
+        jobs, queue, workers, take_over, _nothing, _nothing, [*needed, *([nodes] if nodes else [])]
+    )
+
+
+def _caches_of(shared: _Shared, kind: JobKind[Any]) -> dict[Resource, Cache]:
+    """Return the caches of the children of one kind, and of their PodGroups."""
+    gangs = shared.options.gang_scheduler
+    groups = {groups_of(gangs)} if gangs else set[Resource]()
+    return {
+        resource: cache
+        for resource, cache in shared.caches.items()
+        if resource in groups.union(kind.children)
+    }

@@ -224,6 +224,12 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
         default=defaults.lock_namespace,
         help="namespace of the Lease mpi-operator, which is also required if MPIJobs are served; default: that of the other Lease",
     )
+    _switch(
+        flag,
+        "--shadow",
+        defaults.shadow,
+        "decide beside another operator, write nothing, and report where the decisions differ",
+    )
     flag(
         "--gang-scheduler-name",
         "--gang-scheduling",

@@ -109,6 +109,12 @@ class Settings:
     namespace ``mpi-operator``, which some clusters do not have.
     """
 
+    shadow: bool = False
+    """Whether to decide beside another operator, write nothing, and report where the decisions differ. Flag ``--shadow``.
+
+    It excludes ``leader_elect``: a shadow writes no Lease.
+    """
+
     gang_scheduler_name: str = ""
     """``volcano`` (case-insensitive), or the name of a scheduler with the coscheduling of scheduler-plugins. Flag ``--gang-scheduler-name``.
 
@@ -157,6 +163,8 @@ class Settings:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
+        if self.shadow and self.leader_elect:
+            raise ValueError("--shadow cannot be combined with --leader-elect: a shadow writes no Lease")
         if not (isfinite(self.kube_api_qps) and self.kube_api_qps >= 0):
             raise ValueError(f"--kube-api-qps must be a number and not negative, but is {self.kube_api_qps}")
         for flag, name in (

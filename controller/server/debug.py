@@ -18,6 +18,7 @@ import tracemalloc
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -55,8 +56,13 @@ class BadRequest(ValueError):
 
 
 @asynccontextmanager
-async def debugging(address: str) -> AsyncGenerator[tuple[str, int]]:
+async def debugging(
+    address: str, extra: Mapping[str, tuple[str, Callable[[], bytes]]] | None = None
+) -> AsyncGenerator[tuple[str, int]]:
     """Serve until the block ends; yield host and port.
+
+    Args:
+        extra: additional reports by name, each with its line in the index and a function that is called in the event loop.
 
     Raises:
         BadAddress: the address is not host:port, or not on loopback.
@@ -65,7 +71,7 @@ async def debugging(address: str) -> AsyncGenerator[tuple[str, int]]:
     check_loopback("--pprof-bind-address", address)
     host, port = parse_address(address)
     try:
-        server = _Server((host or "", port), _reports(asyncio.get_running_loop()))
+        server = _Server((host or "", port), *_reports(asyncio.get_running_loop(), extra or {}))
     except OSError as error:
         raise OSError(error.errno, f"--pprof-bind-address {address}: {error.strerror}") from error
     thread = threading.Thread(
@@ -81,16 +87,36 @@ async def debugging(address: str) -> AsyncGenerator[tuple[str, int]]:
         await asyncio.to_thread(stopping.join, STOP_SECONDS)
 
 
-def _reports(loop: asyncio.AbstractEventLoop) -> dict[tuple[str, str], Report]:
-    return {
-        ("GET", ""): lambda query: INDEX,
+def _reports(
+    loop: asyncio.AbstractEventLoop, extra: Mapping[str, tuple[str, Callable[[], bytes]]]
+) -> tuple[dict[tuple[str, str], Report], str]:
+    """Return the reports by method and path, and the index."""
+    index = INDEX + "".join(f"GET  {name:<36}{about}\n" for name, (about, _) in extra.items())
+    added: dict[tuple[str, str], Report] = {
+        ("GET", name): partial(_in_loop, loop, report) for name, (_, report) in extra.items()
+    }
+    return added | {
+        ("GET", ""): lambda query: index,
         ("GET", "stacks"): lambda query: stacks.text(loop),
         ("GET", "gc"): _garbage_collection,
         ("POST", "tracemalloc/start"): _start_tracing,
         ("POST", "tracemalloc/stop"): _stop_tracing,
         ("GET", "tracemalloc"): _allocations,
         ("GET", "tracemalloc/snapshot"): lambda query: pickle.dumps(_snapshot(), pickle.HIGHEST_PROTOCOL),
-    }
+    }, index
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, report: Callable[[], bytes], query: Mapping[str, str]) -> bytes:
+    """Call a report in the event loop, whose objects it reads.
+
+    Raises:
+        TimeoutError: the event loop is blocked.
+    """
+
+    async def call() -> bytes:
+        return report()
+
+    return asyncio.run_coroutine_threadsafe(call(), loop).result(REQUEST_SECONDS)
 
 
 def _garbage_collection(query: Mapping[str, str]) -> str:
@@ -157,9 +183,12 @@ def _number(query: Mapping[str, str], name: str, default: int, most: int = 10_00
 class _Server(socketserver.TCPServer):
     allow_reuse_address = True
 
-    def __init__(self, address: tuple[str, int], reports: Mapping[tuple[str, str], Report]) -> None:
+    def __init__(
+        self, address: tuple[str, int], reports: Mapping[tuple[str, str], Report], index: str
+    ) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.reports = reports
+        self.index = index
         super().__init__(address, _Handler)
 
     def stop(self) -> None:
@@ -208,7 +237,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._is_local():
             self._send(403, "only for clients of this machine that are not web pages\n")
         elif report is None or not url.path.startswith(ROOT):
-            self._send(404, f"{ROOT} has\n{INDEX}")
+            self._send(404, f"{ROOT} has\n{self.server.index}")
         else:
             self._send(*self._report(report, url.query))
 

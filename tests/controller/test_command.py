@@ -25,6 +25,7 @@ from controller.kinds.pytorch.options import PyTorchOptions
 from controller.kube.client import Client
 from controller.settings import Settings
 from controller.telemetry import build
+from controller.telemetry.metrics import shadow
 from controller.telemetry.metrics.families import GROUPS
 from rallypoint.cli import main
 from tests.support.faults import Delay, Refuse, Rule
@@ -336,7 +337,8 @@ async def test_a_job_runs_between_start_and_stop(tmp_path: Path) -> None:
     wanted = {
         family.name.removesuffix("_total")
         for group in GROUPS
-        if group.title != "Metrics endpoint"  # which needs --metrics-secure
+        if group.title
+        not in {"Metrics endpoint", shadow.GROUP.title}  # which need --metrics-secure and --shadow
         for family in group.families
     }
     assert families.keys() >= {name for name in wanted if not name.endswith("_info")}, (

@@ -44,6 +44,11 @@ from controller.settings import FIELDS, Settings
         pytest.param(
             {"leader_election_id": "a/b"}, "--leader-election-id: 'a/b' is not a valid", id="lease's name"
         ),
+        pytest.param(
+            {"shadow": True, "leader_elect": True},
+            "--shadow cannot be combined with --leader-elect",
+            id="a shadow with a lease",
+        ),
         pytest.param({"leader_election_id": ""}, "--leader-election-id: '' is not a valid", id="no lease"),
         pytest.param(
             {"leader_election_id": "a..b"}, "'a..b' is not a valid Lease name", id="dots of a lease's name"

@@ -4,7 +4,7 @@ Source: training-operator 1.9, pkg/common/metrics.go; controller-runtime 0.22, p
 Kubernetes 1.34, component-base, metrics/prometheus/restclient. The values of labels are those of the originals.
 """
 
-from controller.telemetry.metrics import jobs, mpi
+from controller.telemetry.metrics import jobs, mpi, shadow
 from controller.telemetry.metrics.family import Family, Group, Label
 
 RESULTS = ("error", "requeue", "requeue_after", "success")
@@ -350,6 +350,7 @@ GROUPS = (
             BUILD,
         ),
     ),
+    shadow.GROUP,
     Group(
         "Metrics endpoint",
         "Without `--metrics-secure` there are no series. `certwatcher_*` are controller-runtime's names.",

@@ -77,6 +77,29 @@ async def test_the_index_lists_each_report(each_server: Server) -> None:
         assert each_server.ask(path.partition("?")[0], method)[0] == 200, line
 
 
+async def test_an_additional_report_is_in_the_index_and_is_made_in_the_event_loop() -> None:
+    loops: list[object] = []
+
+    def report() -> bytes:
+        loops.append(asyncio.get_running_loop())
+        return b"{}"
+
+    async with debugging("127.0.0.1:0", {"shadow": ("as JSON", report)}) as address:
+        server = Server(*address)
+        assert await server.get("shadow") == (200, "{}")
+        (line,) = (line for line in (await server.get(""))[1].splitlines() if "shadow" in line)
+        assert line.split() == ["GET", "shadow", "as", "JSON"]
+    assert loops == [asyncio.get_running_loop()]
+
+
+async def test_without_an_additional_report_nothing_names_it(server: Server) -> None:
+    status, text = await server.get("shadow")
+
+    assert status == 404
+    assert "shadow" not in text
+    assert "shadow" not in (await server.get(""))[1]
+
+
 async def wait_for_nothing() -> None:
     await asyncio.Event().wait()
 

@@ -16,6 +16,7 @@ from controller.runtime.queue import Queue
 from controller.telemetry.metrics import Metrics
 from controller.telemetry.metrics.families import GROUPS, PRIORITY_LEVELS
 from controller.telemetry.metrics.jobs import JobSample
+from controller.telemetry.metrics.shadow import RESULTS, ShadowMetrics
 
 NAME = "pytorchjob-controller"
 LEASE = "1ca428e5.training-operator.kubeflow.org"
@@ -56,6 +57,8 @@ def metrics(registry: CollectorRegistry) -> Metrics:
 
 
 def connect_all(metrics: Metrics) -> None:
+    no_jobs = dict.fromkeys(RESULTS, 0)
+    ShadowMetrics(metrics.registry, lambda: [("PyTorchJob", no_jobs, {"pod": 0})])
     metrics.job("pytorch")("team", "created")
     metrics.jobs.start("pytorch")
     metrics.jobs.put(
