@@ -25,6 +25,7 @@ COMMANDS = (
     "exec",
     "port-forward",
     "check",
+    "shadow",
 )
 """Each module has ``add_parser(subparsers)``, which sets ``execute(args) -> exit status``."""
 DELEGATES = ("controller", "crds")

@@ -9,7 +9,7 @@ Source: Kubernetes, cri-streaming pkg/streaming/portforward/websocket.go.
 import argparse
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -200,6 +200,32 @@ async def _refusal(client: Client, path: str, port: int) -> ApiError | None:
         if error.code != BAD_REQUEST or "Upgrade" not in error.message:
             return error
     return None  # Only the upgrade to a WebSocket is missing.
+
+
+@contextlib.asynccontextmanager
+async def forwarding(client: Client, pod: Object, port: int) -> AsyncGenerator[int]:
+    """Forward a free port of loopback to a port of a pod while the block runs; yield its number.
+
+    Raises:
+        ApiError: the server refuses to forward the port.
+    """
+    path = PODS.path(pod["metadata"]["namespace"], name_of(pod), "portforward")
+    if (refusal := await _refusal(client, path, port)) is not None:
+        raise refusal
+    connections: set[asyncio.Task[None]] = set()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.add(asyncio.create_task(_serve(client, path, port, reader, writer)))
+
+    server = await _bind("127.0.0.1", 0, accept)
+    try:
+        await server.start_serving()
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for connection in connections:
+            connection.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
 
 
 _Accept: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
