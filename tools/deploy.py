@@ -36,6 +36,7 @@ DEFINITIONS = Path("manifests/base/crds/kustomization.yaml")
 COMPONENTS = Path("manifests/components")
 """Where an opt-in kind has a folder of its name, with its definition in it."""
 ROLE = Path("manifests/base/rbac/cluster-role.yaml")
+SHADOW_ROLE = Path("manifests/overlays/shadow/cluster-role.yaml")
 MPI_ROLE = Path("manifests/components/mpi/cluster-role.yaml")
 NAMESPACED_ROLES = (Path("manifests/base/rbac/role.yaml"), ROLE, MPI_ROLE)
 """The roles whose rules the Role of an operator for one namespace has."""
@@ -54,7 +55,7 @@ _JOBS = re.compile(r"(?<=- apiGroups: \[kubeflow\.org\]\n  resources: \[)[a-z]+(
 
 def naming_kinds() -> dict[Path, str]:
     """The files in ``manifests`` that name every kind of the default installation, and the definitions of the others, as they have to be."""
-    roles = {ROLE: _naming(ROLE, DEFAULT)}
+    roles = {role: _naming(role, DEFAULT) for role in (ROLE, SHADOW_ROLE)}
     in_order = sorted(DEFAULT, key=lambda kind: kind.resource.plural)
     roles |= {path: _naming(path, in_order) for path in USER_ROLES}
     roles[NAMESPACED_ROLE] = _namespaced(

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from controller.app import chosen
-from controller.command import build_parser
+from controller.command import build_parser, settings_from
 from controller.kinds import DEFAULT
 from controller.kinds.mpi import MPI
 from controller.kinds.mxnet import MXNET
+from rallypoint.cli.shadow import NAMESPACE, PORT, SELECTOR
 from rallypoint.testing.manifests import build
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -455,6 +456,52 @@ def test_users_have_the_same_permissions_on_mxjobs_as_on_other_kinds() -> None:
             if "pytorchjobs" in resource and (MXNET.scalable or not resource.endswith("/scale"))
         }
         assert found == ([expected] if expected else [])
+
+
+def test_a_shadow_only_reads_and_shares_no_name_with_an_operator() -> None:
+    documents = build(MANIFESTS / "overlays" / "shadow")
+    others = [*build(MANIFESTS / "overlays" / "standalone"), *build(MANIFESTS / "overlays" / "kubeflow")]
+    names = {(document["kind"], document["metadata"]["name"]) for document in documents}
+
+    assert {verb for _, verb in rights(documents)} == {"get", "list", "watch"}
+    assert not [right for right in rights(documents) if right[0] == "secrets" and right[1] != "get"]
+    assert not names & {(document["kind"], document["metadata"]["name"]) for document in others}
+    assert {name for _, name in names} == {"rallypoint-shadow"}
+    assert "CustomResourceDefinition" not in {kind for kind, _ in names}
+
+
+def test_a_shadow_may_read_every_kind_and_all_that_the_operator_writes() -> None:
+    granted = {resource for resource, _ in rights(build(MANIFESTS / "overlays" / "shadow"))}
+    operator = rights(build(MANIFESTS / "overlays" / "mpi-v1"))
+    children = {
+        resource
+        for resource, verb in operator
+        if verb == "create" and "/" not in resource and resource != "events"
+    }
+
+    assert children | {kind.resource.plural for kind in DEFAULT} <= granted
+
+
+def test_the_deployment_of_a_shadow_starts_one_as_the_operator_does() -> None:
+    documents = {document["kind"]: document for document in build(MANIFESTS / "overlays" / "shadow")}
+    operator = next(
+        document
+        for document in build(MANIFESTS / "overlays" / "standalone")
+        if document["kind"] == "Deployment"
+    )
+    pod, own = (manifest["spec"]["template"]["spec"] for manifest in (documents["Deployment"], operator))
+    (container,), (reference,) = pod["containers"], own["containers"]
+    settings = settings_from(build_parser().parse_args(container["args"]))
+
+    assert settings.shadow
+    assert not settings.leader_elect
+    assert settings.pprof_bind_address == f"127.0.0.1:{PORT}"
+    assert pod["securityContext"] == own["securityContext"]
+    for field in ("image", "command", "livenessProbe", "readinessProbe", "securityContext", "ports"):
+        assert container[field] == reference[field]
+    labels = documents["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert documents["Service"]["spec"]["selector"] == labels == {"app": SELECTOR.removeprefix("app=")}
+    assert documents["Namespace"]["metadata"]["name"] == NAMESPACE
 
 
 def image_of(folder: Path) -> str:
