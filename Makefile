@@ -8,6 +8,7 @@
 #   make demo      trains a PyTorchJob on real data, without a cluster
 #   make examples  trains every kind with its framework, each in its own environment; ONLY="jax paddle" chooses some
 #   make takeover  tests with the real Go operators, compiled from their modules: jobs move to Rallypoint and back
+#   make shadow    a shadow beside the real Go operators compares hundreds of jobs, which then move to Rallypoint and back
 #   make ui        tests of the page in a real headless browser; SCREENSHOTS=docs/images draws the pictures of the docs
 #   make chart     installs, upgrades, rolls back and uninstalls the Helm chart on a real API server, with jobs running
 #   make upgrade   jobs move from another version's operator, FROM=COMMIT, to this one and back
@@ -68,7 +69,7 @@ LINT = "lint: $(BIN)/ruff check" \
 	"layers: $(BIN)/lint-imports --no-cache" \
 	"types, second opinion: $(BIN)/pyright"
 
-.PHONY: test coverage test-python test-oldest demo examples lint fmt crds manifests deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover monitoring ui upgrade explain version test-newest site image image-test image-lock workflows release release-check chart
+.PHONY: test coverage test-python test-oldest demo examples lint fmt crds manifests deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover shadow monitoring ui upgrade explain version test-newest site image image-test image-lock workflows release release-check chart
 
 # The whole system under faults runs by itself: beside other tests it does other things in each run, because its requests take real time.
 WHOLE_SYSTEM = tests/controller/test_whole_system.py
@@ -109,6 +110,11 @@ takeover:
 	$(STEPS) "make takeover" $(ENVIRONMENT) $(CONTROLPLANE) \
 		"Go operators! $(BIN)/python -m rallypoint.testing.controlplane build training-operator mpi-operator" \
 		"tests: $(BIN)/pytest tests/takeover"
+
+shadow:
+	$(STEPS) "make shadow" $(ENVIRONMENT) $(CONTROLPLANE) \
+		"Go operators! $(BIN)/python -m rallypoint.testing.controlplane build training-operator mpi-operator" \
+		"tests: $(BIN)/pytest tests/shadow"
 
 upgrade:
 	$(STEPS) "make upgrade" $(ENVIRONMENT) $(CONTROLPLANE) "tests: $(BIN)/pytest tests/upgrade --upgrade-from=$(FROM)"

@@ -5,8 +5,6 @@ The API server's watches report everything that is created or deleted meanwhile.
 
 import json
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +16,7 @@ from rallypoint.cli import main
 from rallypoint.cli.check.go_operators import GO_OPERATORS, go_fields
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.manifests import build
-from rallypoint.testing.service import ACCOUNT, WITH_MPI_V1, Service, in_cluster_service, install
+from rallypoint.testing.service import WITH_MPI_V1, install
 from tests.support.gooperators import (
     LOCK_NAMESPACE,
     NAMESPACE,
@@ -28,9 +26,9 @@ from tests.support.gooperators import (
     training_operator,
 )
 from tests.support.running_jobs import MPI_V1, MPI_V2BETA1, OTHERS, PODS_OF_A_JOB, Jobs
+from tests.support.takeover import rallypoint
 from tools.go_fields import fields_of
 
-VERSIONS = Path(__file__).parents[2] / "manifests" / "components" / "mpi-versions"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces"
 
 
@@ -41,39 +39,6 @@ NAMES = [kind.kind for kind in OTHERS]
 def plane() -> Generator[ControlPlane]:
     with ControlPlane(nodes=1) as plane:
         yield plane
-
-
-@contextmanager
-def rallypoint(plane: ControlPlane, *flags: str) -> Generator[Service]:
-    """This operator with all of its rights, once it works."""
-    role = {
-        "apiGroup": "rbac.authorization.k8s.io",
-        "kind": "ClusterRole",
-        "name": "training-operator-leases",
-    }
-    namespace, name = ACCOUNT.split(":")[2:]
-    subjects = [{"kind": "ServiceAccount", "namespace": namespace, "name": name}]
-    rules = [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]}]
-    rbac = "rbac.authorization.k8s.io/v1"
-    bindings = [binding for binding in build(VERSIONS) if binding["kind"] == "ClusterRoleBinding"]
-    for binding in bindings:
-        binding["subjects"] = subjects
-    plane.apply(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LOCK_NAMESPACE}},
-        {"apiVersion": rbac, "kind": "ClusterRole", "metadata": {"name": role["name"]}, "rules": rules},
-        {
-            "apiVersion": rbac,
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": role["name"]},
-            "roleRef": role,
-            "subjects": subjects,
-        },
-        *(manifest for manifest in build(VERSIONS) if manifest["kind"] == "ClusterRole"),
-        *bindings,
-    )
-    with in_cluster_service(plane, [f"--lock-namespace={LOCK_NAMESPACE}", *flags]) as service:
-        plane.wait("it to work", lambda: service.metric("leader_election_master_status") == 1)
-        yield service
 
 
 def deployed(plane: ControlPlane, manifest: Any, *arguments: str) -> str:

@@ -35,6 +35,7 @@ TARGETS = (
     "schedulers",
     "lock",
     "takeover",
+    "shadow",
     "monitoring",
     "ui",
     "upgrade",
