@@ -200,7 +200,7 @@ image:
 	$(STEPS) "make image" $(ENVIRONMENT) $(QEMU) "image: $(BIN)/python -m tools.image build --output dist/image"
 
 image-test:
-	$(STEPS) "make image-test" $(ENVIRONMENT) $(QEMU) "tests: $(BIN)/pytest tests/image"
+	$(STEPS) "make image-test" $(ENVIRONMENT) $(QEMU) "tests: $(BIN)/pytest -o faulthandler_timeout=1200 tests/image"
 
 image-lock:
 	$(STEPS) "make image-lock" $(ENVIRONMENT) "packages: $(BIN)/python -m tools.image lock"
