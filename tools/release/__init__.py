@@ -3,7 +3,7 @@
 ``build`` makes the files in ``dist/VERSION``, ``verify`` checks them, ``twice`` builds in two clones and compares, ``publish`` uploads.
 docs/how-to/release.md describes the way of a release.
 
-Nothing here may import a package from an index, apart from functions that need it: ``publish`` runs where there is only Python.
+``publish`` and all that it imports, this module included, use the standard library only: it runs where nothing is installed.
 """
 
 from hashlib import sha256

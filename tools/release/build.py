@@ -122,7 +122,7 @@ def notes(release: str, root: Path = ROOT) -> str:
     from deploy.operator.hatch_build import absolute_links
 
     manifests_url = registry.download(release, "manifests.yaml")
-    chart = f"oci://{registry.CHARTS}/rallypoint --version {version.semantic(release)}"
+    chart = f"oci://{registry.CHARTS}/rallypoint --version {version.semantic(release)} --namespace rallypoint-system --create-namespace"
     install = (
         f"    kubectl apply --server-side -f {manifests_url}\n\n"
         f"or `helm install rallypoint {chart}`; [install](docs/how-to/install.md) has all ways, "
