@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import tarfile
 import tomllib
 from hashlib import sha256
 from importlib.metadata import packages_distributions
@@ -145,8 +144,8 @@ def test_a_wheel_holds_every_file_of_its_packages_and_nothing_else(
 @pytest.mark.parametrize("name", PROJECTS)
 def test_a_source_distribution_builds_the_same_wheel(name: str, built: Path, tmp_path: Path) -> None:
     (source,) = built.glob(f"{name}-*.tar.gz")
-    with tarfile.open(source) as archive:
-        archive.extractall(tmp_path, filter="data")
+    # Python 3.11.2, Debian's, has no filters to extract safely, and newer ones warn without one.
+    subprocess.run(["tar", "-xzf", str(source), "-C", str(tmp_path)], check=True)
     run_hatchling(tmp_path / source.name.removesuffix(".tar.gz"), tmp_path, "wheel")
 
     assert wheel_contents(wheel_of(tmp_path, name)) == wheel_contents(wheel_of(built, name))
