@@ -17,9 +17,11 @@ IMAGE_SUMMARY = "image.json"
 MANIFESTS = {
     "manifests.yaml": Path("manifests/overlays/standalone"),
     "manifests-kubeflow.yaml": Path("manifests/overlays/kubeflow"),
+    "manifests-shadow.yaml": Path("manifests/overlays/shadow"),
 }
 """File of a release → the kustomization that it is rendered from."""
 CRDS = "crds.yaml"
+WITHOUT_CRDS = {"manifests-shadow.yaml"}
 
 
 class ReleaseError(Exception):

@@ -18,6 +18,7 @@ from tools.release import (
     MANIFESTS,
     NOTES,
     PROVENANCE,
+    WITHOUT_CRDS,
     ReleaseError,
     digests,
     provenance,
@@ -71,7 +72,8 @@ def write_manifests(folder: Path, digest: str = DIGEST) -> None:
     deployment = {"kind": "Deployment", "spec": {"template": {"spec": {"containers": [container]}}}}
     (folder / CRDS).write_text(yaml.safe_dump_all([definition]))
     for name in MANIFESTS:
-        (folder / name).write_text(yaml.safe_dump_all([definition, {"kind": "Service"}, deployment]))
+        definitions = [] if name in WITHOUT_CRDS else [definition]
+        (folder / name).write_text(yaml.safe_dump_all([*definitions, {"kind": "Service"}, deployment]))
 
 
 def write_chart(folder: Path, *, version: str = "1.2.3-rc.4", digest: str = DIGEST) -> None:
