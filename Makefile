@@ -17,7 +17,7 @@
 #   make crds      writes manifests/base/crds from the models in api
 #   make manifests writes what is generated in manifests: manifests/base/crds, and the dashboards from tools/dashboards
 #   make deploy    writes manifests/base/crds, and the files in deploy from manifests, the Helm chart included, and the copy for rallypoint check
-#   make docs      writes the generated pages of docs/reference: the fields of each kind, flags, labels and metrics
+#   make docs      writes the generated pages of docs/reference: the fields of each kind, flags, events, labels and metrics
 #   make site      builds the docs as a site in build/site, and tests it in a real headless browser
 #   make bench     measures the controller on a real API server with simulated nodes
 #   make controlplane   finds, downloads or compiles etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok and kubectl

@@ -50,13 +50,13 @@ def of_field(model: type[Wire], name: str) -> str:
     """
     for base in model.__mro__:
         if issubclass(base, Wire) and (found := attribute_docstrings(base).get(name)):
-            return _description(found)
+            return plain(found)
     raise TypeError("the field has no description; write a docstring beneath it")
 
 
 def of_model(model: type[Wire]) -> str:
     """Return the description of a model itself."""
-    return _description(inspect.cleandoc(model.__doc__ or ""))
+    return plain(inspect.cleandoc(model.__doc__ or ""))
 
 
 @cache
@@ -81,7 +81,7 @@ def attribute_docstrings(type_: type) -> Mapping[str, str]:
     return found
 
 
-def _description(docstring: str) -> str:
-    """Return the first paragraph on one line, with the code marks of Markdown."""
+def plain(docstring: str) -> str:
+    """Return the first paragraph of a docstring on one line, with the code marks of Markdown."""
     paragraph = docstring.partition("\n\n")[0]
     return " ".join(paragraph.split()).replace("``", "`")

@@ -9,17 +9,20 @@ from typing import Final
 from api import conditions
 from api.conditions import TRUE
 from api.job import ConditionType, JobStatus
+from controller.kind.reasons import ConditionReason
 
 
 class IdleReason(StrEnum):
     """The suffix of the reason, after the kind."""
 
     BLOCKED = "Blocked"
-    """The job is blocked until somebody acts."""
+    """Nothing can go on until somebody acts: a quota, an admission webhook, a missing right, a name that another object has, an object that cannot
+    be read. An event (Warning) reports names and unreadable objects; events of the child report the others.
+    """
     WAITING_FOR_PODS = "WaitingForPods"
-    """Pods are not created yet, or do not start."""
+    """Pods are not created yet, or do not start: an init container fails, or a launcher waits for its workers. No event of this reason."""
     WAITING_FOR_GANG = "WaitingForGang"
-    """The scheduler does not start the job's PodGroup."""
+    """The scheduler does not start the job's PodGroup. An event (Warning) reports it."""
 
     @property
     def after_resume(self) -> str:
@@ -32,8 +35,6 @@ class IdleReason(StrEnum):
         return self.value, self.after_resume
 
 
-SUSPENDED: Final = "Suspended"
-"""The suffix of the reason of a suspended job, after the kind."""
 _OLD_BLOCKED: Final = "HeldUp"
 _OLD_REASONS: Final = (_OLD_BLOCKED, "WaitsForPods")
 """Reasons of versions before the first release; they do not show whether the job has run."""
@@ -51,7 +52,7 @@ def has_run(kind: str, status: JobStatus | None) -> bool:
     running = conditions.find(given, ConditionType.RUNNING)
     if running is None or running.status == TRUE:
         return running is not None
-    if running.reason == f"{kind}{SUSPENDED}":
+    if running.reason == f"{kind}{ConditionReason.SUSPENDED}":
         created = conditions.find(given, ConditionType.CREATED)
         return created is None or running.last_transition_time != created.last_transition_time
     if running.reason in {f"{kind}{reason}" for reason in _OLD_REASONS}:

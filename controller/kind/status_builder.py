@@ -29,6 +29,7 @@ from controller.domain import (
     shortened,
 )
 from controller.kind.idle import IdleReason, has_run, is_blocked, is_waiting_for_gang
+from controller.kind.reasons import ConditionReason
 
 LONGEST_MESSAGE = 4096
 """Maximum length of a condition's message, so that the API server can store the status."""
@@ -89,7 +90,9 @@ class StatusBuilder:
 
     def created(self) -> None:
         if not conditions.find(self.status.conditions or (), ConditionType.CREATED):
-            self._set(ConditionType.CREATED, TRUE, "Created", f"{self._kind} {self._name} is created.")
+            self._set(
+                ConditionType.CREATED, TRUE, ConditionReason.CREATED, f"{self._kind} {self._name} is created."
+            )
             self.counted.append(Count.CREATED)
 
     def started(self) -> None:
@@ -108,9 +111,9 @@ class StatusBuilder:
     def suspended(self) -> None:
         message = f"{self._kind} {self._name} is suspended."
         if conditions.is_true(self.status, ConditionType.RUNNING):
-            self._set(ConditionType.RUNNING, FALSE, "Suspended", message)
-        if self._set(ConditionType.SUSPENDED, TRUE, "Suspended", message):
-            self._record_event(Severity.NORMAL, "Suspended", message)
+            self._set(ConditionType.RUNNING, FALSE, ConditionReason.SUSPENDED, message)
+        if self._set(ConditionType.SUSPENDED, TRUE, ConditionReason.SUSPENDED, message):
+            self._record_event(Severity.NORMAL, ConditionReason.SUSPENDED, message)
 
     def resumed(self) -> bool:
         """Record that the job is not suspended, and return whether that ends a suspension.
@@ -120,8 +123,8 @@ class StatusBuilder:
         if not conditions.is_true(self.status, ConditionType.SUSPENDED):
             return False
         message = f"{self._kind} {self._name} is resumed."
-        self._set(ConditionType.SUSPENDED, FALSE, "Resumed", message)
-        self._record_event(Severity.NORMAL, "Resumed", message)
+        self._set(ConditionType.SUSPENDED, FALSE, ConditionReason.RESUMED, message)
+        self._record_event(Severity.NORMAL, ConditionReason.RESUMED, message)
         self.status.start_time = self.now
         self.recount_active({})
         return True
@@ -131,19 +134,23 @@ class StatusBuilder:
         created = conditions.find(self.status.conditions or (), ConditionType.CREATED)
         earliest = (created and created.last_transition_time) or self.now
         self._set(
-            ConditionType.RUNNING, TRUE, "Running", message, min(max(since or self.now, earliest), self.now)
+            ConditionType.RUNNING,
+            TRUE,
+            ConditionReason.RUNNING,
+            message,
+            min(max(since or self.now, earliest), self.now),
         )
 
     def restarting(self, message: str, held: str = "") -> None:
         """Record that the job restarts. ``held`` says which failed pods are replaced later, and when; the message follows its changes."""
         text = f"{message} {held}".rstrip()
-        self._set(ConditionType.RESTARTING, TRUE, "Restarting", text, rewords=bool(held))
+        self._set(ConditionType.RESTARTING, TRUE, ConditionReason.RESTARTING, text, rewords=bool(held))
 
     def restart_whole(self, fields: Mapping[str, Any], message: str) -> None:
         """Record that the job restarts as a whole. No pod of the new attempt exists yet, so all counters begin again."""
         self.status = self.status.model_copy(update=dict(fields))
-        self._set(ConditionType.RESTARTING, TRUE, "Restarting", message, rewords=True)
-        self._record_event(Severity.WARNING, "Restarting", message)
+        self._set(ConditionType.RESTARTING, TRUE, ConditionReason.RESTARTING, message, rewords=True)
+        self._record_event(Severity.WARNING, ConditionReason.RESTARTING, message)
         self.counted.append(Count.RESTARTED)
         self._replace(
             {
@@ -159,8 +166,8 @@ class StatusBuilder:
 
     def succeeded(self, message: str) -> None:
         """Record that the job succeeded. Pods that still run count as succeeded, as in the original."""
-        if self._set(ConditionType.SUCCEEDED, TRUE, "Succeeded", message):
-            self._record_event(Severity.NORMAL, "Succeeded", message)
+        if self._set(ConditionType.SUCCEEDED, TRUE, ConditionReason.SUCCEEDED, message):
+            self._record_event(Severity.NORMAL, ConditionReason.SUCCEEDED, message)
             self.counted.append(Count.SUCCESSFUL)
         self._complete()
         self.fold_active()
@@ -169,7 +176,7 @@ class StatusBuilder:
         self,
         message: str,
         severity: Severity = Severity.NORMAL,
-        suffix: str = "Failed",
+        suffix: str = ConditionReason.FAILED,
         cause: FailureReason | None = None,
     ) -> None:
         """Record that the job failed. ``cause`` is None if pods of it failed.
@@ -231,7 +238,7 @@ class StatusBuilder:
             self.record_event(Severity.WARNING, reason, message, once=f"{reason}{text}", similar=text)
 
     def record_restart(self, message: str) -> None:
-        self._record_event(Severity.WARNING, "Restarting", message)
+        self._record_event(Severity.WARNING, ConditionReason.RESTARTING, message)
 
     def record_event(
         self, severity: Severity, reason: str, message: str, once: str = "", similar: str = ""

@@ -10,6 +10,7 @@ from api.job import Job
 from api.labels import KUEUE_PREFIX, MANAGED_BY_MULTIKUEUE, MANAGED_BY_US
 from controller.domain import Event, Severity, shortened
 from controller.kind import JobKind
+from controller.kind.reasons import EventReason
 from controller.kube import errors
 from controller.kube.client import Client
 from controller.reconcile.events import EventRecorder
@@ -63,7 +64,9 @@ class Ownership:
         if manager != MANAGED_BY_MULTIKUEUE:
             shown = shortened(str(manager), LONGEST_MANAGER)
             text = f'spec.runPolicy.managedBy is "{shown}": the job is left to that controller; this one is "{kind.managed_by}"'
-            event = Event(Severity.NORMAL, f"{kind.resource.kind}LeftToAnother", text, once=text)
+            event = Event(
+                Severity.NORMAL, f"{kind.resource.kind}{EventReason.LEFT_TO_ANOTHER}", text, once=text
+            )
             self._events.record(loaded.parent(), [event])
         existing = job.metadata.annotations or {}
         missing = {

@@ -34,6 +34,7 @@ from controller.domain import (
     no_effect_text,
 )
 from controller.kind import JobKind, Options, Replicas, Roles
+from controller.kind.reasons import ConditionReason, EventReason
 from controller.kind.status_builder import StatusBuilder
 from controller.policy import cleanup, count, gang, limits, recovery, replacement
 from controller.policy.restart import Reaction, reaction
@@ -106,7 +107,7 @@ class _Roles:
     def refuse(self, job: Job, problem: Problem, now: datetime) -> Plan:
         builder = StatusBuilder(self.kind, job, now)
         text = _unrunnable_text(job.kind, [problem])
-        builder.failed(text, Severity.WARNING, "FailedValidation", FailureReason.INVALID)
+        builder.failed(text, Severity.WARNING, ConditionReason.FAILED_VALIDATION, FailureReason.INVALID)
         return builder.plan()
 
 
@@ -257,11 +258,13 @@ class _Planner:
         builder.update({"attempts": recovery.recorded(builder.status, attempt)})
         if matched.action is FailureAction.FAIL_JOB:
             builder.failed(
-                f"job {name} is failing because {matched.description}.", Severity.WARNING, "FailurePolicy"
+                f"job {name} is failing because {matched.description}.",
+                Severity.WARNING,
+                ConditionReason.FAILURE_POLICY,
             )
         else:
             text = f"job {name} has failed because it has restarted {policy.max_restarts} times, its maxRestarts; last failure: {matched.description}."
-            builder.failed(text, Severity.WARNING, "MaxRestartsExceeded")
+            builder.failed(text, Severity.WARNING, ConditionReason.MAX_RESTARTS_EXCEEDED)
         return builder.plan()
 
     def _record_missed_running(self) -> None:
@@ -479,7 +482,9 @@ class _Planner:
         deletions = gang.remains(self.options.gang_scheduler, self.snapshot)
         for deletion in deletions:
             text = "Job has been terminated. Deleting PodGroup"
-            self.builder.record_event(Severity.NORMAL, "JobTerminated", text, once=f"{deletion.uid}{text}")
+            self.builder.record_event(
+                Severity.NORMAL, EventReason.JOB_TERMINATED, text, once=f"{deletion.uid}{text}"
+            )
         return deletions
 
     def _record_template_warnings(self, role: Role) -> None:
@@ -487,11 +492,15 @@ class _Planner:
         is_unnamed = self.kind.warns_of_unnamed_scheduler and not gang.is_named(scheduler, self.roles)
         if scheduler and (is_unnamed or gang.is_elsewhere(scheduler, role)):
             text = "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
-            self.builder.record_event(Severity.WARNING, f"{word}PodTemplateSchedulerName", text, once=text)
+            self.builder.record_event(
+                Severity.WARNING, f"{word}{EventReason.POD_TEMPLATE_SCHEDULER_NAME}", text, once=text
+            )
         spec: Mapping[str, Any] = role.template.get("spec") or {}
         if spec.get("restartPolicy"):
             text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
-            self.builder.record_event(Severity.WARNING, f"{word}PodTemplateRestartPolicy", text, once=text)
+            self.builder.record_event(
+                Severity.WARNING, f"{word}{EventReason.POD_TEMPLATE_RESTART_POLICY}", text, once=text
+            )
 
 
 def _failed(builder: StatusBuilder, role: str) -> int:
@@ -541,10 +550,12 @@ def _record_problems(job: Job, found: Sequence[Problem], builder: StatusBuilder)
     """
     if _has_started(job.status):
         text = no_effect_text(found)
-        builder.record_event(Severity.WARNING, f"{job.kind}FailedValidation", text, once=text)
+        builder.record_event(
+            Severity.WARNING, f"{job.kind}{ConditionReason.FAILED_VALIDATION}", text, once=text
+        )
     else:
         text = _unrunnable_text(job.kind, found)
-        builder.failed(text, Severity.WARNING, "FailedValidation", FailureReason.INVALID)
+        builder.failed(text, Severity.WARNING, ConditionReason.FAILED_VALIDATION, FailureReason.INVALID)
 
 
 def _unrunnable_text(kind: str, found: Sequence[Problem]) -> str:
@@ -561,7 +572,7 @@ def _record_pod_events(role: Role, pod: Pod, builder: StatusBuilder) -> None:
         text = f"Pod: {pod.namespace}.{pod.name} exited with code {done.code}"
         builder.record_event(
             Severity.NORMAL,
-            "ExitedWithCode",
+            EventReason.EXITED_WITH_CODE,
             text,
             once=f"{pod.uid}{text}{pod.restarts}",
             similar=f"{role.container} {done.code}",
@@ -581,7 +592,7 @@ def _record_pod_events(role: Role, pod: Pod, builder: StatusBuilder) -> None:
 def _leaves_nothing(job: Job, failure: JobCondition) -> bool:
     return (
         limits.was_exceeded(job.metadata.name, failure.message)
-        or failure.reason == f"{job.kind}FailedValidation"
+        or failure.reason == f"{job.kind}{ConditionReason.FAILED_VALIDATION}"
     )
 
 

@@ -176,3 +176,55 @@ NO_KEYS = {
 def _sources(*folders: str) -> Iterator[Path]:
     for folder in folders:
         yield from (Path(__file__).parents[2] / folder).rglob("*.py")
+
+
+def test_every_recorded_reason_is_on_the_page() -> None:
+    """The recordings of the Go operators show which reasons occur."""
+    page = PAGES["events.md"]
+    recorded = {
+        reason
+        for path in (Path(__file__).parents[1] / "parity" / "golden").rglob("expect/*.json")
+        for reason in re.findall(r'"reason": "(\w+)', path.read_text(encoding="utf-8"))
+    }
+    kinds = tuple(kind.resource.kind for kind in ALL)
+
+    assert recorded
+    missing = {
+        reason
+        for reason in recorded
+        if f"`{reason}`" not in page
+        and f"`<Kind>{_without(reason, kinds)}`" not in page
+        and not re.fullmatch(r"(Successful(Create|Delete)|Failed(Create|Update|Delete))[A-Z]\w+", reason)
+    }
+    assert missing == RECORDED_ONLY
+
+
+def test_reasons_are_declared_where_they_are_described() -> None:
+    """A reason that is a literal where an event is recorded would be on no page."""
+    literals = {
+        argument.value
+        for path in _sources("controller")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and _called(node)
+        in {"Event", "record_event", "_record_event", "warning_event", "_warning", "_set", "failed"}
+        for argument in node.args[:3]
+        if isinstance(argument, ast.Constant)
+        and isinstance(argument.value, str)
+        and re.fullmatch(r"[A-Z][A-Za-z]+", argument.value)
+    }
+
+    assert literals == {"SuccessfulDeletePod", "SuccessfulCreatePod", "MPIJobRunning", "MPIJobFailed"}
+
+
+RECORDED_ONLY = {"LauncherRole", "RoleBinding", "ServiceAccount"}
+"""Reasons of training-operator for objects of MPIJobs about which this operator records nothing."""
+
+
+def _without(reason: str, kinds: tuple[str, ...]) -> str:
+    kind = next((kind for kind in kinds if reason.startswith(kind)), "")
+    return reason.removeprefix(kind)
+
+
+def _called(call: ast.Call) -> str:
+    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))

@@ -6,14 +6,14 @@
 import sys
 from pathlib import Path
 
-from tools.reference import api, flags, labels
+from tools.reference import api, events, flags, labels
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
 
 def pages() -> dict[str, str]:
     """Return the pages by their paths below ``docs/reference``."""
-    return {**api.pages(), "flags.md": flags.page(), "labels.md": labels.page()}
+    return {**api.pages(), "events.md": events.page(), "flags.md": flags.page(), "labels.md": labels.page()}
 
 
 def main(arguments: list[str]) -> int:

@@ -17,6 +17,7 @@ from api.job import ConditionType
 from api.mpijob import MPIJob
 from controller.domain import CONTINUES, Child, Plan, Problem, Severity, Snapshot
 from controller.kind import Options, PodSlot
+from controller.kind.reasons import EventReason
 from controller.kinds.mpi.launcher_flavor_spec import LauncherFlavorSpec
 from controller.kinds.mpi.launcher_sync import LauncherSync
 from controller.kinds.mpi.names import WORKER, worker_index
@@ -67,7 +68,7 @@ class LauncherFlavor(LauncherFlavorSpec):
         if problems:
             # The job was valid when it started: keep its pods running, create and delete nothing.
             text = f"{_validation_message(problems)}; {CONTINUES}"
-            builder.record_event(Severity.WARNING, "ValidationError", text, once=text)
+            builder.record_event(Severity.WARNING, EventReason.VALIDATION_ERROR, text, once=text)
             return builder.plan()
         return sync.sync_children()
 

@@ -16,12 +16,12 @@ from api.meta import PODS
 from api.mpijob import MPIJob
 from controller.domain import Child, Count, Deletion, Plan, Probe, Severity, Snapshot, name_check
 from controller.kind import Options, Roles
+from controller.kind.reasons import EventReason
 from controller.kinds.mpi import hosts, launcher_job
 from controller.kinds.mpi.launcher_flavor_spec import LauncherFlavorSpec
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, worker_name
 from controller.kinds.mpi.options import MPIOptions
 from controller.kinds.mpi.status_builder import MPIStatusBuilder
-from controller.kinds.mpi.version_warnings import MISMATCH
 from controller.policy import gang, replacement
 
 
@@ -165,7 +165,7 @@ class LauncherSync:
         """Leave the objects of another operator alone until the job ends or is suspended. Its pods are unknown here and not counted."""
         objects = ", ".join(f"{deletion.resource.kind} {deletion.name}" for deletion in self.legacy_workers)
         text = f"another operator started this job, with {objects}; the job continues like this until it ends or is suspended"
-        self.builder.record_event(Severity.WARNING, MISMATCH, text, once=text)
+        self.builder.record_event(Severity.WARNING, EventReason.FLAVOR_MISMATCH, text, once=text)
         return self.builder.plan()
 
     def suspend(self) -> Plan:
@@ -299,7 +299,9 @@ class LauncherSync:
         role, job = self.roles[LAUNCHER], self.job
         if not suspended and (role.template.get("spec") or {}).get("restartPolicy"):
             text = "Restart policy in pod template overridden by restart policy in replica spec"
-            self.builder.record_event(Severity.WARNING, "SetPodTemplateRestartPolicy", text, once=text)
+            self.builder.record_event(
+                Severity.WARNING, f"Set{EventReason.POD_TEMPLATE_RESTART_POLICY}", text, once=text
+            )
         body = partial(self._launcher_body, suspended)
         return Child(BATCH_JOBS, launcher_name(job), body)
 

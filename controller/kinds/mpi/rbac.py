@@ -15,6 +15,7 @@ from api.job import owner_reference
 from api.meta import ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Resource
 from api.mpijob import MPIJob
 from controller.domain import Child, Event, Role, Severity, WriteMode
+from controller.kind.reasons import EventReason
 from controller.kinds.mpi.names import launcher_name
 
 _RBAC_ERROR = re.compile(r'"(serviceaccounts|roles|rolebindings)"|attempting to grant RBAC')
@@ -26,7 +27,7 @@ def missing_rights_event(message: str) -> Event | None:
     if not _RBAC_ERROR.search(message):
         return None
     text = f"{message}: MPIJobs of v1 and v1alpha2 require the component manifests/components/mpi-v1"
-    return Event(Severity.WARNING, "MissingPermissions", text)
+    return Event(Severity.WARNING, EventReason.MISSING_PERMISSIONS, text)
 
 
 def account_name(job: MPIJob, launcher: Role) -> str:

@@ -12,7 +12,8 @@ from api import conditions
 from api.conditions import FALSE, TRUE
 from api.job import ConditionType, Job, ReplicaStatus
 from controller.domain import Count, Event, FailureReason, Severity
-from controller.kind.idle import SUSPENDED, has_run
+from controller.kind.idle import has_run
+from controller.kind.reasons import ConditionReason, EventReason
 from controller.kind.status_builder import Named, StatusBuilder
 from controller.kinds.mpi.launcher_job import DEADLINE_EXCEEDED
 
@@ -31,7 +32,7 @@ class MPIStatusBuilder(StatusBuilder):
     def is_invalid(self) -> bool:
         """Whether the job failed because its spec, or that of a child, is invalid."""
         failed = conditions.find(self.status.conditions or (), ConditionType.FAILED)
-        return failed is not None and failed.reason == "MPIJobFailedValidation"
+        return failed is not None and failed.reason == f"MPIJob{ConditionReason.FAILED_VALIDATION}"
 
     @property
     def is_over(self) -> bool:
@@ -43,8 +44,8 @@ class MPIStatusBuilder(StatusBuilder):
         if conditions.find(self.status.conditions or (), ConditionType.CREATED):
             return
         text = f"MPIJob {self._name} is created.{note}"
-        self._set(ConditionType.CREATED, TRUE, "Created", text)
-        self._record_event(Severity.NORMAL, "Created", text)
+        self._set(ConditionType.CREATED, TRUE, ConditionReason.CREATED, text)
+        self._record_event(Severity.NORMAL, ConditionReason.CREATED, text)
         self.counted.append(Count.CREATED)
 
     @override
@@ -56,23 +57,23 @@ class MPIStatusBuilder(StatusBuilder):
         text = f"MPIJob {self._name} is suspended."
         created = conditions.find(self.status.conditions or (), ConditionType.CREATED)
         at = None if has_run(self._kind, self.status) or created is None else created.last_transition_time
-        self._set(ConditionType.RUNNING, FALSE, SUSPENDED, text, at)
-        if self._set(ConditionType.SUSPENDED, TRUE, "Suspended", "MPIJob suspended"):
-            self._record_event(Severity.NORMAL, "Suspended", "MPIJob suspended")
+        self._set(ConditionType.RUNNING, FALSE, ConditionReason.SUSPENDED, text, at)
+        if self._set(ConditionType.SUSPENDED, TRUE, ConditionReason.SUSPENDED, "MPIJob suspended"):
+            self._record_event(Severity.NORMAL, ConditionReason.SUSPENDED, "MPIJob suspended")
 
     @override
     def resumed(self) -> bool:
         if not conditions.is_true(self.status, ConditionType.SUSPENDED):
             return False
-        self._set(ConditionType.SUSPENDED, FALSE, "Resumed", "MPIJob resumed")
-        self._record_event(Severity.NORMAL, "Resumed", "MPIJob resumed")
+        self._set(ConditionType.SUSPENDED, FALSE, ConditionReason.RESUMED, "MPIJob resumed")
+        self._record_event(Severity.NORMAL, ConditionReason.RESUMED, "MPIJob resumed")
         self.status.start_time = self.now
         return True
 
     def launcher_running(self) -> None:
         text = f"MPIJob {self._name} is running"
-        if self._set(ConditionType.RUNNING, TRUE, "Running", f"{text}."):
-            self._record_event(Severity.NORMAL, "Running", text)
+        if self._set(ConditionType.RUNNING, TRUE, ConditionReason.RUNNING, f"{text}."):
+            self._record_event(Severity.NORMAL, ConditionReason.RUNNING, text)
 
     def launcher_restarting(self) -> None:
         self.restarting(f"MPIJob {self._name} is restarting.")
@@ -84,11 +85,13 @@ class MPIStatusBuilder(StatusBuilder):
 
         Differs: mpi-operator sets Failed, and continues all the same. See docs/decisions/0018-mpijob-v2beta1.md.
         """
-        changed = self._set(ConditionType.RESTARTING, TRUE, "Evicted", text)
+        changed = self._set(ConditionType.RESTARTING, TRUE, ConditionReason.EVICTED, text)
         if changed:
-            self._record_event(Severity.WARNING, "Evicted", text)
+            self._record_event(Severity.WARNING, ConditionReason.EVICTED, text)
         elif delayed:
-            self._set(ConditionType.RESTARTING, TRUE, "Evicted", f"{text}. {delayed}", rewords=True)
+            self._set(
+                ConditionType.RESTARTING, TRUE, ConditionReason.EVICTED, f"{text}. {delayed}", rewords=True
+            )
         return changed
 
     def launcher_completed(self, at: datetime) -> None:
@@ -97,8 +100,8 @@ class MPIStatusBuilder(StatusBuilder):
         self.status.completion_time = at.replace(microsecond=0)
         self._remove_failed_condition()
         self._set_never_running()
-        if self._set(ConditionType.SUCCEEDED, TRUE, "Succeeded", text):
-            self._record_event(Severity.NORMAL, "Succeeded", text)
+        if self._set(ConditionType.SUCCEEDED, TRUE, ConditionReason.SUCCEEDED, text):
+            self._record_event(Severity.NORMAL, ConditionReason.SUCCEEDED, text)
             self.counted.append(Count.SUCCESSFUL)
 
     def launcher_failed(self, reason: str, text: str) -> None:
@@ -119,8 +122,8 @@ class MPIStatusBuilder(StatusBuilder):
         Differs: mpi-operator sets no condition. See docs/decisions/0018-mpijob-v2beta1.md.
         """
         super().created()  # without the event, as in mpi-operator
-        self.record_event(Severity.WARNING, "ValidationError", _truncated(text), once=text)
-        if self._set(ConditionType.FAILED, TRUE, "FailedValidation", text):
+        self.record_event(Severity.WARNING, EventReason.VALIDATION_ERROR, _truncated(text), once=text)
+        if self._set(ConditionType.FAILED, TRUE, ConditionReason.FAILED_VALIDATION, text):
             self.counted.append(Count.FAILED)
             self.failure_reason = FailureReason.INVALID
         self._complete()
@@ -132,7 +135,7 @@ class MPIStatusBuilder(StatusBuilder):
         if conditions.find(self.status.conditions or (), ConditionType.RUNNING):
             return
         text = f"MPIJob {self._name} is finished but Running condition was never set."
-        self._set(ConditionType.RUNNING, FALSE, "Running", text, self.status.completion_time)
+        self._set(ConditionType.RUNNING, FALSE, ConditionReason.RUNNING, text, self.status.completion_time)
 
     def _remove_failed_condition(self) -> None:
         """Remove the Failed condition that mpi-operator sets for an evicted worker."""

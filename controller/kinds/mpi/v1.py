@@ -30,6 +30,7 @@ from controller.domain import (
     name_check,
 )
 from controller.kind import Options, PodSlot, Roles
+from controller.kind.reasons import EventReason
 from controller.kinds.mpi import hosts, kubexec, rbac, v1spec
 from controller.kinds.mpi.launcher_pod_flavor import LauncherPodFlavor
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, slots, worker_index, worker_name
@@ -48,7 +49,7 @@ def _write_event(verb: str, kind: str, name: str) -> Event | None:
 
 def _name_conflict(kind: str, name: str) -> Event:
     text = f'Resource "{name}" of MPIJobKind "{kind}" already exists and is not managed by MPIJob'
-    return Event(Severity.WARNING, "ErrResourceExists", text)
+    return Event(Severity.WARNING, EventReason.RESOURCE_EXISTS, text)
 
 
 def normal(job: MPIJob) -> MPIJob:

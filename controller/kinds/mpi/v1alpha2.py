@@ -19,6 +19,7 @@ from api.meta import STATEFUL_SETS
 from api.mpijob import Flavor, MPIJob
 from controller.domain import Child, Deletion, Event, EventMessages, Role, Severity, Snapshot, WriteMode
 from controller.kind import Options, Roles
+from controller.kind.reasons import EventReason
 from controller.kinds.mpi import execpods, hosts, kubexec, rbac, v1spec
 from controller.kinds.mpi.launcher_flavor import LauncherFlavor
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, slots, worker_name
@@ -176,7 +177,7 @@ def idle_support_objects(job: MPIJob) -> Iterable[Child]:
 
 def _name_conflict(_kind: str, name: str) -> Event:
     text = f'Resource "{name}" already exists and is not managed by MPIJob'
-    return Event(Severity.WARNING, "ErrResourceExists", text)
+    return Event(Severity.WARNING, EventReason.RESOURCE_EXISTS, text)
 
 
 V1ALPHA2: Final = LauncherFlavor(

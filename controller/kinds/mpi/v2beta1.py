@@ -16,6 +16,7 @@ from api.meta import CONFIG_MAPS, SECRETS, SERVICES, Resource
 from api.mpijob import MPIJob
 from controller.domain import Child, Event, EventMessages, Probe, Problem, Role, Snapshot, WriteMode
 from controller.kind import Options, Roles
+from controller.kind.reasons import EventReason
 from controller.kinds.mpi import hosts
 from controller.kinds.mpi.checks import problems
 from controller.kinds.mpi.launcher_flavor import LauncherFlavor
@@ -221,7 +222,8 @@ def _object(resource: Resource, job: MPIJob, name: str, content: Mapping[str, An
 def _name_conflict(_kind: str, name: str) -> Event:
     """Return the event for a name conflict. The kind is empty, as in the original."""
     return warning_event(
-        "ErrResourceExists", f'Resource "{name}" of Kind "" already exists and is not managed by MPIJob'
+        EventReason.RESOURCE_EXISTS,
+        f'Resource "{name}" of Kind "" already exists and is not managed by MPIJob',
     )
 
 

@@ -14,14 +14,9 @@ from api.children import Owned, Pod
 from api.labels import LAST_APPLIED
 from api.mpijob import FLAVOR, Flavor, MPIJob, MPIJobSpec, flavor
 from controller.domain import Event, Severity, shortened
+from controller.kind.reasons import EventReason
 from controller.kinds.mpi import kubexec, v1spec
 from controller.kinds.mpi.names import LAUNCHER, launcher_name
-
-MISMATCH = "FlavorMismatch"
-UNKNOWN = "FlavorUnknown"
-IMMUTABLE = "FlavorImmutable"
-IGNORED = "FieldsIgnored"
-NO_WORKERS = "NoWorkers"
 
 _V1_FIELDS = frozenset({"clean_pod_policy", "main_container"})
 _V1ALPHA2_FIELDS = _V1_FIELDS | {"backoff_limit", "active_deadline_seconds", "mpi_distribution"}
@@ -50,7 +45,8 @@ def version_warnings(job: MPIJob, running: Flavor) -> Iterator[Event]:
     if annotation is not None and annotation not in set(Flavor):
         known = ", ".join(sorted(Flavor))
         yield _warning(
-            UNKNOWN, f'annotation {FLAVOR}: "{shortened(annotation, 64)}" is not one of {known}; ignored'
+            EventReason.FLAVOR_UNKNOWN,
+            f'annotation {FLAVOR}: "{shortened(annotation, 64)}" is not one of {known}; ignored',
         )
     if running is not flavor(job):
         started = "Pod" if running is Flavor.V1 else "Job"
@@ -58,27 +54,27 @@ def version_warnings(job: MPIJob, running: Flavor) -> Iterator[Event]:
             f"the job's flavor is {flavor(job)}, but its launcher is a {started} of flavor {running}; "
             f"the job continues as {running} until it ends or is suspended"
         )
-        yield _warning(MISMATCH, text)
+        yield _warning(EventReason.FLAVOR_MISMATCH, text)
     elif annotation in set(Flavor) and job.spec.flavor not in {None, annotation}:
         text = f"the annotation is {annotation}, but spec.flavor is {job.spec.flavor}; the job runs as {annotation}"
-        yield _warning(MISMATCH, text)
+        yield _warning(EventReason.FLAVOR_MISMATCH, text)
     elif (applied := _last_applied_version(job)) and applied != flavor(job):
         text = (
             f"the last applied manifest is of kubeflow.org/{applied}, but the job was created as "
             f"{flavor(job)} and its flavor is immutable; delete and create the job again to change it"
         )
-        yield _warning(IMMUTABLE, text)
+        yield _warning(EventReason.FLAVOR_IMMUTABLE, text)
     if ignored := sorted(ignored_fields(job, running)):
         text = f"a {running} job ignores: {', '.join(f'spec.{field}' for field in ignored)}"
-        yield _warning(IGNORED, text)
+        yield _warning(EventReason.FIELDS_IGNORED, text)
     older, newer = job.spec.clean_pod_policy, job.spec.policy.clean_pod_policy
     if older and newer and older != newer and "clean_pod_policy" in _FIELDS[running]:
         wins = newer if running is Flavor.V1 else older
         text = f"spec.cleanPodPolicy is {older}, spec.runPolicy.cleanPodPolicy is {newer}; {wins} applies"
-        yield _warning(IGNORED, text)
+        yield _warning(EventReason.FIELDS_IGNORED, text)
     if running is not Flavor.V2BETA1 and _has_launcher_alone(job, running):
         text = "the job has no workers, so all ranks run on the launcher; set spec.mpiReplicaSpecs[Worker].replicas"
-        yield _warning(NO_WORKERS, text)
+        yield _warning(EventReason.NO_WORKERS, text)
 
 
 def ignored_fields(job: MPIJob, running: Flavor) -> Iterator[str]:
