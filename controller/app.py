@@ -145,6 +145,7 @@ async def run(
     in_flight = settings.kube_api_in_flight
     metrics.clock(server_clock.offset_seconds)
     report = _shadow_report(metrics) if settings.shadow else None
+    user_agent = "rallypoint-shadow" if settings.shadow else "rallypoint"
     async with AsyncExitStack() as clients:
         if tracing:
             observer = (await clients.enter_async_context(tracing)).requests(observer)
@@ -167,7 +168,7 @@ async def run(
                 on_date=server_clock.observe,
                 timer=clock.uptime,
                 tracer=tracing,
-                user_agent="rallypoint-shadow" if settings.shadow else "rallypoint",
+                user_agent=user_agent,
                 read_only=settings.shadow,
             )
         )
@@ -181,6 +182,7 @@ async def run(
                     in_flight=REVIEWS_AT_ONCE,
                     rate_limiter=TokenBucket(REVIEWS_PER_SECOND, REVIEWS_BURST),
                     observer=observer,
+                    user_agent=user_agent,
                 )
             )
             security = _metrics_security(settings, reviewing, metrics)
