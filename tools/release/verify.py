@@ -133,6 +133,8 @@ def _check_archive(archive: Path, bill: Path) -> Iterator[str]:
 def _manifests(folder: Path, release: str) -> Iterator[str]:
     expected = pinned_image(folder, release)
     definitions = _documents(folder / CRDS)
+    if not definitions:
+        yield f"{CRDS} is empty"
     for name in MANIFESTS:
         documents = _documents(folder / name)
         images = [

@@ -141,6 +141,7 @@ def remove(name: str) -> Callable[[Path], None]:
         (remove(IMAGE_SUMMARY), "image: FileNotFoundError"),
         (replace(IMAGE_SUMMARY, '"images": []', '"images": [{"archive": "a", "sbom": "b"}]'), "image: a: "),
         (replace("manifests.yaml", f"@{DIGEST}", ""), "manifests: manifests.yaml has the images"),
+        (lambda folder: (folder / CRDS).write_text(""), "manifests: crds.yaml is empty"),
         (
             replace("manifests-kubeflow.yaml", "kubeflow.org", "example.com"),
             "manifests-kubeflow.yaml has other definitions",
