@@ -91,6 +91,7 @@ def test_helm_finds_nothing_wrong() -> None:
         ("kubeflow", "kubeflow", {}),
         ("without-mpi", "rallypoint-system", {"mpi": {"enabled": False}}),
         ("mpi-v1", "rallypoint-system", {"mpiV1": {"enabled": True}}),
+        ("shadow", "rallypoint-shadow", {"shadow": {"enabled": True}}),
     ],
 )
 def test_the_chart_has_the_objects_of_an_overlay(
@@ -297,6 +298,11 @@ def _as_value(parsed: Any) -> Any:
         ({"mpi": {"enabled": "yes"}}, "at '/mpi/enabled'"),
         ({"extraArgs": ["events"]}, "at '/extraArgs/0'"),
         ({"watchNamespace": "x", "userRoles": {"enabled": True}}, "userRoles.enabled: not possible with"),
+        (
+            {"shadow": {"enabled": True}, "mxjob": {"enabled": True}},
+            "mxjob.enabled: not possible with shadow",
+        ),
+        ({"shadow": {"enabled": True}, "watchNamespace": "x"}, "watchNamespace: not possible with shadow"),
         ({"mpi": {"enabled": False}, "mpiV1": {"enabled": True}}, "mpiV1.enabled: needs mpi.enabled"),
         ({"flags": {"mpiTopologyLabel": "rack"}}, "flags.mpiTopologyLabel: needs mpiTopology.enabled"),
         ({"flags": {"metricsCertPath": "/certs"}}, "flags.metricsCertPath: needs secureMetrics.enabled"),

@@ -23,7 +23,8 @@ from tools.chart.values import flags, is_on_off, long_option
 CLUSTER_SCOPED = {"customresourcedefinitions", "queues"}
 """Resources in the operator's roles that a Role cannot grant. An operator for one namespace does without them."""
 NAME = "training-operator"
-"""What the names of the operator's objects begin with; ``fullnameOverride`` replaces it."""
+SHADOW_NAME = "rallypoint-shadow"
+"""What the names of the operator's objects, or of a shadow's, begin with; ``fullnameOverride`` replaces it."""
 FILES = Path(__file__).parent / "files"
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 COMPONENTS = {
@@ -43,6 +44,7 @@ MONITORING = {"ServiceMonitor": "serviceMonitor", "PrometheusRule": "alerts", "C
 RULES = ("mpi", "mpi-v1", "mxjob")
 """Components whose rights an operator for one namespace can have, in a Role."""
 WATCHES_ALL = "(not .Values.watchNamespace)"
+IS_SHADOW = ".Values.shadow.enabled"
 
 _EXPRESSIONS = {
     "__NAME__": '{{ include "rallypoint.fullname" $ }}',
@@ -76,12 +78,15 @@ def render() -> dict[str, str]:
         )
     )  # fmt: skip
     secured = _build(["monitoring", "secure-metrics"])
+    shadow = {
+        document["kind"]: document for document in _build_in_namespace([MANIFESTS / "overlays" / "shadow"])
+    }
+    definitions = _generated(role, cluster_role, deployment, shadow["Deployment"], base)
     found = {
-        "_generated.tpl": _generated(role, cluster_role, deployment, base),
         "service-account.yaml": _text(account),
         "cluster-role.yaml": _if(WATCHES_ALL, _texts([cluster_role, cluster_binding])),
         "role.yaml": _roles(role, binding, cluster_role),
-        "deployment.yaml": _deployment(deployment),
+        "deployment.yaml": _deployment(deployment, "replicas", "topologySpreadConstraints"),
         "disruption-budget.yaml": _text(budget),
         "service.yaml": _text(_secured(service, secured, "metadata", "annotations")),
     }
@@ -96,16 +101,26 @@ def render() -> dict[str, str]:
                 objects.append(document)
         found[f"{component}.yaml"] = _component(component, value, objects)
     found["monitoring.yaml"], dashboards = _monitoring(_added_by("monitoring", base), secured)
+    found = {name: _if(f"not {IS_SHADOW}", text) for name, text in found.items()}
+    found["shadow.yaml"] = _shadow(shadow)
     found |= {path.name: path.read_text(encoding="utf-8") for path in FILES.iterdir()}
+    found["_generated.tpl"] = definitions
     return {f"templates/{name}": text for name, text in found.items()} | dashboards
 
 
 def _build(components: Sequence[str]) -> list[Document]:
     """Return the objects of the base with these components, in the namespace of the release, without the CRDs of the base."""
+    return _build_in_namespace(
+        [MANIFESTS / "base" / folder for folder in ("rbac", "operator")],
+        [MANIFESTS / "components" / component for component in components],
+    )
+
+
+def _build_in_namespace(resources: Sequence[Path], components: Sequence[Path] = ()) -> list[Document]:
     kustomization = {
         "namespace": "__NAMESPACE__",
-        "resources": [str(MANIFESTS / "base" / folder) for folder in ("rbac", "operator")],
-        "components": [str(MANIFESTS / "components" / component) for component in components],
+        "resources": list(map(str, resources)),
+        "components": list(map(str, components)),
     }
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "kustomization.yaml").write_text(json.dumps(kustomization), encoding="utf-8")
@@ -191,8 +206,20 @@ def _definition(definition: Document, *conditions: str) -> str:
     return _if(condition, f"{_text(head)}spec: {_escaped(spec)}\n")
 
 
-def _deployment(deployment: Document) -> str:
-    deployment["spec"]["replicas"] = Block("replicas: {{ .Values.replicas }}")
+def _shadow(objects: dict[str, Document]) -> str:
+    """Return the template of a shadow, which is a release by itself: its namespace is the release's."""
+    texts = [
+        _deployment(document) if kind == "Deployment" else _text(document)
+        for kind, document in objects.items()
+        if kind != "Namespace"
+    ]
+    return _if(IS_SHADOW, "".join(f"---\n{text}" for text in texts))
+
+
+def _deployment(deployment: Document, *more: str) -> str:
+    """Return the template of a Deployment; ``more`` are values that decide about fields, beside those of every Deployment."""
+    if "replicas" in more:
+        deployment["spec"]["replicas"] = Block("replicas: {{ .Values.replicas }}")
     template = deployment["spec"]["template"]
     for field, own_first in (("labels", True), ("annotations", False)):
         path = f"pod{field.capitalize()}"
@@ -207,9 +234,10 @@ def _deployment(deployment: Document) -> str:
     container["volumeMounts"].append(_items_of("extraVolumeMounts"))
     pod["volumes"].append(_items_of("extraVolumes"))
     pod["priorityClassName"] = _text_of("priorityClassName", "priorityClassName")
-    for field in ("imagePullSecrets", "nodeSelector", "affinity", "tolerations", "topologySpreadConstraints"):
-        pod[field] = _object_of(field)
-    return f'{{{{- include "rallypoint.validate" . }}}}\n{_text(deployment)}'
+    for field in ("imagePullSecrets", "nodeSelector", "affinity", "tolerations", *more):
+        if field != "replicas":
+            pod[field] = _object_of(field)
+    return _text(deployment)
 
 
 def _object_of(field: str) -> Block:
@@ -266,9 +294,10 @@ def _roles(role: Document, binding: Document, cluster_role: Document) -> str:
     )
 
 
-def _generated(role: Document, cluster_role: Document, deployment: Document, base: Sequence[Document]) -> str:
+def _generated(
+    role: Document, cluster_role: Document, deployment: Document, shadow: Document, base: Sequence[Document]
+) -> str:
     """Return the named templates that follow from the manifests and from the operator."""
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
     (lease,) = (names[0] for rule in role["rules"] if (names := rule.get("resourceNames")))
     rules = {"base": cluster_role["rules"]} | {
         component: [
@@ -280,9 +309,10 @@ def _generated(role: Document, cluster_role: Document, deployment: Document, bas
         for component in RULES
     }
     definitions = {
-        "name": NAME,
+        "name": f"{{{{- ternary {json.dumps(SHADOW_NAME)} {json.dumps(NAME)} {IS_SHADOW} -}}}}",
         "lease": lease,
-        "arguments.base": json.dumps(container["args"]),
+        "arguments.base": _arguments(deployment),
+        "arguments.shadow": _arguments(shadow),
         "kinds": json.dumps([kind.resource.kind for kind in DEFAULT]),
         "flags": json.dumps({name: long_option(action) for name, action in flags().items()}),
         "flags.onOff": json.dumps([name for name, action in flags().items() if is_on_off(action)]),
@@ -294,6 +324,11 @@ def _generated(role: Document, cluster_role: Document, deployment: Document, bas
         f'{{{{- define "rallypoint.{name}" -}}}}\n{text.rstrip()}\n{{{{- end }}}}\n'
         for name, text in definitions.items()
     )
+
+
+def _arguments(deployment: Document) -> str:
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return json.dumps(container["args"])
 
 
 def _if(condition: str, text: str) -> str:
@@ -314,8 +349,9 @@ def _text(document: Document) -> str:
 def _rename(document: Document) -> None:
     """Put the marker of the name in all places that refer to one of the operator's objects."""
     for reference in (document["metadata"], document.get("roleRef", {}), *document.get("subjects", ())):
-        if reference.get("name", "").startswith(NAME):
-            reference["name"] = reference["name"].replace(NAME, "__NAME__", 1)
+        for name in (NAME, SHADOW_NAME):
+            if reference.get("name", "").startswith(name):
+                reference["name"] = reference["name"].replace(name, "__NAME__", 1)
     if document["kind"] == "Deployment":
         document["spec"]["template"]["spec"]["serviceAccountName"] = "__NAME__"
 

@@ -32,6 +32,7 @@ SET_BY_THE_CHART = frozenset(
         "master",
         "namespace",
         "leader_elect",
+        "shadow",
         "metrics_bind_address",
         "metrics_secure",
         "health_probe_bind_address",
@@ -89,6 +90,13 @@ def table(deployment: Mapping[str, Any], digest: str = "") -> list[Value]:
             _text(rf"({_DNS_LABEL})?"),
             "Serve only this namespace. The operator then gets Roles in place of ClusterRoles, and the release has no cluster-scoped object:"
             " no FlowSchemas and no CRDs, which must be installed already.",
+        ),
+        Value(
+            "shadow.enabled",
+            False,
+            _SWITCH,
+            "Install a shadow in place of the operator: it decides beside another operator, writes nothing, and reports differences. The"
+            " release has no CRDs and no component.",
         ),
         Value("replicas", deployment["spec"]["replicas"], _integer(0), "One leads, the others stand by."),
         Value("resources", container["resources"], _OBJECT, "Requests and limits of the container."),

@@ -50,7 +50,8 @@
 
 {{/* The arguments of the container, as YAML. */}}
 {{- define "rallypoint.arguments" -}}
-{{- $arguments := include "rallypoint.arguments.base" . | fromJsonArray -}}
+{{- $base := ternary "rallypoint.arguments.shadow" "rallypoint.arguments.base" .Values.shadow.enabled -}}
+{{- $arguments := include $base . | fromJsonArray -}}
 {{- if eq .Values.watchNamespace .Release.Namespace -}}
 {{- $arguments = append $arguments "--namespace=$(MY_POD_NAMESPACE)" -}}
 {{- else if .Values.watchNamespace -}}
@@ -79,6 +80,21 @@
 {{/* Stops with a message that names the value, if values contradict each other. */}}
 {{- define "rallypoint.validate" -}}
 {{- $values := .Values -}}
+{{- if $values.shadow.enabled -}}
+{{- range $name := list "mpiV1" "mpiTopology" "mpiVersions" "mpiFlavorPolicy" "mxjob" "networkPolicy" "secureMetrics" "userRoles" -}}
+{{- if (get $values $name).enabled -}}
+{{- fail (printf "%s.enabled: not possible with shadow.enabled, whose release has nothing but the shadow" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- range $name := list "serviceMonitor" "alerts" "dashboards" -}}
+{{- if get $values.monitoring $name -}}
+{{- fail (printf "monitoring.%s: not possible with shadow.enabled, whose release has nothing but the shadow" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if $values.watchNamespace -}}
+{{- fail "watchNamespace: not possible with shadow.enabled, which compares the jobs of all namespaces" -}}
+{{- end -}}
+{{- end -}}
 {{- if $values.watchNamespace -}}
 {{- range $name := list "mpiTopology" "mpiVersions" "mpiFlavorPolicy" "secureMetrics" "userRoles" -}}
 {{- if (get $values $name).enabled -}}

@@ -1,5 +1,5 @@
 {{- define "rallypoint.name" -}}
-training-operator
+{{- ternary "rallypoint-shadow" "training-operator" .Values.shadow.enabled -}}
 {{- end }}
 {{- define "rallypoint.lease" -}}
 1ca428e5.training-operator.kubeflow.org
@@ -7,11 +7,14 @@ training-operator
 {{- define "rallypoint.arguments.base" -}}
 ["--leader-elect=true"]
 {{- end }}
+{{- define "rallypoint.arguments.shadow" -}}
+["--shadow", "--pprof-bind-address=127.0.0.1:6060"]
+{{- end }}
 {{- define "rallypoint.kinds" -}}
 ["PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob"]
 {{- end }}
 {{- define "rallypoint.flags" -}}
-{"enableScheme": "enable-scheme", "controllerThreads": "controller-threads", "kubeApiQps": "kube-api-qps", "kubeApiBurst": "kube-api-burst", "kubeApiInFlight": "kube-api-in-flight", "metricsCertPath": "metrics-cert-path", "metricsCertName": "metrics-cert-name", "metricsCertKey": "metrics-cert-key", "metricsTokenAudiences": "metrics-token-audiences", "pprofBindAddress": "pprof-bind-address", "tracing": "tracing", "leaderElectionId": "leader-election-id", "leaderElectionNamespace": "leader-election-namespace", "lockNamespace": "lock-namespace", "shadow": "shadow", "gangSchedulerName": "gang-scheduler-name", "events": "events", "clusterDomain": "cluster-domain", "maxReplicas": "max-replicas", "logFormat": "log-format", "logLevel": "log-level", "pytorchInitContainer": "pytorch-init-container", "pytorchInitContainerImage": "pytorch-init-container-image", "pytorchInitContainerTemplateFile": "pytorch-init-container-template-file", "pytorchInitContainerMaxTries": "pytorch-init-container-max-tries", "mpiKubectlDeliveryImage": "mpi-kubectl-delivery-image", "mpiWaitForWorkers": "mpi-wait-for-workers", "mpiSshCheck": "mpi-ssh-check", "mpiLauncherOnlyKey": "mpi-launcher-only-key", "mpiTopologyLabel": "mpi-topology-label"}
+{"enableScheme": "enable-scheme", "controllerThreads": "controller-threads", "kubeApiQps": "kube-api-qps", "kubeApiBurst": "kube-api-burst", "kubeApiInFlight": "kube-api-in-flight", "metricsCertPath": "metrics-cert-path", "metricsCertName": "metrics-cert-name", "metricsCertKey": "metrics-cert-key", "metricsTokenAudiences": "metrics-token-audiences", "pprofBindAddress": "pprof-bind-address", "tracing": "tracing", "leaderElectionId": "leader-election-id", "leaderElectionNamespace": "leader-election-namespace", "lockNamespace": "lock-namespace", "gangSchedulerName": "gang-scheduler-name", "events": "events", "clusterDomain": "cluster-domain", "maxReplicas": "max-replicas", "logFormat": "log-format", "logLevel": "log-level", "pytorchInitContainer": "pytorch-init-container", "pytorchInitContainerImage": "pytorch-init-container-image", "pytorchInitContainerTemplateFile": "pytorch-init-container-template-file", "pytorchInitContainerMaxTries": "pytorch-init-container-max-tries", "mpiKubectlDeliveryImage": "mpi-kubectl-delivery-image", "mpiWaitForWorkers": "mpi-wait-for-workers", "mpiSshCheck": "mpi-ssh-check", "mpiLauncherOnlyKey": "mpi-launcher-only-key", "mpiTopologyLabel": "mpi-topology-label"}
 {{- end }}
 {{- define "rallypoint.flags.onOff" -}}
 ["events", "pytorchInitContainer"]
