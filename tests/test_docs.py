@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import blocks
+from tests.support.pages import SHELLS, blocks, comment_of_page
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -176,3 +176,45 @@ def test_the_index_lists_each_page_once() -> None:
 
 def test_each_page_is_in_the_folder_of_its_purpose() -> None:
     assert {page.split("/")[0] for page in _pages()} == set(PURPOSES)
+
+
+COMMENT = re.compile(r"not run: \S.*|run by (tests/\S+\.py)")
+"""Before a block of commands: why nobody runs it, or which test does."""
+
+
+def _undecided(page: Path) -> Iterator[str]:
+    """Yield what is wrong with the comments before the blocks of commands of a page."""
+    for block in blocks(page, *SHELLS):
+        comment = comment_of_page(page) or block.comment
+        found = COMMENT.fullmatch(comment)
+        if not found and (comment or page.parent != DOCS / "how-to"):
+            yield f"{page.name}:{block.line}: {comment or 'no comment'}"
+        elif found and found[1] and not (ROOT / found[1]).is_file():
+            yield f"{page.name}:{block.line}: {found[1]} does not exist"
+        elif found and found[1] and page.name not in (ROOT / found[1]).read_text(encoding="utf-8"):
+            yield f"{page.name}:{block.line}: {found[1]} does not name the page"
+
+
+@pytest.mark.parametrize("page", [*DOCS.rglob("*.md"), *ROOT.glob("*.md")], ids=_name)
+def test_a_test_runs_each_block_of_commands_or_a_comment_says_why_not(page: Path) -> None:
+    """tests/integration/test_pages.py runs those without a comment, of pages in docs/how-to."""
+    assert list(_undecided(page)) == []
+
+
+def test_a_block_of_commands_without_a_test_or_a_reason_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    comments = (
+        "<!-- not run: needs a GPU -->",
+        "<!-- not run: -->",
+        "<!-- run by tests/test_gone.py -->",
+        "<!-- run by tests/test_packaging.py -->",
+        "text",
+    )
+    page.write_text("# Page\n" + "".join(f"\n{comment}\n```sh\nls\n```\n" for comment in comments))
+
+    assert list(_undecided(page)) == [
+        "page.md:9: not run:",
+        "page.md:14: tests/test_gone.py does not exist",
+        "page.md:19: tests/test_packaging.py does not name the page",
+        "page.md:24: no comment",
+    ]

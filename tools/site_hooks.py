@@ -98,7 +98,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     path = page.file.src_uri
     source = next((name for name, site_path in ROOT_PAGES.items() if site_path == path), f"docs/{path}")
-    return with_site_links(markdown, source)
+    return with_site_links(_COMMENT.sub("", markdown), source)
 
 
 def on_post_build(config: MkDocsConfig) -> None:
