@@ -48,7 +48,7 @@ _LABELS = {
 """Labels of pods → the Go operator. Rallypoint has the first one, too."""
 _LEASE_GUIDE = "docs/how-to/upgrade-from-training-operator.md#the-lease-of-another-namespace"
 _VARIABLE = re.compile(r"\$\((\w+)\)")
-_SWITCHES = frozenset({"leader-elect", "shadow"})
+_SWITCHES = frozenset({"leader-elect", "metrics-secure", "shadow"})
 
 LeaseKey: TypeAlias = tuple[str, str]
 """Namespace and name."""
@@ -80,7 +80,7 @@ class Operator:
 
     @property
     def is_shadow(self) -> bool:
-        return self.is_ours and self._switch("shadow")
+        return self.is_ours and self.is_set("shadow")
 
     @property
     def is_running(self) -> bool:
@@ -125,7 +125,7 @@ class Operator:
         """
         if self.program == MPI_OPERATOR:
             return frozenset({(self.flag("lock-namespace") or MPI_OPERATOR, MPI_OPERATOR)})
-        if self.program not in {OURS, TRAINING_OPERATOR} or not self._switch("leader-elect"):
+        if self.program not in {OURS, TRAINING_OPERATOR} or not self.is_set("leader-elect"):
             return frozenset()
         namespace = self.flag("leader-election-namespace") or self.namespace
         leases = {(namespace, self.flag("leader-election-id") or LEASE_ID)}
@@ -138,7 +138,8 @@ class Operator:
         """Return the last value of a flag; empty if it is not set."""
         return next((values[-1] for name in names if (values := self.flags.get(name))), "")
 
-    def _switch(self, name: str) -> bool:
+    def is_set(self, name: str) -> bool:
+        """Return whether a boolean flag is set."""
         return self.flag(name).lower() in {"true", "t", "1"}
 
     def shares_jobs(self, other: "Operator") -> bool:

@@ -27,6 +27,8 @@ _BINDINGS = Resource(
 )
 _GANGS = "podgroups"
 _MPI_V1 = "mpi-v1"
+_SECURE_METRICS = "secure-metrics"
+"""The component whose rights a shadow and an operator for one namespace need in the whole cluster, too."""
 _PLURALS = {kind.resource.plural: kind.resource.kind for kind in ALL}
 
 
@@ -68,6 +70,8 @@ def needed_rights(operator: Operator, shipped: Mapping[str, Rules]) -> list[Righ
     components += [kind.lower() for kind in kinds if kind.lower() in shipped]
     if operator.flag("mpi-topology-label"):
         components.append("mpi-topology")
+    if operator.is_set("metrics-secure"):
+        components.append(_SECURE_METRICS)
     found = [right for component in components for right in _rights(component, shipped[component], operator)]
     return found if operator.is_shadow else [*found, *_lease_rights(operator, shipped["leases"])]
 
@@ -85,10 +89,11 @@ def _rights(component: str, rules: Rules, operator: Operator) -> Iterator[Right]
                 ):
                     continue
                 for verb in rule["verbs"]:
-                    if operator.is_shadow and verb not in _READS:
+                    if operator.is_shadow and verb not in _READS and component != _SECURE_METRICS:
                         continue
                     for name in rule.get("resourceNames", [""]):
-                        yield Right(component, verb, group, resource, operator.watched, name)
+                        where = "" if component == _SECURE_METRICS else operator.watched
+                        yield Right(component, verb, group, resource, where, name)
 
 
 def _lease_rights(operator: Operator, rules: Rules) -> Iterator[Right]:

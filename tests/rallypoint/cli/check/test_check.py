@@ -13,13 +13,14 @@ import pytest
 from aiohttp import web
 
 from controller.crds.kubernetes import shipped
+from controller.kinds.jax import JAX
 from controller.kube.errors import Conflict, Forbidden, Invalid
-from rallypoint.cli.check import admission, all_findings, definitions, rights, server
+from rallypoint.cli.check import admission, all_findings, definitions, jobs, rights, server
 from rallypoint.cli.check.facts import Fact, Facts, Options, Reader, ServerDates, read_facts, unreadable
 from rallypoint.cli.check.findings import Before, Finding, Level
 from rallypoint.cli.check.jobs import JobSummary
 from rallypoint.cli.check.upgrade import conflict, located, tool_findings
-from rallypoint.cli.cluster import Cluster
+from rallypoint.cli.cluster import Cluster, ServedResource
 from rallypoint.testing.controlplane.programs import KUBERNETES, OLDEST_KUBERNETES
 from tests.support.scripted import ReceivedRequest, answer_json, calling, status_object
 
@@ -287,7 +288,7 @@ REVIEW = ("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews")
 
 
 @pytest.mark.parametrize(
-    ("workloads", "jobs", "allowed", "levels"),
+    ("workloads", "unfinished", "allowed", "levels"),
     [
         pytest.param([OURS], [MPI], False, [Level.BLOCKER], id="missing"),
         pytest.param([OURS], [MPI], True, [Level.OK], id="granted"),
@@ -296,11 +297,11 @@ REVIEW = ("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews")
     ],
 )
 async def test_rights_for_older_mpijobs(
-    workloads: list[Any], jobs: list[JobSummary], *, allowed: bool, levels: list[Level]
+    workloads: list[Any], unfinished: list[JobSummary], *, allowed: bool, levels: list[Level]
 ) -> None:
     answers = {**installed(*workloads), REVIEW: {"status": {"allowed": allowed}}}
     async with facts(answers) as made:
-        found = [finding async for finding in rights.component_findings(made, jobs)]
+        found = [finding async for finding in rights.component_findings(made, unfinished)]
 
     assert [finding.level for finding in found] == levels
 
@@ -426,3 +427,27 @@ async def test_the_rights_to_install(level: Level, *, allowed: bool) -> None:
         found = [finding async for finding in rights.install_findings(made)]
 
     assert [finding.level for finding in found] == [level]
+
+
+async def test_all_pages_of_jobs_are_read() -> None:
+    pages: list[str] = []
+
+    async def answer(_: web.Request, received: ReceivedRequest) -> web.StreamResponse:
+        if received.path != "/apis/kubeflow.org/v1/jaxjobs":
+            return answer_json(EMPTY)
+        assert received.query["limit"] == "500"
+        position = int(received.query.get("continue", "0"))
+        pages.append(received.query.get("continue", ""))
+        items = [{"metadata": {"name": f"j{position}-{n}", "namespace": "n"}, "spec": {}} for n in range(500)]
+        following = {"continue": str(position + 1)} if position < 3 else {}
+        return answer_json({"metadata": following, "items": items})
+
+    resource = JAX.resource
+    served = ServedResource(resource, frozenset({resource.plural}), frozenset())
+    async with calling(answer) as (client, scripted):
+        cluster = Cluster(client, scripted.url, "", [served])
+        made = await read_facts(cluster, Options(before=Before.UNINSTALL), ServerDates())
+        scan = await jobs.scan_jobs(made)
+        made.worker.shutdown()
+
+    assert (len(scan.jobs), pages) == (2000, ["", "1", "2", "3"])

@@ -126,6 +126,12 @@ def test_fields_that_the_go_definitions_lack_are_named() -> None:
     ]
 
 
+def test_fields_that_only_rallypoint_has_are_named() -> None:
+    body = with_spec("PyTorchJob", runPolicy={"backoffLimit": 1, "failurePolicy": {"maxRestarts": 1}})
+
+    assert dropped_fields(TRAINING, body) == ["spec.runPolicy.failurePolicy"]
+
+
 def test_fields_of_other_flavors_are_not_missed() -> None:
     """The API server's defaults of another version set them, and a job of this flavor does not read them."""
     spec = {"flavor": "v1", "sshAuthMountPath": "/root/.ssh", "mpiReplicaSpecs": template()}

@@ -46,6 +46,14 @@ def test_flags_add_and_remove_rights() -> None:
     assert of_role(needed("--enable-scheme=MXJob"), "mxjob") != []
 
 
+def test_secure_metrics_need_reviews_in_the_whole_cluster() -> None:
+    review = Right("secure-metrics", "create", "authentication.k8s.io", "tokenreviews")
+
+    assert review not in needed()
+    assert review in needed("--metrics-secure")
+    assert review in needed("--metrics-secure=true", "--shadow", "--namespace=team")
+
+
 def test_a_lease_is_checked_by_its_name_where_it_is() -> None:
     rights = of_role(needed("--leader-election-namespace=kubeflow", "--leader-election-id=x"), "leases")
 
