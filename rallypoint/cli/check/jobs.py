@@ -17,7 +17,7 @@ from controller.crds import all_crds
 from controller.kinds import ALL
 from controller.kinds.mpi.version_warnings import effective_flavor
 from rallypoint.cli.check.facts import Facts
-from rallypoint.cli.check.findings import Before, Finding, blocker, names, ok, warning
+from rallypoint.cli.check.findings import Before, Finding, blocker, names, ok, unknown, warning
 from rallypoint.cli.check.go_operators import (
     GO_OPERATORS,
     GUIDE,
@@ -56,6 +56,8 @@ class JobSummary:
     """Of an MPIJob: the version whose behavior it has under Rallypoint's definition."""
     problem: str = ""
     """Why this version's definition would refuse the job if it were created again; empty if it would not."""
+    unread: str = ""
+    """Why the job could not be inspected; empty if it was."""
     harms: Mapping[str, str] = field(default_factory=dict[str, str])
     """The harm that a Go operator would do, by its name."""
     dropped: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
@@ -140,10 +142,40 @@ def summaries(
     page: Iterable[Object],
 ) -> list[JobSummary]:
     """Return the summaries of a page of jobs. A thread may call this if no other one does at the same time."""
-    return [
-        summary(body, [GO_OPERATORS[name] for name in go_operators], release, launchers, schemas)
-        for body in page
-    ]
+    operators = [GO_OPERATORS[name] for name in go_operators]
+    return [_readable_summary(body, operators, release, launchers, schemas) for body in page]
+
+
+def _readable_summary(
+    body: Object,
+    go_operators: Sequence[GoOperator],
+    release: tuple[int, int] | None,
+    launchers: Mapping[str, Sequence[BatchJob]],
+    schemas: Schemas,
+) -> JobSummary:
+    """Return the summary of a job, or why there is none: a lenient definition admits fields of any type."""
+    try:
+        return summary(body, go_operators, release, launchers, schemas)
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
+        metadata = body["metadata"]
+        unread = f"it cannot be parsed: {first_line(error)}"
+        return JobSummary(
+            body["kind"],
+            metadata.get("namespace", ""),
+            name_of(body),
+            metadata.get("uid", ""),
+            is_finished=False,
+            is_suspended=False,
+            has_pods=False,
+            queue="",
+            finalizers=tuple(metadata.get("finalizers") or ()),
+            problem=unread,
+            unread=unread,
+        )
+
+
+def first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def summary(
@@ -273,6 +305,9 @@ def validation_findings(unfinished: Sequence[JobSummary]) -> Iterator[Finding]:
 
 def return_findings(operator: GoOperator, unfinished: Sequence[JobSummary]) -> Iterator[Finding]:
     """Yield the jobs that a Go operator would harm if it started, one finding for each."""
+    for job in unfinished:
+        if job.unread:
+            yield unknown("harm", f"{job.full_name}: not checked: {job.unread}", "correct or delete it")
     harmed = [job for job in unfinished if operator.name in job.harms]
     for job in harmed:
         yield blocker(

@@ -13,6 +13,7 @@ from rallypoint.cli.check.jobs import (
     compiled_schemas,
     problem,
     return_findings,
+    summaries,
     summary,
     uninstall_findings,
     validation_findings,
@@ -68,6 +69,18 @@ def test_a_finished_job_is_not_inspected(schemas: dict[str, Any]) -> None:
 
     assert summary(over, schemas=schemas).problem == ""
     assert summary(jax(replicas="two"), schemas=schemas).problem != ""
+
+
+@pytest.mark.parametrize(
+    "spec", ["text", {"jaxReplicaSpecs": "text"}, {"jaxReplicaSpecs": {"Worker": "text"}}]
+)
+def test_a_job_of_any_shape_stops_nothing(schemas: dict[str, Any], spec: Any) -> None:
+    odd, fine = {**jax(), "spec": spec}, jax()
+
+    first, second = summaries((), None, {}, schemas, [odd, fine])
+    assert (bool(first.problem), second.problem) == (True, "")
+    (first,) = summaries(["training-operator"], None, {}, {}, [odd])
+    assert Level.UNKNOWN in [finding.level for finding in return_findings(TRAINING, [first])]
 
 
 def test_what_a_summary_keeps() -> None:
