@@ -29,14 +29,20 @@ _QUOTA_FULL = "exceeded quota"
 
 
 def operator_pod(facts: Facts) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return metadata and spec of the operator's pod: of the one that is installed, else of the shipped Deployment."""
-    ours = facts.ours
+    """Return metadata and spec of the operator's pod: of the one that is installed, else of the shipped Deployment.
+
+    The operator's container is the first one.
+    """
+    ours = facts.installed
     template: Any = ours.template if ours else spec_of(deployment())["template"]
     spec = dict(template["spec"])
     if not ours:
         spec.pop("serviceAccountName", None)  # the installation creates it
-    if facts.options.image:
-        spec["containers"] = [{**container, "image": facts.options.image} for container in spec["containers"]]
+    sidecars = list(spec["containers"])
+    index = next((i for i, c in enumerate(sidecars) if ours and c.get("name") == ours.container), 0)
+    container = sidecars.pop(index)
+    image = facts.options.image or (facts.ours.image if facts.ours else container["image"])
+    spec["containers"] = [{**container, "image": image}, *sidecars]
     return dict(template.get("metadata") or {}), spec
 
 

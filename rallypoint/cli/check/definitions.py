@@ -85,7 +85,7 @@ def missing_definitions(missing: Sequence[str], before: Before | None, *, operat
 
 def _operates(facts: Facts) -> bool:
     """Return whether our operator runs, as far as this could be read."""
-    ours = None if facts.workloads.error else facts.ours
+    ours = None if facts.workloads.error else facts.installed
     return bool(ours and ours.is_running)
 
 

@@ -251,11 +251,17 @@ class Facts:
         return our_operator(self.operators, self.options.namespace)
 
     @property
+    def installed(self) -> Operator | None:
+        """Our operator unless it is a shadow, which is no part of the installation."""
+        ours = self.ours
+        return None if ours is None or ours.is_shadow else ours
+
+    @property
     def namespace(self) -> str:
         """The namespace of the installation: the flag's, else that of the operator found, else the default one."""
         if self.options.namespace:
             return self.options.namespace
-        ours = None if self.workloads.error else self.ours
+        ours = None if self.workloads.error else self.installed
         return ours.namespace if ours else default_namespace()
 
     @property

@@ -71,6 +71,8 @@ class Operator:
     """Pods that exist, which may be more than desired."""
     service_account: str
     template: Object
+    container: str
+    """The name of its container; sidecars have others."""
     default_namespace: str = ""
     """The value of $KUBEFLOW_NAMESPACE."""
 
@@ -214,6 +216,7 @@ def _operator(body: Object) -> Operator | None:
             status.get("replicas") or 0,
             str(pod.get("serviceAccountName") or "default"),
             template,
+            str(container.get("name") or ""),
             variables.get("KUBEFLOW_NAMESPACE", ""),
         )
     return None

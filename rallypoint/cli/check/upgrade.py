@@ -92,7 +92,7 @@ def conflict(name: str, error: Conflict, field_manager: str) -> Finding:
 
 async def tool_findings(facts: Facts) -> AsyncIterator[Finding]:
     """Yield the tool that manages the installation: it would undo what others apply."""
-    ours = facts.ours
+    ours = facts.installed
     bodies = facts.workloads.get() if ours else ()
     for body in bodies:
         metadata = body["metadata"]

@@ -278,11 +278,15 @@ def installed(*workloads: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
 
 
 def workload(image: str, namespace: str) -> dict[str, Any]:
-    template = {"spec": {"containers": [{"image": image}], "serviceAccountName": "training-operator"}}
+    template = {
+        "spec": {"containers": [{"name": "o", "image": image}], "serviceAccountName": "training-operator"}
+    }
     return {"metadata": {"name": "training-operator", "namespace": namespace}, "spec": {"template": template}}
 
 
 OURS, GO = workload("rallypoint:1", "rallypoint-system"), workload("training-operator:v1", "kubeflow")
+SHADOW = workload("registry/rallypoint:2", "rallypoint-shadow")
+SHADOW["spec"]["template"]["spec"]["containers"][0]["args"] = ["--shadow"]
 MPI = JobSummary("MPIJob", "n", "pi", "u", False, False, False, "", (), flavor="v1")
 REVIEW = ("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews")
 
@@ -294,6 +298,7 @@ REVIEW = ("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews")
         pytest.param([OURS], [MPI], True, [Level.OK], id="granted"),
         pytest.param([OURS], [replace(MPI, flavor="v2beta1")], False, [], id="no such job"),
         pytest.param([], [MPI], False, [Level.WARNING], id="before the installation"),
+        pytest.param([SHADOW], [MPI], False, [Level.WARNING], id="with a shadow"),
     ],
 )
 async def test_rights_for_older_mpijobs(
@@ -451,3 +456,28 @@ async def test_all_pages_of_jobs_are_read() -> None:
         made.worker.shutdown()
 
     assert (len(scan.jobs), pages) == (2000, ["", "1", "2", "3"])
+
+
+async def test_a_shadow_is_no_installation() -> None:
+    """It names the image that will run, and neither the namespace nor the pod."""
+    async with facts(installed(SHADOW, GO)) as made:
+        _, spec = admission.operator_pod(made)
+
+        assert made.namespace == "rallypoint-system"
+        assert made.ours is not None
+        assert made.installed is None
+    assert spec["containers"][0]["image"] == "registry/rallypoint:2"
+    assert "--shadow" not in spec["containers"][0]["args"]
+
+
+async def test_a_sidecar_keeps_its_image() -> None:
+    body = workload("rallypoint:1", "rallypoint-system")
+    containers = body["spec"]["template"]["spec"]["containers"]
+    containers.insert(0, {"name": "proxy", "image": "proxy:1"})
+    async with facts(installed(body), Options(image="rallypoint:2")) as made:
+        _, spec = admission.operator_pod(made)
+
+    assert [(c["name"], c["image"]) for c in spec["containers"]] == [
+        ("o", "rallypoint:2"),
+        ("proxy", "proxy:1"),
+    ]

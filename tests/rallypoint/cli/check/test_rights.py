@@ -72,6 +72,8 @@ def test_an_operator_of_one_namespace_needs_nothing_of_the_cluster() -> None:
 def test_a_shadow_only_reads() -> None:
     assert {right.verb for right in needed("--shadow")} <= {"get", "list", "watch"}
     assert of_role(needed("--shadow"), "leases") == []
+    assert "queues" not in {right.resource for right in needed("--shadow", "--gang-scheduler-name=volcano")}
+    assert "podgroups" in {right.resource for right in needed("--shadow", "--gang-scheduler-name=volcano")}
 
 
 def test_a_review_names_the_subresource() -> None:
