@@ -301,16 +301,22 @@ def operator_findings(
             _our_findings(operator, before, version) if operator.is_ours else _go_findings(operator, before)
         )
     if not any(operator.is_ours for operator in operators):
-        if before in {None, Before.UPGRADE}:
-            yield warning(
-                CHECK,
-                "no Rallypoint operator was found in any namespace",
-                "install it, see docs/how-to/install.md",
-            )
-        else:
-            yield ok(CHECK, "no Rallypoint operator is installed")
+        yield _no_operator(operators, before)
     yield from _double_writers(operators)
     yield from _unknown_holders(operators, held.values())
+
+
+def _no_operator(operators: Sequence[Operator], before: Before | None) -> Finding:
+    if before not in {None, Before.UPGRADE}:
+        return ok(CHECK, "no Rallypoint operator is installed")
+    others = [operator.program for operator in operators if operator.is_writer]
+    return warning(
+        CHECK,
+        "no Rallypoint operator was found in any namespace",
+        f"to replace {' and '.join(others)}, begin with rallypoint check --before switch"
+        if others
+        else "install it, see docs/how-to/install.md",
+    )
 
 
 def _activity(

@@ -238,7 +238,12 @@ def test_another_version_than_that_of_the_command() -> None:
 
 
 def test_no_operator() -> None:
-    assert "no Rallypoint operator" in texts(found(), Level.WARNING)[0]
+    (none,) = found()
+    (beside_go,) = [finding for finding in found(go()) if finding.level is Level.WARNING]
+
+    assert "no Rallypoint operator" in none.text
+    assert "install it" in none.remedy
+    assert "install it" not in beside_go.remedy  # a second writer
     assert texts(found(before=Before.SWITCH), Level.WARNING) == []
 
 
