@@ -42,7 +42,12 @@ NAMESPACED_ROLES = (Path("manifests/base/rbac/role.yaml"), ROLE, MPI_ROLE)
 """The roles whose rules the Role of an operator for one namespace has."""
 NAMESPACED_ROLE = Path("manifests/overlays/namespaced/role.yaml")
 WITHOUT_MPI = Path("manifests/overlays/without-mpi/served-kinds.yaml")
-CHECKED_ROLES = {"base": ROLE, "leases": NAMESPACED_ROLES[0], "mpi": MPI_ROLE}
+CHECKED_ROLES = {
+    "base": ROLE,
+    "leases": NAMESPACED_ROLES[0],
+    "mpi": MPI_ROLE,
+    "shadow": Path("manifests/overlays/shadow/cluster-role.yaml"),
+}
 """The roles whose rules ``rallypoint check`` compares with the rights of the operator. Those of all other components have their name."""
 USER_ROLES = [Path(f"manifests/components/user-roles/{name}.yaml") for name in ("edit", "view")]
 SERVED_HEADER = "# Made by `make deploy`. With --enable-scheme the controller serves the named kinds only.\n"

@@ -22,6 +22,7 @@ from tests.support.mpiversions import manifest
 
 ORDINARY = "ordinary"
 OURS = "rallypoint-system"
+SHADOW = STANDALONE.parent / "shadow"
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{OURS}/deployments/training-operator"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 LEASE_ID = "1ca428e5.training-operator.kubeflow.org"
@@ -192,6 +193,23 @@ def test_missing_rights_are_named_by_role(plane: ControlPlane, check: Check) -> 
     assert f"system:serviceaccount:{OURS}:training-operator lacks rights of the shipped role mpi" in text
     assert "secrets: get, create" in text
     assert report.status == 1
+
+
+def test_a_shadow_beside_the_operator(plane: ControlPlane, check: Check) -> None:
+    documents = build(SHADOW)
+    (body,) = (document for document in documents if document["kind"] == "Deployment")
+    where, name = body["metadata"]["namespace"], body["metadata"]["name"]
+    plane.apply(*documents)
+    status = {"status": {"replicas": 1, "readyReplicas": 1}}
+    plane.request("PATCH", f"/apis/apps/v1/namespaces/{where}/deployments/{name}/status", status)
+    both, shadow = check(), check("-n", where)
+    plane.request("DELETE", f"/api/v1/namespaces/{where}")
+    plane.wait("its end", lambda: not plane.has(f"/api/v1/namespaces/{where}"))
+
+    assert [finding for finding in both.findings if finding["level"] != "ok"] == []
+    assert "runs as a shadow and writes nothing" in " ".join(both.texts("ok", "operators"))
+    assert shadow.texts("ok", "rights")[0].startswith(f"system:serviceaccount:{where}:{name} has the")
+    assert shadow.texts("blocker") == []
 
 
 def test_rights_on_a_lease_of_another_namespace_are_checked_there(plane: ControlPlane, check: Check) -> None:

@@ -390,7 +390,7 @@ def _go_findings(operator: Operator, before: Before | None) -> Iterator[Finding]
         yield warning(
             CHECK,
             f"{operator.label} writes without a Lease, so Rallypoint cannot wait for its end: both would write",
-            stop,
+            f"{stop}; to compare decisions before, install the overlay shadow, which writes nothing, see docs/how-to/shadow.md",
         )
         return
     (namespace, name), *_ = sorted(operator.leases)

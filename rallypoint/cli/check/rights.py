@@ -19,18 +19,15 @@ CHECK = "rights"
 _GROUP = "authorization.k8s.io"
 REVIEWS = Resource(_GROUP, "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False)
 SELF_REVIEWS = Resource(_GROUP, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False)
-_READS = frozenset({"get", "list", "watch"})
 _CLUSTER_SCOPED = frozenset({"customresourcedefinitions", "nodes", "queues"})
 """Resources that an operator for one namespace does without."""
 _BINDINGS = Resource(
     "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False
 )
-_NOT_FOR_SHADOWS = frozenset({"customresourcedefinitions", "queues"})
-"""Resources that only an operator reads that writes: to migrate stored versions, and for conditions of waiting gangs."""
 _GANGS = "podgroups"
 _MPI_V1 = "mpi-v1"
 _SECURE_METRICS = "secure-metrics"
-"""The component whose rights a shadow and an operator for one namespace need in the whole cluster, too."""
+"""The component whose rights an operator for one namespace needs in the whole cluster, too."""
 _PLURALS = {kind.resource.plural: kind.resource.kind for kind in ALL}
 
 
@@ -66,10 +63,12 @@ class Right:
 
 def needed_rights(operator: Operator, shipped: Mapping[str, Rules]) -> list[Right]:
     """Return the rights that an operator with these flags uses."""
-    kinds, components = operator.kinds, ["base"]
-    if MPIJOBS.kind in kinds:
-        components.append("mpi")
-    components += [kind.lower() for kind in kinds if kind.lower() in shipped]
+    kinds = operator.kinds
+    if operator.is_shadow:
+        components = ["shadow"]
+    else:
+        components = ["base", *(["mpi"] if MPIJOBS.kind in kinds else [])]
+        components += [kind.lower() for kind in kinds if kind.lower() in shipped]
     if operator.flag("mpi-topology-label"):
         components.append("mpi-topology")
     if operator.is_set("metrics-secure"):
@@ -91,9 +90,6 @@ def _rights(component: str, rules: Rules, operator: Operator) -> Iterator[Right]
                 ):
                     continue
                 for verb in rule["verbs"]:
-                    is_read = verb in _READS and plural not in _NOT_FOR_SHADOWS
-                    if operator.is_shadow and not is_read and component != _SECURE_METRICS:
-                        continue
                     for name in rule.get("resourceNames", [""]):
                         where = "" if component == _SECURE_METRICS else operator.watched
                         yield Right(component, verb, group, resource, where, name)
@@ -145,6 +141,7 @@ async def _missing(facts: Facts, needed: Sequence[Right], operator: Operator) ->
 
 _REMEDIES = {
     "base": "apply the ClusterRole and the ClusterRoleBinding of the installation again",
+    "shadow": "apply the ClusterRole and the ClusterRoleBinding of the overlay shadow again",
     "leases": "apply the Role and the RoleBinding of the installation again, in the namespace of the Lease",
 }
 

@@ -69,10 +69,12 @@ def test_an_operator_of_one_namespace_needs_nothing_of_the_cluster() -> None:
     assert "customresourcedefinitions" not in {right.resource for right in rights}
 
 
-def test_a_shadow_only_reads() -> None:
-    assert {right.verb for right in needed("--shadow")} <= {"get", "list", "watch"}
-    assert of_role(needed("--shadow"), "leases") == []
-    assert "queues" not in {right.resource for right in needed("--shadow", "--gang-scheduler-name=volcano")}
+def test_a_shadow_needs_its_own_role() -> None:
+    rights = needed("--shadow")
+
+    assert {right.role for right in rights} == {"shadow"}
+    assert {right.verb for right in rights} <= {"get", "list", "watch"}
+    assert "podgroups" not in {right.resource for right in rights}
     assert "podgroups" in {right.resource for right in needed("--shadow", "--gang-scheduler-name=volcano")}
 
 
