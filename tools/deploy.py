@@ -20,7 +20,6 @@ from controller.crds.files import HEADER, file_name, to_yaml
 from controller.kind import JobKind
 from controller.kinds import ALL, DEFAULT
 from controller.kinds.mpi import MPI
-from rallypoint.cli.check.installation import FILE as INSTALLATION
 from rallypoint.testing.manifests import build
 from tools.chart.__main__ import CHART
 from tools.chart.__main__ import write as write_chart
@@ -42,6 +41,8 @@ NAMESPACED_ROLES = (Path("manifests/base/rbac/role.yaml"), ROLE, MPI_ROLE)
 """The roles whose rules the Role of an operator for one namespace has."""
 NAMESPACED_ROLE = Path("manifests/overlays/namespaced/role.yaml")
 WITHOUT_MPI = Path("manifests/overlays/without-mpi/served-kinds.yaml")
+INSTALLATION = Path("rallypoint/cli/check/installation.json")
+"""The copy that ``rallypoint check`` reads."""
 CHECKED_ROLES = {
     "base": ROLE,
     "leases": NAMESPACED_ROLES[0],
@@ -151,7 +152,7 @@ def main(arguments: list[str]) -> int:
     for path, text in naming_kinds().items():
         (ROOT / path).write_text(text, encoding="utf-8")
     if not arguments:
-        INSTALLATION.write_text(installation(), encoding="utf-8")
+        (ROOT / INSTALLATION).write_text(installation(), encoding="utf-8")
     for path in write(Path(arguments[0]) if arguments else ROOT / "deploy"):
         print(path)
     if not arguments:

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rallypoint.cli.check.installation import FILE as INSTALLATION
 from rallypoint.testing.manifests import build
-from tools.deploy import ROOT, SOURCES, installation, main, naming_kinds
+from tools.deploy import INSTALLATION, ROOT, SOURCES, installation, main, naming_kinds
 
 DEPLOY = ROOT / "deploy"
 
@@ -23,7 +22,7 @@ def test_the_deploy_folder_is_up_to_date(tmp_path: Path, capsys: pytest.CaptureF
 
     for path, text in naming_kinds().items():
         assert (ROOT / path).read_text(encoding="utf-8") == text
-    assert INSTALLATION.read_text(encoding="utf-8") == installation()
+    assert (ROOT / INSTALLATION).read_text(encoding="utf-8") == installation()
     assert main([str(folder)]) == 0
     made = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
     assert {path.name: path.read_text(encoding="utf-8") for path in DEPLOY.glob("*.yaml")} == made
