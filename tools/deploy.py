@@ -152,6 +152,7 @@ def main(arguments: list[str]) -> int:
     for path, text in naming_kinds().items():
         (ROOT / path).write_text(text, encoding="utf-8")
     if not arguments:
+        (ROOT / INSTALLATION).parent.mkdir(parents=True, exist_ok=True)
         (ROOT / INSTALLATION).write_text(installation(), encoding="utf-8")
     for path in write(Path(arguments[0]) if arguments else ROOT / "deploy"):
         print(path)
