@@ -4,7 +4,8 @@ A reconcile of a shadow reads and compares; it never writes. The client that it 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
@@ -146,11 +147,12 @@ class ShadowController:
         if before is None or before.uid != after.uid or before.status == after.status:
             return
         result.unread = NOT_QUIET
-        job, earlier = self._load(after), self._load(before)
-        if conditions.is_finished(job.job.status) and not conditions.is_finished(earlier.job.status):
-            self._shadow(after.uid).kept = kept_children(
-                job.kind, job.job, self._snapshot(job), self._now(), self._options
-            )
+        with self._logging(after):
+            job, earlier = self._load(after), self._load(before)
+            if conditions.is_finished(job.job.status) and not conditions.is_finished(earlier.job.status):
+                self._shadow(after.uid).kept = kept_children(
+                    job.kind, job.job, self._snapshot(job), self._now(), self._options
+                )
 
     def observe_pod(self, before: Pod | None, after: Pod | None) -> None:
         """Decide about a pod that has just failed, before the other operator deletes it."""
@@ -165,13 +167,22 @@ class ShadowController:
         row = self._jobs.get(after.namespace, after.owner_name)
         if row is None or row.deleting or row.uid != after.owner_uid:
             return
-        job = self._load(row)
-        if job.malformed or self._ownership.is_other(_loaded(job)):
-            return
-        snapshot = self._snapshot(job)
-        if any(pod.uid == after.uid for pod in snapshot.pods):
-            verdict = judge(job.kind, job.job, snapshot, after, self._now(), self._options)
-            self._shadow(row.uid).verdicts[after.uid] = verdict
+        with self._logging(row):
+            job = self._load(row)
+            snapshot = self._snapshot(job)
+            is_own = any(pod.uid == after.uid for pod in snapshot.pods)
+            if is_own and not (job.malformed or self._ownership.is_other(_loaded(job))):
+                verdict = judge(job.kind, job.job, snapshot, after, self._now(), self._options)
+                self._shadow(row.uid).verdicts[after.uid] = verdict
+
+    @contextmanager
+    def _logging(self, row: JobRow) -> Generator[None]:
+        """Log a defect in the block instead of raising it: a watch calls it, and must continue."""
+        try:
+            yield
+        except Exception:
+            fields = {"kind": self._kind.resource.kind, "namespace": row.namespace, "name": row.name}
+            log.exception("decision failed", **fields)
 
     async def reconcile(self, key: Key) -> ReconcileResult:
         """Compare one job if it is quiet; otherwise return when it may be.

@@ -3,6 +3,9 @@
 The other operator is this one; where it should act differently, the test acts in its place.
 """
 
+import subprocess
+import sys
+import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -17,6 +20,8 @@ from api.labels import MANAGED_BY_MULTIKUEUE
 from api.meta import PODS, SERVICES
 from api.mpijob import RESOURCE as MPI_JOBS
 from api.v1.pytorchjob import RESOURCE
+from controller.shadow.compare import Observed, job_differences
+from controller.shadow.declared import Difference
 from tests.support.builders import template
 from tests.support.faults import Refuse, Rule
 from tests.support.harness import (
@@ -267,3 +272,48 @@ async def test_a_deadline_that_the_other_operator_does_not_notice_is_a_declared_
 
             found: dict[str, Any] = await rules(answer)
             assert found["deadline"] == 2
+
+
+async def test_a_defect_in_a_decision_does_not_end_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr("controller.shadow.controller.judge", broken)
+    with capture_logs() as logs:
+        async with beside() as (harness, answer):
+            await harness.submit(**ROLES)
+            await harness.settle(SETTLED_SECONDS)
+            await harness.set_phase("Failed", "train-worker-0", code=137)
+            await harness.settle(SETTLED_SECONDS)
+            await harness.submit("later", **ROLES)
+            await harness.settle(SETTLED_SECONDS)
+
+            assert await results(answer) == {"equal": 2}
+    assert [line["name"] for line in logs if line["event"] == "decision failed"] == ["train"]
+
+
+async def test_a_large_job_is_compared_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+
+    def compare(observed: Observed) -> list[Difference]:
+        threads.append(threading.current_thread().name)
+        return job_differences(observed)
+
+    monkeypatch.setattr("controller.shadow.controller.job_differences", compare)
+    monkeypatch.setattr("controller.shadow.controller.LARGE_JOB", 1)
+    async with beside() as (harness, answer):
+        await harness.submit(**ROLES)
+        await harness.settle(SETTLED_SECONDS)
+
+        assert await results(answer) == {"equal": 1}
+    assert threads
+    assert threading.current_thread().name not in threads
+
+
+def test_without_shadow_no_module_of_it_is_imported() -> None:
+    program = (
+        "import controller.command, sys; print([name for name in sys.modules if 'controller.shadow' in name])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "[]\n"
