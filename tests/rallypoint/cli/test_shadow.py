@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,13 +10,17 @@ from typing import Any
 
 import orjson
 import pytest
+import yaml
 
 from controller.server.debug import debugging
 from rallypoint.cli import main
 from rallypoint.cli.shadow import DIFFERENT, EQUAL, UNREAD, exit_status, text
+from rallypoint.local.node.sandbox.selection import IsolationMode
+from tests.support.local_harness import start_local_harness
+from tests.support.port_forward import free_port
 
 COUNTS = {"equal": 1, "declared": 0, "different": 0, "unread": 0, "left": 0}
-POD = {
+TRAIN = {
     "kind": "PyTorchJob",
     "namespace": "ml",
     "name": "train",
@@ -55,7 +60,7 @@ def report(**fields: Any) -> dict[str, Any]:
     [
         pytest.param(report(), EQUAL, id="no differences"),
         pytest.param(report(rules=[DECLARED]), EQUAL, id="declared differences"),
-        pytest.param(report(rules=[UNDECLARED], differences=[POD]), DIFFERENT, id="undeclared differences"),
+        pytest.param(report(rules=[UNDECLARED], differences=[TRAIN]), DIFFERENT, id="undeclared differences"),
         pytest.param(report(unread=[NOT_QUIET]), UNREAD, id="a job that was not compared"),
         pytest.param(
             report(unread=[{"why": "the cache of pods is being filled"}]),
@@ -74,7 +79,7 @@ def test_the_exit_status_says_whether_the_operators_agree(found: dict[str, Any],
 
 
 def test_the_text_shows_undeclared_differences_with_both_values() -> None:
-    shown = "".join(text(report(rules=[UNDECLARED, DECLARED], differences=[POD])))
+    shown = "".join(text(report(rules=[UNDECLARED, DECLARED], differences=[TRAIN])))
 
     (line,) = (line for line in shown.splitlines() if "ml/train" in line)
     assert line.split("   ")[-2:] == ["here: Never", "there: Always"]
@@ -86,7 +91,7 @@ def test_the_text_shows_undeclared_differences_with_both_values() -> None:
 def test_the_text_counts_what_it_does_not_show() -> None:
     many = {**UNDECLARED, "differences": 12}
     shown = "".join(
-        text(report(rules=[many], differences=[POD] * 12, unread=[NOT_QUIET] * 11, unreadLeftOut=4))
+        text(report(rules=[many], differences=[TRAIN] * 12, unread=[NOT_QUIET] * 11, unreadLeftOut=4))
     )
 
     assert "… and 2 more; -o json lists them" in shown
@@ -145,3 +150,41 @@ def test_another_kind_of_address_is_refused(address: str, capsys: pytest.Capture
     with pytest.raises(SystemExit, match="2"):
         main(["shadow", "report", "--address", address])
     assert "is not an address such as http://127.0.0.1:6060" in capsys.readouterr().err
+
+
+POD = """
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+class Reports(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/debug/pprof/shadow" else 404)
+        self.end_headers()
+        self.wfile.write(sys.argv[2].encode())
+with HTTPServer(("127.0.0.1", int(sys.argv[1])), Reports) as server:
+    print("listens", flush=True)
+    server.serve_forever()
+"""
+"""Serves a report on loopback, as a shadow does."""
+
+
+@pytest.mark.looptime(False)
+async def test_it_reads_the_report_of_the_shadow_in_a_cluster(
+    tmp_path: Path,
+    isolation: IsolationMode,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    port = free_port()
+    monkeypatch.setattr("rallypoint.cli.shadow.PORT", port)
+    found = report(rules=[UNDECLARED], differences=[TRAIN])
+    async with start_local_harness(tmp_path / "site", isolation) as harness:
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(dict(harness.kubeconfig)))
+        arguments = ["shadow", "report", "-o", "json", f"--kubeconfig={kubeconfig}", "--namespace=default"]
+        assert await asyncio.to_thread(main, arguments) == UNREAD
+        assert "no shadow runs in the namespace default" in capsys.readouterr().err
+
+        await harness.pod("rallypoint-shadow", sys.executable, "-c", POD, str(port), json.dumps(found))
+        await harness.wait_for_log("rallypoint-shadow", "listens")
+        assert await asyncio.to_thread(main, arguments) == DIFFERENT
+        assert json.loads(capsys.readouterr().out) == found
