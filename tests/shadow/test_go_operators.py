@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import time
-import urllib.request
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -15,56 +14,23 @@ from typing import Any
 import pytest
 
 from controller.crds import all_crds
-from rallypoint.cli import main
-from rallypoint.cli.shadow import PATH
 from rallypoint.testing.controlplane import ControlPlane
-from rallypoint.testing.controlplane.process import free_port
-from rallypoint.testing.service import SHADOW, WITH_MPI_V1, in_cluster_service, install
+from rallypoint.testing.service import SHADOW, WITH_MPI_V1, install
 from tests.support.gooperators import definitions, mpi_operator, training_operator
-from tests.support.many_jobs import ManyJobs, undeclared
+from tests.support.many_jobs import ManyJobs
 from tests.support.running_jobs import MPI_V1, MPI_V2BETA1, OTHERS, Jobs
+from tests.support.shadow_beside import shadow, undeclared
 from tests.support.takeover import standby
 
 JOBS = int(os.environ.get("SHADOW_JOBS", "500"))
 NAMES = [kind.kind for kind in OTHERS]
 FAST = ["--kube-api-qps=500", "--kube-api-burst=1000"]
-COMPARED_SECONDS = 300.0
 
 
 @pytest.fixture
 def plane() -> Generator[ControlPlane]:
     with ControlPlane(nodes=1) as plane:
         yield plane
-
-
-class Shadow:
-    """A running shadow."""
-
-    def __init__(self, plane: ControlPlane, port: int) -> None:
-        self._plane = plane
-        self._address = f"http://127.0.0.1:{port}"
-
-    def report(self) -> dict[str, Any]:
-        """Return the report once everything has been compared."""
-        self._plane.wait("a whole report", lambda: not self._read()["unread"], seconds=COMPARED_SECONDS)
-        return self._read()
-
-    def exit_status(self) -> int:
-        return main(["shadow", "report", "--address", self._address])
-
-    def _read(self) -> dict[str, Any]:
-        with urllib.request.urlopen(self._address + PATH, timeout=30) as answer:
-            found: dict[str, Any] = json.load(answer)
-            return found
-
-
-@contextmanager
-def shadow(plane: ControlPlane) -> Generator[Shadow]:
-    """A shadow with the rights of the shipped overlay."""
-    port = free_port()
-    flags = [f"--pprof-bind-address=127.0.0.1:{port}"]
-    with in_cluster_service(plane, flags, replica="shadow-0", overlay=SHADOW):
-        yield Shadow(plane, port)
 
 
 @contextmanager
@@ -151,3 +117,24 @@ def test_jobs_that_finish_are_compared(plane: ControlPlane, policy: dict[str, An
         for kind in kinds:
             jobs.finish(kind, "old")
         assert undeclared(beside.report()) == []
+
+
+@pytest.mark.parametrize("policy", ["OnFailure", "ExitCode", "Never"])
+def test_what_becomes_of_failed_pods_is_compared(plane: ControlPlane, policy: str) -> None:
+    """A worker of each job ends with 137, which ExitCode retries."""
+    plane.apply(*all_crds())
+    install(plane, SHADOW)
+    jobs = Jobs(plane)
+    with go_operators(plane), shadow(plane) as beside:
+        for kind in OTHERS:
+            body = kind.job("template")
+            roles = body["spec"][kind.replicas]
+            for role in roles.values():
+                role["restartPolicy"] = policy
+            jobs.start([kind], "old", **{kind.replicas: roles})
+        beside.report()
+        for kind in OTHERS:
+            jobs.end(kind, "old", "worker-1", code=137)
+        report = beside.report()
+        assert undeclared(report) == []
+        assert {rule["rule"] for rule in report["rules"]} <= {"init-container", "lost-pod", "running"}

@@ -79,13 +79,3 @@ class ManyJobs:
 def _relevant(path: str, version: tuple[str, str] | None) -> tuple[str, ...] | None:
     may_be_written = "/services/" in path or "/configmaps/" in path
     return version[:1] if version and may_be_written else version
-
-
-def undeclared(report: dict[str, Any]) -> list[str]:
-    """Return the undeclared differences of a shadow's report."""
-    return [
-        f"{entry['kind']} {entry['name']} {entry['rule']}: {entry['subject']} {entry['field']}: "
-        f"ours {entry['ours']}, theirs {entry['theirs']}"
-        for entry in report["differences"]
-        if not entry["page"]
-    ]

@@ -9,9 +9,11 @@ from functools import partial
 from typing import Any
 
 from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.controlplane.requests import Refused
 
 SETTLED_SECONDS = 120.0
 PODS_OF_A_JOB = 3
+NOT_FOUND = 404
 Object = dict[str, Any]
 
 
@@ -74,11 +76,36 @@ class Jobs:
         """Let every pod of a job end well; return when the job says so."""
         name = f"{kind.kind.lower()}-{kind.version}-{suffix}"
         for pod in self._pods(name):
-            body = {"metadata": {"annotations": {"rallypoint.testing/exit-code": "0"}}}
-            self._plane.request("PATCH", f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}", body)
+            self._end(pod["metadata"]["name"], 0)
         self._plane.wait(
             f"{name} to succeed", lambda: "Succeeded" in self._state(kind, name), seconds=SETTLED_SECONDS
         )
+
+    def end(self, kind: Kind, suffix: str, replica: str, code: int) -> None:
+        """Let one pod of a job end with this exit code; return when it has ended or is gone."""
+        name = f"{kind.kind.lower()}-{kind.version}-{suffix}-{replica}"
+        (before,) = (
+            pod for pod in self._pods(name.removesuffix(f"-{replica}")) if pod["metadata"]["name"] == name
+        )
+        self._end(name, code)
+
+        def has_ended() -> bool:
+            now = [
+                pod for pod in self._pods(name.removesuffix(f"-{replica}")) if pod["metadata"]["name"] == name
+            ]
+            is_same = bool(now) and now[0]["metadata"]["uid"] == before["metadata"]["uid"]
+            return not is_same or now[0]["status"]["phase"] in {"Succeeded", "Failed"}
+
+        self._plane.wait(f"{name} to end", has_ended, seconds=SETTLED_SECONDS)
+
+    def _end(self, pod: str, code: int) -> None:
+        """A pod that its operator deletes meanwhile has ended, too."""
+        body = {"metadata": {"annotations": {"rallypoint.testing/exit-code": str(code)}}}
+        try:
+            self._plane.request("PATCH", f"/api/v1/namespaces/default/pods/{pod}", body)
+        except Refused as refused:
+            if refused.code != NOT_FOUND:
+                raise
 
     def pods(self) -> dict[str, tuple[str, int]]:
         """UID and restarts of each pod, by its name."""
