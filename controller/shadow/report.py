@@ -19,6 +19,8 @@ from controller.shadow.declared import DECLARATIONS, NAMES, Difference
 MOST_DIFFERENCES: Final = 5000
 """The most differences that the report lists; undeclared ones come first. The rules count all of them."""
 MOST_UNREAD: Final = 1000
+STALE_SECONDS: Final = 150.0
+"""A watch that is silent for this long may have missed changes: bookmarks come about once a minute, and it reconnects after 90 s."""
 NOT_QUIET: Final = "it has not been quiet for 2 s yet"
 
 
@@ -44,6 +46,7 @@ class Cache(Protocol):
     def synced(self) -> asyncio.Event: ...
     @property
     def unserved(self) -> asyncio.Event: ...
+    def silent_seconds(self) -> float: ...
 
 
 @dataclass(slots=True)
@@ -140,6 +143,8 @@ class Report:
                 yield f"{plural} are not served by the API server, or may not be listed"
             elif not informer.synced.is_set():
                 yield f"the cache of {plural} is being filled"
+            elif (silent_seconds := informer.silent_seconds()) > STALE_SECONDS:
+                yield f"the API server has sent nothing about {plural} for {silent_seconds:.0f} s"
 
     def _differences(self) -> Iterator[dict[str, Any]]:
         for results in self._kinds:

@@ -29,10 +29,16 @@ class Cache:
     resource = PODS
     synced: asyncio.Event = field(default_factory=asyncio.Event)
     unserved: asyncio.Event = field(default_factory=asyncio.Event)
+    silence: float = 0.0
+
+    def silent_seconds(self) -> float:
+        return self.silence
 
 
-def report(*jobs: JobResult, synced: bool = True, served: bool = True) -> dict[str, Any]:
-    made, pods = Report(), Cache()
+def report(
+    *jobs: JobResult, synced: bool = True, served: bool = True, silence: float = 0.0
+) -> dict[str, Any]:
+    made, pods = Report(), Cache(silence=silence)
     made.add(KindResults("PyTorchJob", {f"uid-{number}": job for number, job in enumerate(jobs)}))
     made.require([pods])
     if synced:
@@ -79,6 +85,11 @@ def test_a_resource_that_is_not_served_makes_the_report_incomplete() -> None:
     (unread,) = report(synced=False, served=False)["unread"]
 
     assert unread["why"].startswith("pods are not served")
+
+
+def test_a_watch_that_does_not_deliver_makes_the_report_incomplete() -> None:
+    assert report(silence=60)["unread"] == []
+    assert report(silence=200)["unread"] == [{"why": "the API server has sent nothing about pods for 200 s"}]
 
 
 def test_a_report_without_caches_is_incomplete() -> None:
