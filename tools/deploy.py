@@ -47,7 +47,7 @@ CHECKED_ROLES = {
     "base": ROLE,
     "leases": NAMESPACED_ROLES[0],
     "mpi": MPI_ROLE,
-    "shadow": Path("manifests/overlays/shadow/cluster-role.yaml"),
+    "shadow": SHADOW_ROLE,
 }
 """The roles whose rules ``rallypoint check`` compares with the rights of the operator. Those of all other components have their name."""
 USER_ROLES = [Path(f"manifests/components/user-roles/{name}.yaml") for name in ("edit", "view")]

@@ -7,7 +7,7 @@ from rallypoint.cli.check.facts import Facts
 from rallypoint.cli.check.findings import Finding, blocker, ok, unknown, warning
 from rallypoint.cli.check.operators import CLOCK_SECONDS
 
-OLDEST, NEWEST = (1, 29), (1, 36)
+OLDEST, NEWEST = (1, 29), (1, 37)
 """The oldest and the newest Kubernetes on which the tests run."""
 _VERSION = re.compile(r"v?(\d+)\.(\d+)")
 
