@@ -21,6 +21,7 @@ NOTES: Mapping[str, str] = {
     "that connects with its ServiceAccount ignores them",
     "--master": "Without a kubeconfig, it connects without credentials",
     "--enable-scheme": "In any case, `PyTorchJob` or `pytorchjob`. The default installation does not include [MXJob](mxjob.md)",
+    "--shadow": "[Shadow mode](../how-to/shadow.md)",
     "--metrics-secure": "[Protect the metrics](../how-to/secure-metrics.md). The name is kubebuilder's",
     "--metrics-cert-path": "[A certificate that Prometheus verifies](../how-to/secure-metrics.md#a-certificate-that-prometheus-verifies)",
     "--metrics-token-audiences": "[Tokens for the metrics alone](../how-to/secure-metrics.md#tokens-for-the-metrics-alone)",
@@ -59,7 +60,7 @@ Flags that behave differently:
 - `--enable-scheme` names the kinds to serve, once per kind. Without it the operator serves the kinds of the default installation.
 - `--gang-scheduler-name` does not end the process if the PodGroup definition is missing ([gang scheduling](../how-to/gang-scheduling.md)).
 
-Flags that training-operator does not have: `--kube-api-in-flight`, `--events`, `--leader-election-namespace` (training-operator can use only the pod's own), `--lock-namespace`, `--cluster-domain` (training-operator reads `$CUSTOM_CLUSTER_DOMAIN` for TFJobs), `--pytorch-init-container`, `--max-replicas`, `--metrics-secure` and the flags for its certificate and tokens, `--pprof-bind-address`, `--tracing`, `--log-format`, `--log-level`, and those for MPIJobs except `--mpi-kubectl-delivery-image`.
+Flags that training-operator does not have: `--kube-api-in-flight`, `--events`, `--leader-election-namespace` (training-operator can use only the pod's own), `--lock-namespace`, `--cluster-domain` (training-operator reads `$CUSTOM_CLUSTER_DOMAIN` for TFJobs), `--pytorch-init-container`, `--max-replicas`, `--metrics-secure` and the flags for its certificate and tokens, `--pprof-bind-address`, `--shadow`, `--tracing`, `--log-format`, `--log-level`, and those for MPIJobs except `--mpi-kubectl-delivery-image`.
 
 Flags of mpi-operator that training-operator does not have: `--threadiness` (`--controller-threads`), `--monitoring-port` (`--metrics-bind-address`), `--kubeConfig` (`--kubeconfig`), `--master`, `-v` (4 and more: debug), `--gang-scheduling` (`--gang-scheduler-name`).
 
