@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
+import aiohttp
 import orjson
 import structlog
 from structlog.contextvars import bind_contextvars
@@ -22,6 +23,7 @@ from api.nodes import NodeDomain
 from controller.domain import Key, Problem, Snapshot, WriteMode
 from controller.kind import JobKind, Options
 from controller.kube import errors
+from controller.kube.bounded_dict import BoundedDict
 from controller.kube.client import JSON, METADATA_ONLY, Client
 from controller.policy import replacement
 from controller.reconcile.apply import Cache
@@ -57,8 +59,12 @@ PAGE: Final = 500
 """Objects per list request."""
 LARGE_JOB: Final = 200
 """Children from which a comparison no longer fits between two other tasks of the event loop."""
+MOST_VERDICTS: Final = 1024
+"""The most decisions about failed pods that are kept of one job until it is quiet."""
 MOST_LASTING: Final = 32
 """The most differences about past moments that are kept of one job."""
+
+_UNREADABLE: Final = (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError)
 
 log = structlog.get_logger()
 
@@ -79,8 +85,8 @@ class _ShadowMemory:
     """Loop time of the last change of the job or its children."""
     doubtful: tuple[Difference, ...] = ()
     """Undeclared differences of the last comparison: reported when the next one finds them again."""
-    verdicts: dict[str, Verdict] = field(default_factory=dict[str, Verdict])
-    """By the UID of the failed pod."""
+    verdicts: BoundedDict[str, Verdict] = field(default_factory=lambda: BoundedDict(MOST_VERDICTS))
+    """By the UID of the failed pod. A job whose pods fail all the time is never quiet."""
     kept: dict[str, str] = field(default_factory=dict[str, str])
     lasting: tuple[Difference, ...] = ()
     """Differences about moments that have passed."""
@@ -147,7 +153,7 @@ class ShadowController:
         if before is None or before.uid != after.uid or before.status == after.status:
             return
         result.unread = NOT_QUIET
-        with self._logging(after):
+        with self._reporting(after, Rule.CLEANUP, "job"):
             job, earlier = self._load(after), self._load(before)
             if conditions.is_finished(job.job.status) and not conditions.is_finished(earlier.job.status):
                 self._shadow(after.uid).kept = kept_children(
@@ -167,7 +173,7 @@ class ShadowController:
         row = self._jobs.get(after.namespace, after.owner_name)
         if row is None or row.deleting or row.uid != after.owner_uid:
             return
-        with self._logging(row):
+        with self._reporting(row, Rule.RESTART, f"Pod {after.name}"):
             job = self._load(row)
             snapshot = self._snapshot(job)
             is_own = any(pod.uid == after.uid for pod in snapshot.pods)
@@ -176,13 +182,15 @@ class ShadowController:
                 self._shadow(row.uid).verdicts[after.uid] = verdict
 
     @contextmanager
-    def _logging(self, row: JobRow) -> Generator[None]:
-        """Log a defect in the block instead of raising it: a watch calls it, and must continue."""
+    def _reporting(self, row: JobRow, rule: Rule, subject: str) -> Generator[None]:
+        """Report a defect in the block as a difference instead of raising it: a watch calls it, and must continue."""
         try:
             yield
-        except Exception:
+        except Exception as error:
             fields = {"kind": self._kind.resource.kind, "namespace": row.namespace, "name": row.name}
             log.exception("decision failed", **fields)
+            shadow, failed = self._shadow(row.uid), _exception_text(error)
+            shadow.lasting = _latest(shadow.lasting, Difference(rule, subject, "", failed, "a decision"))
 
     async def reconcile(self, key: Key) -> ReconcileResult:
         """Compare one job if it is quiet; otherwise return when it may be.
@@ -213,15 +221,18 @@ class ShadowController:
         remaining = shadow.changed_at + QUIET_SECONDS - now
         if remaining > SLACK_SECONDS:
             return ReconcileResult(remaining)
-        return await self._compare(job, shadow, result)
+        try:
+            return await self._compare(job, shadow, result)
+        except _UNREADABLE as error:
+            result.unread = f"a child cannot be read: {errors.describe(error)}"
+            raise
+        except Exception as error:
+            result.unread = _exception_text(error)
+            raise
 
     async def _compare(self, job: _Job, shadow: _ShadowMemory, result: JobResult) -> ReconcileResult:
         observed = self._observed(job, {})
-        try:
-            children = await self._children(observed, job.row)
-        except errors.Forbidden as error:
-            result.unread = f"a child cannot be read: {error.message}"
-            raise
+        children = await self._children(observed, job.row)
         if self._has_changed(job.row, shadow, result):
             return ReconcileResult(QUIET_SECONDS)
         observed = self._observed(job, children)
@@ -272,7 +283,7 @@ class ShadowController:
             *cleanup_differences(shadow.kept, observed.snapshot),
         ]
         settled = (settle(job.label, difference) for difference in found)
-        return tuple(dict.fromkeys([*shadow.lasting, *settled]))[-MOST_LASTING:]
+        return _latest(shadow.lasting, *settled)
 
     def _publish(self, result: JobResult, found: tuple[Difference, ...]) -> None:
         known = set(result.differences or ())
@@ -372,6 +383,15 @@ class ShadowController:
     def _discard(self, uid: str) -> None:
         self.results.jobs.pop(uid, None)
         self._shadows.pop(uid, None)
+
+
+def _exception_text(error: Exception) -> str:
+    """Return what the report says of an exception; the log has its traceback."""
+    return f"an exception: {type(error).__name__}"
+
+
+def _latest(lasting: Iterable[Difference], *found: Difference) -> tuple[Difference, ...]:
+    return tuple(dict.fromkeys([*lasting, *found]))[-MOST_LASTING:]
 
 
 def _is_same(before: Any, after: Any) -> bool:

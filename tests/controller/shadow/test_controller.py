@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
@@ -22,6 +23,8 @@ from api.mpijob import RESOURCE as MPI_JOBS
 from api.v1.pytorchjob import RESOURCE
 from controller.shadow.compare import Observed, job_differences
 from controller.shadow.declared import Difference
+from rallypoint.cli.shadow import PATH
+from rallypoint.testing.controlplane.process import free_port
 from tests.support.builders import template
 from tests.support.faults import Refuse, Rule
 from tests.support.harness import (
@@ -274,7 +277,9 @@ async def test_a_deadline_that_the_other_operator_does_not_notice_is_a_declared_
             assert found["deadline"] == 2
 
 
-async def test_a_defect_in_a_decision_does_not_end_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_defect_in_a_decision_is_a_difference_and_does_not_end_the_watch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("a defect")
 
@@ -288,8 +293,27 @@ async def test_a_defect_in_a_decision_does_not_end_the_watch(monkeypatch: pytest
             await harness.submit("later", **ROLES)
             await harness.settle(SETTLED_SECONDS)
 
-            assert await results(answer) == {"equal": 2}
+            assert await results(answer) == {"different": 1, "equal": 1}
+            assert await rules(answer) == {"restart": 1}
     assert [line["name"] for line in logs if line["event"] == "decision failed"] == ["train"]
+
+
+async def test_a_job_whose_comparison_raises_is_unread_with_that_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(observed: Observed) -> list[Difference]:
+        raise KeyError("a defect")
+
+    monkeypatch.setattr("controller.shadow.controller.job_differences", broken)
+    address = f"127.0.0.1:{free_port()}"
+    with capture_logs():
+        async with start_harness() as harness, starting(harness, replace(SHADOW, pprof_bind_address=address)):
+            await harness.submit(**ROLES)
+            await harness.settle(SETTLED_SECONDS)
+            async with aiohttp.ClientSession() as session, session.get(f"http://{address}{PATH}") as response:
+                unread = (await response.json(content_type=None))["unread"]
+
+    assert [entry["why"] for entry in unread] == ["an exception: KeyError"]
 
 
 async def test_a_large_job_is_compared_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
