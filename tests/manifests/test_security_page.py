@@ -30,7 +30,12 @@ Rights = dict[tuple[str, str], set[Right]]
 
 def granted() -> Rights:
     """Return what each role in ``manifests`` grants; a role that only aggregates others grants nothing itself."""
-    folders = [ROOT / "manifests" / "base" / "rbac", *sorted((ROOT / "manifests" / "components").iterdir())]
+    manifests = ROOT / "manifests"
+    folders = [
+        manifests / "base" / "rbac",
+        manifests / "overlays" / "shadow",
+        *sorted((manifests / "components").iterdir()),
+    ]
     roles = [
         document
         for folder in folders
