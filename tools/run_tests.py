@@ -22,7 +22,8 @@ MAX_RETRIED = 5
 """Maximum number of failed tests that run again."""
 FAILED = 1
 """Exit status of pytest if tests ran and some failed. Source: pytest, ExitCode.TESTS_FAILED."""
-_IN_PARALLEL = re.compile(r"-n\d*|--dist|--numprocesses")
+_FIRST_RUN_ONLY = re.compile(r"-n\d*|--dist|--numprocesses|--cov")
+"""Options of pytest-xdist, and those of pytest-cov, which would replace the coverage of all tests by that of a few."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -41,11 +42,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def options(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments without the tests to run and without those of pytest-xdist.
+    """Return the arguments without the tests to run and without those of pytest-xdist and pytest-cov.
 
-    An option with a value is kept only if both are one argument, such as ``--cov=api``.
+    An option with a value is kept only if both are one argument, such as ``--ignore=tests/x.py``.
     """
-    return [word for word in arguments if word.startswith("--") and not _IN_PARALLEL.match(word)]
+    return [word for word in arguments if word.startswith("--") and not _FIRST_RUN_ONLY.match(word)]
 
 
 def failed_tests(cache: Path) -> list[str]:

@@ -75,4 +75,4 @@ def test_other_outcomes_are_final(tmp_path: Path, tests: str, status: int) -> No
 def test_the_second_run_keeps_options_but_not_tests() -> None:
     given = ["-n", "2", "--dist", "loadfile", "--oldest", "tests/api", "--ignore=tests/x.py", "--cov=api"]
 
-    assert options(given) == ["--oldest", "--ignore=tests/x.py", "--cov=api"]
+    assert options(given) == ["--oldest", "--ignore=tests/x.py"]
