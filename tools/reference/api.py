@@ -87,7 +87,9 @@ def _page(kind: JobKind[Any]) -> Iterator[str]:
         "<!-- Made by `make docs` from the docstrings in api/; edit those instead. -->\n\n"
         f"{description} {explanation} `kubectl explain {resource.singular}.spec` shows these descriptions too.\n"
     )
-    yield from table(("", ""), _facts(kind, versions))
+    yield "\n"
+    for name, value in _facts(kind, versions):
+        yield f"- {name}: {value}\n"
     known = _role_defaults(kind)
     for part in ("spec", "status"):
         root = Node(part, {version: properties[part] for version, properties in schemas.items()})
