@@ -26,7 +26,7 @@ from rallypoint.cli.check.go_operators import (
     harm,
     other_manager_of,
 )
-from rallypoint.cli.check.operators import TRAINING_OPERATOR
+from rallypoint.cli.check.operators import TRAINING_OPERATOR, Operator
 from rallypoint.cli.cluster import Object
 from rallypoint.diagnosis.objects import is_finished, is_suspended, name_of, owners_of, spec_of, status_of
 from rallypoint.local.apiserver.schema.structural import Compiler, Node, prune_and_default
@@ -282,6 +282,28 @@ async def job_findings(facts: Facts, scan: JobScan) -> AsyncIterator[Finding]:
     else:
         for finding in validation_findings(unfinished):
             yield finding
+    if facts.before is None:
+        for finding in unserved_findings(() if facts.workloads.error else facts.operators, unfinished):
+            yield finding
+
+
+def unserved_findings(operators: Sequence[Operator], unfinished: Sequence[JobSummary]) -> Iterator[Finding]:
+    """Yield the unfinished jobs that no operator serves, where one serves others.
+
+    An operator without a Deployment, such as one in a shell, is unknown.
+    """
+    writers = [operator for operator in operators if operator.is_writer]
+    unserved = [
+        job
+        for job in unfinished
+        if not any(job.kind in writer.kinds and writer.watched in {"", job.namespace} for writer in writers)
+    ]
+    if writers and unserved:
+        yield warning(
+            CHECK,
+            f"no operator that was found serves {names(job.full_name for job in unserved)}",
+            "see the flags --namespace and --enable-scheme of the operator, or create the jobs where it serves them",
+        )
 
 
 def validation_findings(unfinished: Sequence[JobSummary]) -> Iterator[Finding]:
@@ -321,7 +343,7 @@ def return_findings(operator: GoOperator, unfinished: Sequence[JobSummary]) -> I
     for job in dropping:
         yield blocker(
             "fields",
-            f"{job.full_name}: {operator.name} drops {names(job.dropped[operator.name])}, so that pods that it creates lack them",
+            f"{job.full_name}: {operator.name} drops {names(job.dropped[operator.name])}: the job goes on without",
             "wait for the job to end, or remove the fields",
         )
     if not dropping:

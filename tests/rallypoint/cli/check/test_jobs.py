@@ -16,8 +16,10 @@ from rallypoint.cli.check.jobs import (
     summaries,
     summary,
     uninstall_findings,
+    unserved_findings,
     validation_findings,
 )
+from rallypoint.cli.check.operators import Operator, find_operators
 
 TRAINING, MPI = GO_OPERATORS["training-operator"], GO_OPERATORS["mpi-operator"]
 JOB = JobSummary("JAXJob", "n", "j", "u", False, False, False, "", ())
@@ -177,3 +179,33 @@ def test_what_an_uninstall_leaves() -> None:
         "jobs",
     ]
     assert list(uninstall_findings([])) == []
+
+
+def operator(*arguments: str, replicas: int = 1) -> Operator:
+    container = {"image": "rallypoint:1", "args": list(arguments)}
+    body: dict[str, Any] = {
+        "metadata": {"name": "training-operator", "namespace": "n"},
+        "spec": {"replicas": replicas, "template": {"spec": {"containers": [container]}}},
+    }
+    (found,) = find_operators([body])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("operators", "is_served"),
+    [
+        pytest.param([operator()], True, id="all namespaces"),
+        pytest.param([operator("--namespace=n")], True, id="the namespace of the job"),
+        pytest.param([operator("--namespace=m")], False, id="another namespace"),
+        pytest.param([operator("--enable-scheme=TFJob")], False, id="another kind"),
+        pytest.param([operator("--namespace=m"), operator("--namespace=n")], True, id="one of two"),
+        pytest.param([operator("--namespace=m"), operator("--shadow")], False, id="a shadow alone"),
+        pytest.param([operator("--shadow")], True, id="no operator that writes"),
+        pytest.param([operator("--namespace=m", replicas=0)], True, id="a stopped operator"),
+    ],
+)
+def test_a_job_that_no_operator_serves(operators: list[Operator], *, is_served: bool) -> None:
+    found = list(unserved_findings(operators, [JOB]))
+
+    assert levels(found) == ([] if is_served else [("jobs", Level.WARNING)])
+    assert all("JAXJob n/j" in finding.text for finding in found)
