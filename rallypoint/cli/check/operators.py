@@ -46,7 +46,10 @@ _LABELS = {
     ("app.kubernetes.io/name", MPI_OPERATOR): MPI_OPERATOR,
 }
 """Labels of pods → the Go operator. Rallypoint has the first one, too."""
-_LEASE_GUIDE = "docs/how-to/upgrade-from-training-operator.md#the-lease-of-another-namespace"
+_LEASE_GUIDES = {
+    "--leader-election-namespace": "docs/how-to/upgrade-from-training-operator.md#the-lease-of-another-namespace",
+    "--lock-namespace": "docs/how-to/upgrade-from-mpi-operator.md#run-both-at-once",
+}
 _VARIABLE = re.compile(r"\$\((\w+)\)")
 _SWITCHES = frozenset({"leader-elect", "metrics-secure", "shadow"})
 
@@ -399,7 +402,7 @@ def _go_findings(operator: Operator, before: Before | None) -> Iterator[Finding]
         CHECK,
         f"{operator.label} writes while it holds the Lease {namespace}/{name}. A Rallypoint with the same Lease waits for its end; "
         f"one with a Lease in another namespace writes at the same time",
-        f"install Rallypoint in namespace {namespace}, or with {flag}={namespace} and a Role for the Lease there, see {_LEASE_GUIDE}; or {stop}",
+        f"install Rallypoint in namespace {namespace}, or with {flag}={namespace} and a Role for the Lease there, see {_LEASE_GUIDES[flag]}; or {stop}",
     )
 
 

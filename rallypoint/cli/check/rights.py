@@ -116,7 +116,7 @@ async def right_findings(facts: Facts) -> AsyncIterator[Finding]:
         yield blocker(
             CHECK,
             f"{user} lacks rights of the shipped role {role}: {'; '.join(_grouped(missing, role))}",
-            _REMEDIES.get(role, f"install the component {role} with the namespace of the operator"),
+            remedy(role, operator),
         )
     if not missing:
         yield ok(CHECK, f"{user} has the {len(needed)} rights that it uses")
@@ -144,6 +144,15 @@ _REMEDIES = {
     "shadow": "apply the ClusterRole and the ClusterRoleBinding of the overlay shadow again",
     "leases": "apply the Role and the RoleBinding of the installation again, in the namespace of the Lease",
 }
+
+
+def remedy(role: str, operator: Operator) -> str:
+    """Return how an operator with these flags gets the rights of a shipped role."""
+    if operator.watched and role in {"base", "mpi"}:
+        return (
+            f"apply the Role and the RoleBinding of the installation again, in namespace {operator.watched}"
+        )
+    return _REMEDIES.get(role, f"install the component {role} with the namespace of the operator")
 
 
 def _grouped(missing: Sequence[Right], role: str) -> list[str]:

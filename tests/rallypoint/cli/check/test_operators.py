@@ -206,6 +206,7 @@ def test_a_go_operator_before_the_switch() -> None:
 
     assert "without a Lease" in without
     assert "--lock-namespace=mpi-operator" in with_lease.remedy
+    assert "upgrade-from-mpi-operator.md#run-both-at-once" in with_lease.remedy
     assert texts(found(go(replicas=0, ready=0), before=Before.SWITCH), Level.WARNING) == []
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from rallypoint.cli.check.installation import objects, roles
 from rallypoint.cli.check.operators import Operator, find_operators
-from rallypoint.cli.check.rights import Right, needed_rights
+from rallypoint.cli.check.rights import Right, needed_rights, remedy
 
 
 def operator(*arguments: str, namespace: str = "rallypoint-system") -> Operator:
@@ -67,6 +67,13 @@ def test_an_operator_of_one_namespace_needs_nothing_of_the_cluster() -> None:
 
     assert {right.namespace for right in rights} == {"team", "rallypoint-system"}
     assert "customresourcedefinitions" not in {right.resource for right in rights}
+
+
+def test_the_remedy_names_the_objects_that_grant_the_right() -> None:
+    assert "ClusterRole" in remedy("base", operator())
+    assert "component mpi" in remedy("mpi", operator())
+    assert "Role and the RoleBinding" in remedy("mpi", operator("--namespace=team"))
+    assert "in namespace team" in remedy("base", operator("--namespace=team"))
 
 
 def test_a_shadow_needs_its_own_role() -> None:
