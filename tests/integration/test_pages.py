@@ -18,24 +18,10 @@ import yaml
 from rallypoint.testing.controlplane import ControlPlane, binaries
 from rallypoint.testing.controlplane.flags import TEST_CONTROLLERS
 from rallypoint.testing.manifests import build
-from tests.support.pages import commands_to_run, files
+from tests.support.pages import PAGES_TO_RUN, commands_to_run, files
 
 ROOT = Path(__file__).parents[2]
 HOW_TO = ROOT / "docs" / "how-to"
-PAGES = (
-    "install",
-    "install-namespaced",
-    "uninstall",
-    "shadow",
-    "gitops",
-    "air-gapped",
-    "backup",
-    "tenants",
-    "rotate-credentials",
-    "upgrade",
-    "troubleshoot-install",
-)
-"""In this order: a page finds what the ones before it left."""
 FOLDERS = ("bench", "deploy", "examples", "manifests")
 RELEASE = re.compile(r"https://github\.com/[\w-]+/[\w-]+/releases/download/v[\w.]+/")
 """Where a release's files are. A folder stands for it."""
@@ -81,7 +67,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", PAGES_TO_RUN)
 def test_the_commands_of_a_page_succeed(name: str, plane: ControlPlane, release: Path, folder: Path) -> None:
     page = HOW_TO / f"{name}.md"
     for path, text in files(page):
@@ -92,7 +78,7 @@ def test_the_commands_of_a_page_succeed(name: str, plane: ControlPlane, release:
         script = RELEASE.sub(f"{release}/", block.text)
         done = run(script, plane, folder)
         assert done.returncode == 0, f"{page.name}:{block.line}\n{script}\n{done.stdout}\n{done.stderr}"
-    if name == PAGES[0]:
+    if name == PAGES_TO_RUN[0]:
         run("kubectl apply -n team-a -f examples/pytorch/digits.yaml", plane, folder)
 
 
@@ -110,10 +96,3 @@ def run(script: str, plane: ControlPlane, folder: Path) -> subprocess.CompletedP
         text=True,
         check=False,
     )
-
-
-def test_pages_with_commands_to_run_are_run() -> None:
-    """A new page of this kind gets its place in ``PAGES``."""
-    found = {page.stem for page in HOW_TO.glob("*.md") if any(commands_to_run(page))}
-
-    assert found == set(PAGES)

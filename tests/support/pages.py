@@ -6,7 +6,7 @@ A comment on the line before a block of commands says why nobody runs it, or whi
     <!-- run by tests/integration/test_upgrade.py -->
 
 A comment before the first heading of second level, ``<!-- all run by ... -->``, holds for the whole page. tests/integration/test_pages.py
-runs blocks without a comment.
+runs blocks without a comment, of the pages in ``PAGES_TO_RUN``.
 """
 
 import re
@@ -17,6 +17,21 @@ from textwrap import dedent
 
 SHELLS = ("sh", "console")
 """Languages of blocks of commands: without their output, and with it."""
+
+PAGES_TO_RUN = (
+    "install",
+    "install-namespaced",
+    "uninstall",
+    "shadow",
+    "gitops",
+    "air-gapped",
+    "backup",
+    "tenants",
+    "rotate-credentials",
+    "upgrade",
+    "troubleshoot-install",
+)
+"""Pages of docs/how-to with blocks that run, in the order in which they do: a page finds what the ones before it left."""
 
 _BLOCK = re.compile(r"(?:^ *<!-- ([^\n]*?) -->\n)?^( *)```(\w*)\n(.*?)^\2```$", re.MULTILINE | re.DOTALL)
 _PATH = re.compile(r"# ([\w./-]+\.yaml)\n")
