@@ -79,7 +79,7 @@ def test_the_environment_has_the_images_python_and_only_the_locked_packages(envi
 def test_the_definitions_are_printed_without_the_rest_of_the_project(environment: Path) -> None:
     printed = run_python(environment, "-m", "controller.crds").stdout
 
-    assert list(yaml.safe_load_all(printed)) == all_crds(kinds=DEFAULT)
+    assert list(yaml.load_all(printed, Loader=yaml.CSafeLoader)) == all_crds(kinds=DEFAULT)
 
 
 def test_a_kubeconfig_is_rejected_with_the_name_of_the_missing_extra(

@@ -54,7 +54,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "manifests.yaml").symlink_to(ROOT / "deploy" / "standalone.yaml")
     (folder / "crds.yaml").symlink_to(ROOT / "deploy" / "crds.yaml")
     documents = build(ROOT / "manifests" / "overlays" / "kubeflow")
-    (folder / "manifests-kubeflow.yaml").write_text(yaml.safe_dump_all(documents))
+    (folder / "manifests-kubeflow.yaml").write_text(yaml.dump_all(documents, Dumper=yaml.CSafeDumper))
     return folder
 
 

@@ -16,7 +16,7 @@ def test_a_file_holds_the_definition(tmp_path: Path) -> None:
 
     paths = write(definitions, tmp_path / "new" / "folder")
 
-    assert [yaml.safe_load(path.read_text()) for path in paths] == definitions
+    assert [yaml.load(path.read_text(), Loader=yaml.CSafeLoader) for path in paths] == definitions
 
 
 def test_files_are_named_as_the_original_s() -> None:
