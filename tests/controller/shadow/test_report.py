@@ -2,12 +2,14 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from api.meta import PODS
 from controller.domain import Key
 from controller.shadow.declared import Difference, Rule, settle
 from controller.shadow.report import MOST_DIFFERENCES, JobResult, KindResults, Report, Result
+from controller.telemetry.metrics.shadow import RESULTS
 
 UNDECLARED = Difference(Rule.POD, "Pod train-worker-0", "/spec/restartPolicy", "Never", "Always")
 DECLARED = settle(
@@ -98,3 +100,14 @@ def test_a_report_without_caches_is_incomplete() -> None:
 
 def test_a_new_job_is_unread() -> None:
     assert JobResult(Key("ml", "train")).result is Result.UNREAD
+
+
+def test_the_metric_lists_every_result() -> None:
+    assert tuple(Result) == RESULTS
+
+
+def test_the_page_lists_every_rule_of_undeclared_differences() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "shadow.md").read_text(encoding="utf-8")
+    rows = page.partition("\n## Rules\n")[2].partition("\n## ")[0]
+
+    assert [rule for rule in Rule if f"`{rule}`" not in rows] == []
