@@ -44,7 +44,7 @@ class ServerClock:
         if took_seconds > LONGEST_ROUND_TRIP_SECONDS:
             return
         try:
-            written = _seconds(date)
+            written = date_seconds(date)
         except (ValueError, OverflowError):
             return
         # The header is the start of its second, so add half a second on average, and half of the round trip.
@@ -79,8 +79,8 @@ class ServerClock:
 
 
 @lru_cache(maxsize=4)
-def _seconds(date: str) -> float:
-    """Parse a ``Date`` header.
+def date_seconds(date: str) -> float:
+    """Parse a ``Date`` header into seconds since 1970.
 
     Raises:
         ValueError: this is not a date.

@@ -1,13 +1,12 @@
 """Checks by dry-run whether the operator's pod and pods of jobs are admitted, and with ``--pull`` whether its image can be pulled."""
 
 import asyncio
-import contextlib
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from api.meta import PODS
-from controller.kube.errors import ApiError, NotFound
+from controller.kube.errors import ApiError, NotFound, describe
 from rallypoint.cli.check.facts import ERRORS, NAMESPACES, Facts, missing_right, unreadable
 from rallypoint.cli.check.findings import Finding, blocker, names, ok, unknown, warning
 from rallypoint.cli.check.installation import deployment
@@ -186,13 +185,25 @@ async def pull_findings(facts: Facts) -> AsyncIterator[Finding]:
             "look for a node that accepts it, and try again",
         )
     finally:
-        await asyncio.shield(_delete(facts, namespace, name))
+        left = await asyncio.shield(_delete(facts, namespace, name))
     yield finding
+    if left:
+        yield left
 
 
-async def _delete(facts: Facts, namespace: str, name: str) -> None:
-    with contextlib.suppress(NotFound):
+async def _delete(facts: Facts, namespace: str, name: str) -> Finding | None:
+    """Delete the pod; return that it is left if that fails."""
+    try:
         await facts.reader.cluster.client.delete(PODS, namespace, name, grace_period_seconds=0)
+    except NotFound:
+        return None
+    except ERRORS as error:
+        return warning(
+            "image",
+            f"the pod {namespace}/{name} of this check is left: {describe(error)}",
+            f"kubectl -n {namespace} delete pod {name}",
+        )
+    return None
 
 
 def _phase(pod: Object) -> str:

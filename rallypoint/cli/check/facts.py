@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from email.utils import parsedate_to_datetime
 from statistics import median
 from typing import Any, Generic, TypeVar
 
@@ -19,6 +18,7 @@ from controller.kube.client import JSON, METADATA_ONLY_LIST
 from controller.kube.errors import ApiError, Forbidden, NotFound, describe
 from controller.runtime import clock
 from controller.runtime.migration import DEFINITIONS
+from controller.runtime.serverclock import date_seconds
 from rallypoint.cli.check.findings import Before, Finding, Level
 from rallypoint.cli.check.installation import default_namespace
 from rallypoint.cli.check.operators import (
@@ -115,11 +115,11 @@ class ServerDates:
 
     def observe(self, date: str, took_seconds: float) -> None:
         try:
-            at = parsedate_to_datetime(date)
-        except ValueError:
+            seconds = date_seconds(date)
+        except (ValueError, OverflowError):
             return
         # The header is the start of its second, and half of the round trip has passed since.
-        self._offsets.append((at - clock.now()).total_seconds() + 0.5 + took_seconds / 2)
+        self._offsets.append(seconds - clock.now().timestamp() + 0.5 + took_seconds / 2)
 
     def offset_seconds(self) -> float | None:
         """Return the median; None without any date."""

@@ -87,9 +87,10 @@ def test_the_supported_versions_are_those_of_the_tests() -> None:
 def test_the_offset_is_the_median_of_the_dates() -> None:
     dates = ServerDates()
     assert dates.offset_seconds() is None
-    for seconds in (100, 100, 5000):
+    for seconds in (100, 100, 100, 5000):
         dates.observe(format_datetime(datetime.now(UTC) + timedelta(seconds=seconds), usegmt=True), 0.0)
     dates.observe("no date", 0.0)
+    dates.observe("Thu, 01 Jan 1970 00:00:00 -0000", 0.0)  # without a time zone
 
     assert dates.offset_seconds() == pytest.approx(100, abs=5)
 
@@ -178,6 +179,22 @@ async def test_a_pull_ends_with_the_state_of_the_pod_and_without_the_pod(
         (found,) = [finding async for finding in admission.pull_findings(made)]
 
     assert (found.level, says in found.text, "registry/own:1" in found.text) == (level, True, True)
+
+
+async def test_a_pod_that_cannot_be_deleted_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("secrets.token_hex", lambda _: "0")
+    pod = f"{NAMESPACE}/pods/rallypoint-check-0"
+    answers: Answers = {
+        **NO_OPERATOR,
+        ("POST", f"{NAMESPACE}/pods"): {"metadata": {"name": "rallypoint-check-0"}},
+        ("GET", pod): pod_with(terminated={"exitCode": 0}),
+        ("DELETE", pod): status_object(403, "Forbidden"),
+    }
+    async with facts(answers, Options(pull=True)) as made:
+        pulled, left = [finding async for finding in admission.pull_findings(made)]
+
+    assert (pulled.level, left.level) == (Level.OK, Level.WARNING)
+    assert left.remedy.endswith("delete pod rallypoint-check-0")
 
 
 async def test_a_pod_that_does_not_start_is_deleted() -> None:
