@@ -103,6 +103,7 @@ def options_from(settings: Settings) -> Options:
     return Options(
         gang_scheduler=scheduler_of(settings.gang_scheduler_name),
         max_replicas=settings.max_replicas,
+        clean_finished_pods=settings.clean_finished_pods,
         cluster_domain=settings.cluster_domain,
         of_kinds=tuple(find(type_, settings.of_kinds).load() for type_ in own),
     )

@@ -242,6 +242,12 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
         default=os.environ.get("CUSTOM_CLUSTER_DOMAIN", ""),
         help="domain after .svc in the DNS names of Services; default: $CUSTOM_CLUSTER_DOMAIN",
     )
+    _switch(
+        flag,
+        "--clean-finished-pods",
+        defaults.clean_finished_pods,
+        "delete pods that still run when their job has failed, if the job has no cleanPodPolicy",
+    )
     flag("--max-replicas", type=int, default=defaults.max_replicas, help="maximum number of pods of one job")
     flag(
         "--log-format",

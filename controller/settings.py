@@ -136,6 +136,12 @@ class Settings:
     Empty by default, because a pod's DNS search list completes the name. Programs that ignore the list need the domain.
     """
 
+    clean_finished_pods: bool = False
+    """Whether pods that still run are deleted when their job has failed and has no ``cleanPodPolicy``. Flag ``--clean-finished-pods``.
+
+    Off as in training-operator, which keeps them: ranks that wait for the failed one hold their GPUs until somebody deletes the job.
+    """
+
     max_replicas: int = 10_000
     """Maximum number of pods of one job; larger jobs are refused. Flag ``--max-replicas``.
 

@@ -51,6 +51,8 @@ class Options:
     """``volcano``, or the name of a scheduler with the coscheduling of scheduler-plugins; empty disables gang scheduling."""
     max_replicas: int = 10_000
     """The maximum number of pods of one job."""
+    clean_finished_pods: bool = False
+    """Whether the pods of a failed job that still run are deleted if the job has no cleanPodPolicy."""
     cluster_domain: str = ""
     """The domain after ``.svc`` in the addresses that programs get, such as ``cluster.local``; empty adds nothing."""
     keeps_ledger: bool = True

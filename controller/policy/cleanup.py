@@ -5,8 +5,9 @@ Source: training-operator 1.9, pkg/controller.v1/common/job.go, DeletePodsAndSer
 
 from datetime import datetime
 
+from api import conditions
 from api.children import Pod
-from api.job import CleanPodPolicy, JobStatus, RunPolicy
+from api.job import CleanPodPolicy, ConditionType, JobStatus, RunPolicy
 from api.meta import PODS, SERVICES
 from controller.domain import Deletion, Snapshot
 
@@ -22,9 +23,21 @@ def everything(snapshot: Snapshot) -> tuple[Deletion, ...]:
     )
 
 
-def after_finish(policy: RunPolicy, snapshot: Snapshot) -> tuple[Deletion, ...]:
-    """Return what cleanPodPolicy deletes once a job has finished. The default is None; unknown values mean All."""
-    wanted = policy.clean_pod_policy
+def clean_pod_policy(policy: RunPolicy, status: JobStatus, *, cleans_failed: bool) -> str | None:
+    """Return the cleanPodPolicy of a finished job, None if it has none.
+
+    With ``cleans_failed``, a failed job without one has Running: pods that still run hold GPUs for nothing, such as ranks that wait for the
+    one that failed.
+
+    Differs: training-operator has no such default. See docs/decisions/0004-cleanup.md.
+    """
+    if policy.clean_pod_policy is None and cleans_failed and conditions.is_true(status, ConditionType.FAILED):
+        return CleanPodPolicy.RUNNING
+    return policy.clean_pod_policy
+
+
+def after_finish(wanted: str | None, snapshot: Snapshot) -> tuple[Deletion, ...]:
+    """Return what a cleanPodPolicy deletes once a job has finished. The default is None; unknown values mean All."""
     if wanted is None or wanted == CleanPodPolicy.NONE:
         return ()
     if wanted != CleanPodPolicy.RUNNING:

@@ -436,7 +436,10 @@ class _Planner:
         if failure and _leaves_nothing(self.job, failure):
             deletions = cleanup.everything(self.snapshot)
         else:
-            deletions = cleanup.after_finish(policy, self.snapshot)
+            wanted = cleanup.clean_pod_policy(
+                policy, self.builder.status, cleans_failed=self.options.clean_finished_pods
+            )
+            deletions = cleanup.after_finish(wanted, self.snapshot)
         left = cleanup.expires_in(policy, self.builder.status, self.builder.now)
         if left is not None and left <= 0:
             self.builder.counted.append(Count.DELETED)

@@ -35,8 +35,9 @@ SETTINGS = Settings(
     metrics_bind_address="0",
     health_probe_bind_address="0",
     of_kinds=(MPIOptions(ssh_check=False),),
+    clean_finished_pods=True,
 )
-"""The controller's defaults, without ports and without the SSH check: local pods run no SSH servers."""
+"""The controller's defaults, without ports and without the SSH check: local pods run no SSH servers. A failed job leaves no process behind."""
 START_ERRORS = (NoLoopback, NoAddresses, NoNamespaces, NoSuchGpu)
 """What ``open_cluster`` raises if this machine lacks what the flags request."""
 

@@ -78,6 +78,7 @@ def parsed(*flags: str) -> Settings:
         ("--zap-stacktrace-level=panic", "leader_elect", False),
         ("--zap-time-encoding=rfc3339", "leader_elect", False),
         ("--max-replicas=5", "max_replicas", 5),
+        ("--clean-finished-pods", "clean_finished_pods", True),
         ("--events=off", "events", "off"),
         ("--threadiness=2", "controller_threads", 2),
         ("--monitoring-port=9090", "metrics_bind_address", ":9090"),

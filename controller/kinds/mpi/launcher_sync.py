@@ -22,7 +22,7 @@ from controller.kinds.mpi.launcher_flavor_spec import LauncherFlavorSpec
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, worker_name
 from controller.kinds.mpi.options import MPIOptions
 from controller.kinds.mpi.status_builder import MPIStatusBuilder
-from controller.policy import gang, replacement
+from controller.policy import cleanup, gang, replacement
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,9 @@ class LauncherSync:
         Differs: mpi-operator keeps the PodGroup under cleanPodPolicy None, and sets the launcher's TTL when it creates the launcher, so
         that the launcher may be deleted before the operator sees it end. See docs/decisions/0018-mpijob-v2beta1.md.
         """
-        policy = self.job.spec.policy.clean_pod_policy
+        policy = cleanup.clean_pod_policy(
+            self.job.spec.policy, self.builder.status, cleans_failed=self.options.clean_finished_pods
+        )
         leaving: list[Pod] = []
         if policy == CleanPodPolicy.ALL or self.builder.is_invalid:
             leaving = list(self.snapshot.pods)

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from api.job import JobStatus, RunPolicy
-from controller.policy.cleanup import after_finish, everything, expires_in
+from api.job import JobCondition, JobStatus, RunPolicy
+from controller.policy.cleanup import after_finish, clean_pod_policy, everything, expires_in
 from tests.support.builders import NOON, pod, service, snapshot
 
 SNAPSHOT = snapshot(
@@ -28,8 +28,28 @@ BOTH_OF_WORKERS_0_AND_1 = [
 
 
 def cleaned(policy: str | None) -> list[str]:
-    deletions = after_finish(RunPolicy(clean_pod_policy=policy), SNAPSHOT)
+    deletions = after_finish(policy, SNAPSHOT)
     return [f"{deletion.resource.kind} {deletion.name}" for deletion in deletions]
+
+
+@pytest.mark.parametrize(
+    ("policy", "ended", "cleans_failed", "effective"),
+    [
+        pytest.param(None, "Failed", True, "Running", id="a failed job"),
+        pytest.param(None, "Failed", False, None, id="as training-operator"),
+        pytest.param(None, "Succeeded", True, None, id="a job that succeeded"),
+        pytest.param("None", "Failed", True, "None", id="the job's own policy"),
+        pytest.param("All", "Failed", True, "All", id="all"),
+    ],
+)
+def test_a_setting_cleans_up_after_failed_jobs(
+    policy: str | None, ended: str, cleans_failed: bool, effective: str | None
+) -> None:
+    status = JobStatus(conditions=[JobCondition(type=ended, status="True")])
+
+    found = clean_pod_policy(RunPolicy(clean_pod_policy=policy), status, cleans_failed=cleans_failed)
+
+    assert found == effective
 
 
 @pytest.mark.parametrize("policy", [None, "None"], ids=["unset", "by name"])

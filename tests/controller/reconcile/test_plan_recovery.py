@@ -284,3 +284,19 @@ def test_versions_without_failure_policies_refuse_them() -> None:
     found = [problem.field for problem in problems(V2BETA1, job, Options())]
 
     assert "spec.runPolicy.failurePolicy" in found
+
+
+def test_a_failed_job_keeps_its_running_pods_unless_the_operator_cleans_up() -> None:
+    clusters = [
+        InMemoryCluster(pytorch_job(), options=Options(clean_finished_pods=cleans))
+        for cleans in (False, True)
+    ]
+    for cluster in clusters:
+        cluster.settle()
+        cluster.set_phase("Running")
+        cluster.settle()
+        cluster.update_spec(pytorch_job(worker={"restartPolicy": "Never"}))
+        cluster.set_phase("Failed", "worker-1", code=1)
+        cluster.settle()
+
+    assert [sorted(cluster.pods) for cluster in clusters] == [ALL_PODS, ["train-worker-1"]]
