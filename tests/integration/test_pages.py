@@ -20,6 +20,10 @@ from rallypoint.testing.controlplane.flags import TEST_CONTROLLERS
 from rallypoint.testing.manifests import build
 from tests.support.pages import PAGES_TO_RUN, commands_to_run, files
 
+pytestmark = (
+    pytest.mark.newest
+)  # the page about tenants has a ValidatingAdmissionPolicy, which is stable since 1.30
+
 ROOT = Path(__file__).parents[2]
 HOW_TO = ROOT / "docs" / "how-to"
 FOLDERS = ("bench", "deploy", "examples", "manifests")
