@@ -78,10 +78,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(folder)
         item.add_marker(pytest.mark.looptime(False))
     items.sort(key=_rank)
-    if config.getoption("oldest"):
-        newest = [item for item in items if item.get_closest_marker("newest")]
-        config.hook.pytest_deselected(items=newest)
-        items[:] = [item for item in items if item not in newest]
+    left_out = {"newest", "shipped"} if config.getoption("oldest") else set[str]()
+    left_out |= {"shipped"} if config.getoption("newest") else set()
+    if unsuitable := [item for item in items if any(map(item.get_closest_marker, left_out))]:
+        config.hook.pytest_deselected(items=unsuitable)
+        items[:] = [item for item in items if item not in unsuitable]
 
 
 def _rank(item: pytest.Item) -> int:
