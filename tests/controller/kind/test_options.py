@@ -29,4 +29,10 @@ def test_only_fields_made_by_option_are_flags() -> None:
 def test_options_name_no_kind() -> None:
     shared = {name for name in Options.__dataclass_fields__ if name != "of_kinds"}
 
-    assert shared == {"gang_scheduler", "max_replicas", "cluster_domain", "keeps_ledger"}
+    assert shared == {
+        "gang_scheduler",
+        "max_replicas",
+        "clean_finished_pods",
+        "cluster_domain",
+        "keeps_ledger",
+    }
