@@ -117,7 +117,7 @@ def real(control_plane: ControlPlane, crds: list[Path], folder: Path, namespace:
     return Kubectl(control_plane.kubeconfig(), namespace, folder)
 
 
-@pytest.mark.newest
+@pytest.mark.shipped
 async def test_a_session_has_the_same_output_on_both_servers(embedded: Kubectl, real: Kubectl) -> None:
     found: list[str] = []
     for step in SCRIPT["session"]:
