@@ -76,7 +76,9 @@ def test_the_commands_of_the_page_do_what_it_says(plane: ControlPlane) -> None:
     assert deployed(plane, "rallypoint-shadow", "rallypoint-shadow") == image
     role = plane.request("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles/training-operator")
     assert "secrets" not in {resource for rule in role["rules"] for resource in rule["resources"]}
-    assert plane.has("/apis/kubeflow.org/v1/namespaces/default/jaxjobs")
+    # The API server serves a definition that has just been created or replaced a moment later.
+    jobs = "/apis/kubeflow.org/v1/namespaces/default/jaxjobs"
+    plane.wait("JAXJobs are served", lambda: plane.has(jobs))
     assert "webhook-server" not in {
         port["name"]
         for port in plane.request("GET", "/api/v1/namespaces/kubeflow/services/training-operator")["spec"][
