@@ -113,9 +113,7 @@ def role_name_problems(known: Sequence[str], given: Iterable[str], path: str) ->
         elif key.lower() in {name.lower() for name in known}:
             yield Problem(f"{path}[{_cut(key)}]", f'Duplicate value: "{_cut(key)}"')
         else:
-            supported = ", ".join(f'"{name}"' for name in known)
-            shown = _cut(key)
-            yield Problem(f"{path}[{shown}]", f'Unsupported value: "{shown}": supported values: {supported}')
+            yield Problem(f"{path}[{_cut(key)}]", unsupported_value(key, known))
 
 
 def role_problems(kind: Shape[J], job: J, role: Role, path: str) -> Iterator[Problem]:
@@ -141,9 +139,7 @@ def role_problems(kind: Shape[J], job: J, role: Role, path: str) -> Iterator[Pro
 
 def restart_policy_problems(role: Role, known: Collection[str], path: str) -> Iterator[Problem]:
     if role.restart_policy not in set(known):
-        supported = ", ".join(f'"{policy}"' for policy in known)
-        shown = _cut(role.restart_policy)
-        yield Problem(path, f'Unsupported value: "{shown}": supported values: {supported}')
+        yield Problem(path, unsupported_value(role.restart_policy, known))
 
 
 def template_problems(kind: Shape[J], role: Role, path: str) -> Iterator[Problem]:
@@ -162,6 +158,12 @@ def container_problems(role: Role, path: str) -> Iterator[Problem]:
     for at, container in enumerate(containers):
         if not container.get("image"):
             yield Problem(f"{path}[{at}].image", "Required value: must be required")
+
+
+def unsupported_value(value: object, known: Iterable[object]) -> str:
+    """Return the text of a problem about a value that is none of the known ones, as the API server words it."""
+    supported = ", ".join(f'"{name}"' for name in known)
+    return f'Unsupported value: "{_cut(str(value))}": supported values: {supported}'
 
 
 def _containers(role: Role) -> Sequence[Mapping[str, Any]]:

@@ -19,6 +19,7 @@ from api.job import JobStatus, RunPolicy
 from api.labels import RESTART_ATTEMPT
 from api.messages import without_control
 from controller.domain import Child, Problem, Role, shortened
+from controller.kind.checks import unsupported_value
 from controller.policy.replacement import RESET_AFTER, pause_seconds
 
 ATTEMPT_VARIABLE: Final = "RALLYPOINT_RESTART_ATTEMPT"
@@ -116,7 +117,7 @@ def problems(policy: RunPolicy, roles: Mapping[str, Role], *, is_supported: bool
 
 def _rule_problems(rule: FailureRule, roles: Collection[str], path: str) -> Iterator[Problem]:
     if rule.action not in set(FailureAction):
-        yield _unsupported(f"{path}.action", rule.action, FailureAction)
+        yield Problem(f"{path}.action", unsupported_value(rule.action, FailureAction))
     for at, role in enumerate(rule.roles or ()):
         if role.lower() not in roles:
             text = f'Invalid value: "{shortened(role, 64)}": the job has no such replica type'
@@ -133,18 +134,13 @@ def _rule_problems(rule: FailureRule, roles: Collection[str], path: str) -> Iter
     if codes is None:
         return
     if codes.operator not in set(ExitCodeOperator):
-        yield _unsupported(f"{path}.onExitCodes.operator", codes.operator, ExitCodeOperator)
+        yield Problem(f"{path}.onExitCodes.operator", unsupported_value(codes.operator, ExitCodeOperator))
     if not codes.values:
         yield Problem(f"{path}.onExitCodes.values", "Required value: must have at least one exit code")
     for at, code in enumerate(codes.values):
         if not 1 <= code <= HIGHEST_EXIT_CODE:
             text = f"Invalid value: {code}: must be from 1 to {HIGHEST_EXIT_CODE}"
             yield Problem(f"{path}.onExitCodes.values[{at}]", text)
-
-
-def _unsupported(path: str, value: str, known: Iterable[str]) -> Problem:
-    supported = ", ".join(f'"{name}"' for name in known)
-    return Problem(path, f'Unsupported value: "{shortened(value, 64)}": supported values: {supported}')
 
 
 def failure_of(role: Role, pod: Pod) -> PodFailure | None:
@@ -180,28 +176,19 @@ def match(policy: FailurePolicy, failure: PodFailure) -> Match | None:
     return None
 
 
-def decisive(policy: FailurePolicy, failures: Iterable[PodFailure]) -> Match | None:
+def decisive(matches: Iterable[Match]) -> Match | None:
     """Return the match of the pod that failed first and whose rule ends the attempt; of several at one time, that of the earlier rule.
 
     One failure usually causes others: the ranks that lose a peer fail a moment later, with other exit codes.
     """
-    found = [
-        matched
-        for failure in failures
-        if (matched := match(policy, failure)) and matched.action in {FailureAction.FAIL_JOB, *RESTARTS}
-    ]
+    found = [matched for matched in matches if matched.action is not FailureAction.RESTART_POD]
     return min(found, key=lambda matched: (_time(matched.failure), matched.number), default=None)
 
 
-def pods_to_restart(policy: FailurePolicy, role: Role, pods: Iterable[Pod]) -> frozenset[Pod]:
-    """Return the failed pods that a rule replaces, whatever the role's restart policy."""
+def uids_to_restart(matches: Iterable[Match]) -> frozenset[str]:
+    """Return the UIDs of the pods that a rule replaces, whatever the role's restart policy."""
     return frozenset(
-        pod
-        for pod in pods
-        if pod.phase == "Failed"
-        and (failure := failure_of(role, pod))
-        and (matched := match(policy, failure))
-        and matched.action is FailureAction.RESTART_POD
+        matched.failure.uid for matched in matches if matched.action is FailureAction.RESTART_POD
     )
 
 

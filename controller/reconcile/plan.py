@@ -18,6 +18,7 @@ from api.children import Pod
 from api.failure_policy import FailureAction, FailurePolicy
 from api.job import ConditionType, Job, JobCondition, JobStatus, ReplicaStatus, RestartPolicy
 from api.meta import PODS, SERVICES
+from api.names import child_name
 from controller.domain import (
     Child,
     Count,
@@ -59,10 +60,9 @@ def decide(
 def problems(kind: JobKind[Any], job: Job, options: Options) -> list[Problem]:
     """Return why a job cannot run, or, after its start, why a change of its spec has no effect; empty if it is valid."""
     normal = kind.normal(job)
-    found = [
-        *(kind.flow or cast(Replicas[Any], kind)).problems(normal, options),
-        *recovery.problems(normal.spec.policy, kind.roles(normal), is_supported=kind.flow is None),
-    ]
+    found = [*(kind.flow or cast(Replicas[Any], kind)).problems(normal, options)]
+    if normal.spec.policy.failure_policy:
+        found += recovery.problems(normal.spec.policy, kind.roles(normal), is_supported=kind.flow is None)
     return [problem for problem in found if not (problem.at_start and _has_started(job.status))]
 
 
@@ -188,7 +188,7 @@ class _Planner:
         counted: dict[str, Counts] = {}
         replace: dict[str, tuple[Pod, ...]] = {}
         permanent = ""
-        failures: list[recovery.PodFailure] = []
+        matches: list[recovery.Match] = []
         roles = dict(self.roles)
         policy = self.job.spec.policy.failure_policy
         for role in self.roles.values():
@@ -199,8 +199,10 @@ class _Planner:
                 _record_pod_events(role, pod, self.builder)
             reactions = {pod: reaction(role.restart_policy, pod, role.container) for pod in filled.values()}
             if policy:
-                failures += self._failures(role, filled, counted[role.name])
-                by_rule = recovery.pods_to_restart(policy, role, filled.values())
+                found = self._matches(policy, role, filled, counted[role.name])
+                matches += found
+                uids = recovery.uids_to_restart(found)
+                by_rule = [pod for pod in reactions if pod.phase == "Failed" and pod.uid in uids]
                 if by_rule:
                     reactions |= dict.fromkeys(by_rule, Reaction.REPLACE)
                     roles[role.name] = dataclasses.replace(role, restart_policy=RestartPolicy.EXIT_CODE)
@@ -214,17 +216,19 @@ class _Planner:
             if count.failed + count.vanished > _failed(self.builder, name)
         )
         self.builder.count_roles(self.roles, counts)
-        decisive = recovery.decisive(policy, failures) if policy else None
-        return _Observation(counts, lost, replace, permanent, roles, decisive)
+        return _Observation(counts, lost, replace, permanent, roles, recovery.decisive(matches))
 
-    def _failures(self, role: Role, filled: count.Slots, counts: Counts) -> list[recovery.PodFailure]:
-        """Return the failed pods of a role, and for those that are gone the free slots of the lowest indices."""
-        found = [failure for pod in filled.values() if (failure := recovery.failure_of(role, pod))]
+    def _matches(
+        self, policy: FailurePolicy, role: Role, filled: count.Slots, counts: Counts
+    ) -> list[recovery.Match]:
+        """Return the matches of a role's failed pods. Those that are gone stand for the free slots of the lowest indices."""
+        failures = [failure for pod in filled.values() if (failure := recovery.failure_of(role, pod))]
         free = (index for index in range(role.replicas) if index not in filled)
-        gone = islice(free, counts.vanished)
-        return found + [
-            recovery.gone(role, f"{self.job.metadata.name}-{role.label}-{index}") for index in gone
+        failures += [
+            recovery.gone(role, child_name(self.job.metadata.name, role.label, index))
+            for index in islice(free, counts.vanished)
         ]
+        return [matched for failure in failures if (matched := recovery.match(policy, failure))]
 
     def _between_attempts(self) -> Plan | None:
         """Delete the pods of earlier attempts, and wait until the next attempt may begin; None if it has begun."""

@@ -10,7 +10,12 @@ from api.job import CleanPodPolicy, RestartPolicy
 from api.mpijob import MPIJob
 from controller.domain import Problem, Role, shortened
 from controller.kind import Options, Roles
-from controller.kind.checks import container_problems, label_problem, restart_policy_problems
+from controller.kind.checks import (
+    container_problems,
+    label_problem,
+    restart_policy_problems,
+    unsupported_value,
+)
 from controller.kinds.mpi.names import LAUNCHER, WORKER, worker_name
 
 IMPLEMENTATIONS = ("OpenMPI", "Intel", "MPICH")
@@ -36,7 +41,7 @@ def problems(job: MPIJob, roles: Callable[[MPIJob], Roles], options: Options) ->
         return
     for key in job.spec.mpi_replica_specs:
         if key not in {LAUNCHER, WORKER}:
-            yield Problem(f"{_SPECS}[{shortened(key, 64)}]", _unsupported(key, (LAUNCHER, WORKER)))
+            yield Problem(f"{_SPECS}[{shortened(key, 64)}]", unsupported_value(key, (LAUNCHER, WORKER)))
     if LAUNCHER not in given:
         yield Problem(f"{_SPECS}[{LAUNCHER}]", f"Required value: must have {LAUNCHER} replica spec")
     for role in given.values():
@@ -79,12 +84,8 @@ def _negative(path: str, value: int | None) -> Iterator[Problem]:
 
 def _unknown(path: str, value: str | None, known: Collection[Any]) -> Iterator[Problem]:
     if value is not None and value not in set(known):
-        yield Problem(path, _unsupported(value, known))
+        yield Problem(path, unsupported_value(value, known))
 
 
-def _unsupported(value: str, known: Collection[Any]) -> str:
-    return f"Unsupported value: {_quoted(value)}: supported values: {', '.join(map(_quoted, known))}"
-
-
-def _quoted(value: object) -> str:
-    return f'"{shortened(str(value), 64)}"'
+def _quoted(value: str) -> str:
+    return f'"{shortened(value, 64)}"'

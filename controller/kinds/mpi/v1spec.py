@@ -12,7 +12,7 @@ from api.mpijob import MPIJob
 from api.names import LONGEST_NAME
 from controller.domain import Problem, Role, shortened
 from controller.kind import Options, Roles
-from controller.kind.checks import container_problems, restart_policy_problems
+from controller.kind.checks import container_problems, restart_policy_problems, unsupported_value
 from controller.kinds.mpi import hosts, kubexec
 from controller.kinds.mpi.names import LAUNCHER, WORKER, slots, worker_name
 
@@ -59,9 +59,8 @@ def problems(job: MPIJob, options: Options) -> Iterator[Problem]:
         return
     for key in specs:
         if key not in {LAUNCHER, WORKER}:
-            shown = shortened(key, 64)
-            text = f'Unsupported value: "{shown}": supported values: "{LAUNCHER}", "{WORKER}"'
-            yield Problem(f"{path}[{shown}]", text)
+            text = unsupported_value(key, (LAUNCHER, WORKER))
+            yield Problem(f"{path}[{shortened(key, 64)}]", text)
     given = roles(job)
     if LAUNCHER not in given:
         yield Problem(f"{path}[{LAUNCHER}]", "Required value: must be present")

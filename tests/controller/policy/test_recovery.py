@@ -126,7 +126,8 @@ def test_the_pod_that_failed_first_decides(pods: list[Pod], action: str | None) 
         {"action": "RestartJob"},
     )
 
-    found = recovery.decisive(rules, map(failure, pods))
+    matches = [recovery.match(rules, failure(given)) for given in pods]
+    found = recovery.decisive(filter(None, matches))
 
     assert (found and found.action) == action
 
