@@ -481,11 +481,14 @@ def test_kueue_that_does_not_manage_a_kind(plane: ControlPlane, check: Check) ->
             wholly = check()
         plane.request("DELETE", f"{DEFINITIONS}/localqueues.kueue.x-k8s.io")
 
-    assert "the cluster has no Kueue: JAXJob default/queued" in without.texts("warning", "kueue")[0]
+    assert (
+        "jobs with a queue in a cluster without Kueue (1): JAXJob default/queued"
+        in without.texts("warning", "kueue")[0]
+    )
     assert unreadable.status == 2
     (text,) = partly.texts("warning", "kueue")
     assert text.startswith("Kueue does not manage JAXJob, PaddleJob, PyTorchJob, TFJob, XGBoostJob")
-    assert "1 jobs with a queue run outside any quota: JAXJob default/queued" in text
+    assert "jobs with a queue that run outside any quota (1): JAXJob default/queued" in text
     assert wholly.texts("warning", "kueue") == []
 
 
@@ -516,11 +519,11 @@ def test_what_an_uninstall_leaves(plane: ControlPlane, check: Check) -> None:
 
     texts = report.texts("warning")
     assert [text.partition(":")[0] for text in texts] == [
-        "1 jobs have running pods",
-        "1 jobs wait or are suspended, and never start",
-        "1 jobs have finalizers (example.org/keep), and cannot be deleted without whoever removes them",
-        "deleting the CustomResourceDefinitions deletes all 2 jobs and their pods",
-        "1 pods belong to no existing job",
+        "jobs with running pods (1)",
+        "jobs that wait or are suspended, and never start (1)",
+        "jobs with finalizers (example.org/keep), which cannot be deleted without whoever removes them (1)",
+        "deleting the CustomResourceDefinitions deletes all jobs (2) and their pods",
+        "pods of no existing job (1)",
     ]
 
 

@@ -269,7 +269,7 @@ def problem(body: Object, schemas: Schemas) -> str:
 async def job_findings(facts: Facts, scan: JobScan) -> AsyncIterator[Finding]:
     """Yield what the jobs mean for what the user is about to do."""
     unfinished = scan.unfinished
-    yield ok(CHECK, f"{len(scan.jobs)} jobs, {len(unfinished)} of them unfinished")
+    yield ok(CHECK, f"jobs: {len(scan.jobs)}, unfinished: {len(unfinished)}")
     if facts.before is Before.BACK:
         for name in facts.options.go_operators:
             for finding in return_findings(GO_OPERATORS[name], unfinished):
@@ -318,7 +318,7 @@ def validation_findings(unfinished: Sequence[JobSummary]) -> Iterator[Finding]:
     if len(invalid) > 3:
         yield warning(
             "validation",
-            f"{len(invalid) - 3} more jobs are not valid: {names(job.full_name for job in invalid[3:])}",
+            f"further jobs that are not valid ({len(invalid) - 3}): {names(job.full_name for job in invalid[3:])}",
             "correct their manifests",
         )
     if not invalid:
@@ -352,7 +352,7 @@ def return_findings(operator: GoOperator, unfinished: Sequence[JobSummary]) -> I
         other = others[0].other_managers[operator.name]
         yield warning(
             "managers",
-            f"{len(others)} MPIJobs keep running, but only {other} manages them: {names(job.full_name for job in others)}",
+            f"MPIJobs that keep running, but that only {other} manages ({len(others)}): {names(job.full_name for job in others)}",
             f"start {other}, too, or wait for them to end",
         )
 
@@ -363,28 +363,28 @@ def uninstall_findings(jobs: Sequence[JobSummary]) -> Iterator[Finding]:
     if running := [job for job in unfinished if job.has_pods]:
         yield warning(
             CHECK,
-            f"{len(running)} jobs have running pods: {names(job.full_name for job in running)}. The pods continue, but nothing "
+            f"jobs with running pods ({len(running)}): {names(job.full_name for job in running)}. The pods continue, but nothing "
             "restarts them, ends the jobs or cleans up",
             "wait for them to end, or delete them while the operator runs",
         )
     if waiting := [job for job in unfinished if not job.has_pods]:
         yield warning(
             CHECK,
-            f"{len(waiting)} jobs wait or are suspended, and never start: {names(job.full_name for job in waiting)}",
+            f"jobs that wait or are suspended, and never start ({len(waiting)}): {names(job.full_name for job in waiting)}",
             "delete them, or switch to another operator first",
         )
     if held := [job for job in jobs if job.finalizers]:
         finalizers = sorted({name for job in held for name in job.finalizers})
         yield warning(
             "finalizers",
-            f"{len(held)} jobs have finalizers ({names(finalizers)}), and cannot be deleted without whoever removes them: "
+            f"jobs with finalizers ({names(finalizers)}), which cannot be deleted without whoever removes them ({len(held)}): "
             f"{names(job.full_name for job in held)}",
             "delete the jobs before you remove the controllers that own these finalizers",
         )
     if jobs:
         yield warning(
             CHECK,
-            f"deleting the CustomResourceDefinitions deletes all {len(jobs)} jobs and their pods",
+            f"deleting the CustomResourceDefinitions deletes all jobs ({len(jobs)}) and their pods",
             "keep the definitions: docs/how-to/uninstall.md removes only the operator",
         )
 
@@ -402,7 +402,7 @@ async def orphan_findings(facts: Facts, jobs: Sequence[JobSummary]) -> AsyncIter
     if orphans:
         yield warning(
             "children",
-            f"{len(orphans)} pods belong to no existing job: {names(orphans)}",
+            f"pods of no existing job ({len(orphans)}): {names(orphans)}",
             "kubectl delete pod, if nobody needs them",
         )
     else:

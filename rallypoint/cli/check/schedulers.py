@@ -123,7 +123,7 @@ async def kueue_findings(facts: Facts, unfinished: Sequence[JobSummary]) -> Asyn
         if queued:
             yield warning(
                 "kueue",
-                f"{len(queued)} jobs name a queue, but the cluster has no Kueue: {names(job.full_name for job in queued)}",
+                f"jobs with a queue in a cluster without Kueue ({len(queued)}): {names(job.full_name for job in queued)}",
                 "install Kueue, or remove the label: nothing limits these jobs",
             )
         else:
@@ -193,7 +193,7 @@ def managed_findings(
     listed = ", ".join(f'"{keys[kind]}"' for kind in off)
     affected = [job for job in queued if job.kind in off]
     jobs = (
-        f"; {len(affected)} jobs with a queue run outside any quota: {names(job.full_name for job in affected)}"
+        f"; jobs with a queue that run outside any quota ({len(affected)}): {names(job.full_name for job in affected)}"
         if affected
         else "; jobs of these kinds with a queue would run outside any quota"
     )

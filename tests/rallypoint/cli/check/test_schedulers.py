@@ -86,6 +86,6 @@ def test_kinds_that_kueue_does_not_manage() -> None:
 
     assert (some.level, every.level) == (Level.WARNING, Level.OK)
     assert some.text == (
-        "Kueue does not manage PyTorchJob; 1 jobs with a queue run outside any quota: PyTorchJob n/j"
+        "Kueue does not manage PyTorchJob; jobs with a queue that run outside any quota (1): PyTorchJob n/j"
     )
     assert '"kubeflow.org/pytorchjob"' in some.remedy
