@@ -36,6 +36,8 @@ METADATA: Schema = {"type": "object", "properties": {"name": {"type": "string"}}
 """Names the one field of the metadata that rules refer to."""
 
 
+ANYTHING: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
 LABEL_SELECTOR = "Deprecated. The operator never writes it."
 """The description of a field that the models do not have."""
 
@@ -99,7 +101,7 @@ class _Schemas:
         annotation = _without_none(field.annotation)
         try:
             if annotation == dict[str, Any] and name == "template":
-                schema = _bounded(self.pods.template)
+                schema = _template(self.pods.template)
             elif annotation == list[dict[str, Any]] and name == "metrics":
                 schema = {"type": "array", "items": self.pods.metric_spec}
             else:
@@ -128,14 +130,21 @@ class _Schemas:
         )
 
 
-def _bounded(template: Schema) -> Schema:
-    """Return the schema of a pod template with a bound for the containers. The argument is shared and stays as it is."""
+def _template(template: Schema) -> Schema:
+    """Return the schema of a pod template with a bound for the containers. The argument is shared and stays as it is.
+
+    The API server accepts no pod with ephemeral containers. They take an eighth of a definition's bytes, so they have no schema; they are
+    kept, so that the pod is refused with the API server's own message.
+    """
     spec = template.get("properties", {}).get("spec", {})
     if "containers" not in spec.get("properties", {}):
         return template
-    containers = {**spec["properties"]["containers"], "maxItems": MOST_CONTAINERS}
-    bounded = {**spec, "properties": {**spec["properties"], "containers": containers}}
-    return {**template, "properties": {**template["properties"], "spec": bounded}}
+    fields = {
+        **spec["properties"],
+        "containers": {**spec["properties"]["containers"], "maxItems": MOST_CONTAINERS},
+        "ephemeralContainers": {"type": "array", "items": ANYTHING},
+    }
+    return {**template, "properties": {**template["properties"], "spec": {**spec, "properties": fields}}}
 
 
 def _is_required(field: FieldInfo) -> bool:

@@ -36,7 +36,7 @@ def test_schemas_are_structural(definition: dict[str, Any]) -> None:
     allowed = {
         "description", "type", "format", "properties", "required", "items", "additionalProperties", "default", "enum", "pattern",
         "maxItems", "maxProperties", "x-kubernetes-int-or-string", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
-        "x-kubernetes-map-type", "x-kubernetes-validations", "minimum", "maximum", "minItems",
+        "x-kubernetes-map-type", "x-kubernetes-validations", "x-kubernetes-preserve-unknown-fields", "minimum", "maximum", "minItems",
     }  # fmt: skip
     for path, schema in nodes(definition):
         assert "type" in schema or schema.get("x-kubernetes-int-or-string"), path

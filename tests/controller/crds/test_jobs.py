@@ -106,6 +106,13 @@ def test_every_schema_has_a_field_in_the_models(schema: Schema) -> None:
     assert {path for path in extra if "labelSelector" not in path} == set()
 
 
+def test_ephemeral_containers_are_kept_without_a_schema(schema: Schema) -> None:
+    """A pod cannot be created with them; the API server says so for the pod."""
+    found = at(schema, "spec.pytorchReplicaSpecs.*.template.spec.ephemeralContainers")
+
+    assert found["items"] == {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
 def test_roles_and_containers_are_bounded(schema: Schema) -> None:
     """Without bounds, the API server refuses the definition: it estimates the cost of rules from the largest possible job."""
     assert at(schema, "spec.pytorchReplicaSpecs")["maxProperties"] == 32
