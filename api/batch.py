@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from api.children import Meta, Owned, owned, time_of
+from api.children import Meta, Owned, attempt_of, owned, time_of
 from api.meta import Resource
 
 BATCH_JOBS = Resource("batch", "v1", "Job", "jobs")
@@ -33,6 +33,8 @@ class BatchJob(Owned, frozen=True, gc=False):
     failure: tuple[str, str] | None = None
     ttl_seconds: int | None = None
     placement: bytes = b"{}"
+    attempt: int = 0
+    """The attempt of its owner that it was created for, from its label."""
 
     @property
     def is_finished(self) -> bool:
@@ -109,6 +111,7 @@ def batch_job_from_json(raw: bytes | memoryview | msgspec.Raw) -> BatchJob:
         failure=(failed.reason, failed.message) if failed else None,
         ttl_seconds=job.spec.ttl_seconds_after_finished,
         placement=_placement(job.spec.template) if job.spec.suspend else b"{}",
+        attempt=attempt_of(job.metadata),
     )
 
 

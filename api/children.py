@@ -213,7 +213,7 @@ def pod_from_json(raw: bytes | memoryview | msgspec.Raw) -> Pod:
         message=_shared(status.message),
         failed_before=_count(pod.metadata.annotations.failed_before, 0) if pod.metadata.annotations else 0,
         extended=_extended(pod.spec),
-        attempt=_count((pod.metadata.labels or {}).get(labels.RESTART_ATTEMPT, ""), 0),
+        attempt=attempt_of(pod.metadata),
         **_placement(status),
         **_whereabouts(pod.spec, status),
     )
@@ -274,6 +274,11 @@ def owned(meta: Meta) -> dict[str, Any]:
         "index": _index(marks),
         "deleting": meta.deletion_timestamp is not None,
     }
+
+
+def attempt_of(meta: Meta) -> int:
+    """Return the attempt of the job that the object was created for, 0 without the label."""
+    return _count((meta.labels or {}).get(labels.RESTART_ATTEMPT, ""), 0)
 
 
 def _controller(meta: Meta) -> _Owner:

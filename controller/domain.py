@@ -197,6 +197,8 @@ class Deletion:
     resource: Resource
     name: str
     uid: str = ""
+    is_foreground: bool = False
+    """Whether the object stays until its dependents are gone."""
 
 
 def shortened(text: str, longest: int) -> str:

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any, Final
 
+from api.batch import BatchJob
 from api.children import Exit, Pod, end_order
 from api.failure_policy import Attempt, ExitCodeOperator, FailureAction, FailurePolicy, FailureRule
 from api.job import JobStatus, RunPolicy
@@ -265,35 +266,35 @@ def restart_in(status: JobStatus, now: datetime) -> float:
 
 def marked(child: Child, status: JobStatus) -> Child:
     """Return the pod with the number of the attempt as label and variable, and with a restart policy that leaves restarts to the operator."""
-    number, build = str(status.restarts or 0), child.body
-
-    def body() -> dict[str, Any]:
-        pod = build()
-        metadata, spec = pod["metadata"], pod["spec"]
-        variable = {"name": ATTEMPT_VARIABLE, "value": number}
-        containers = [
-            {**container, "env": [*(container.get("env") or ()), variable]}
-            for container in spec["containers"]
-        ]
-        return {
-            **pod,
-            "metadata": {**metadata, "labels": {**metadata["labels"], RESTART_ATTEMPT: number}},
-            "spec": {**spec, "containers": containers, "restartPolicy": "Never"},
-        }
-
-    return replace(child, body=body)
+    build = child.body
+    return replace(child, body=lambda: of_attempt(build(), status))
 
 
-def old_pods(pods: Iterable[Pod], status: JobStatus) -> tuple[Pod, ...]:
-    """Return the pods of earlier attempts."""
+def of_attempt(pod: Mapping[str, Any], status: JobStatus) -> dict[str, Any]:
+    """Return a pod, or a pod template, as ``marked`` returns its child."""
+    number = str(status.restarts or 0)
+    metadata, spec = pod["metadata"], pod["spec"]
+    variable = {"name": ATTEMPT_VARIABLE, "value": number}
+    containers = [
+        {**container, "env": [*(container.get("env") or ()), variable]} for container in spec["containers"]
+    ]
+    return {
+        **pod,
+        "metadata": {**metadata, "labels": {**metadata["labels"], RESTART_ATTEMPT: number}},
+        "spec": {**spec, "containers": containers, "restartPolicy": "Never"},
+    }
+
+
+def old(children: Iterable[Pod | BatchJob], status: JobStatus) -> tuple[Pod | BatchJob, ...]:
+    """Return the children of earlier attempts."""
     number = status.restarts or 0
-    return tuple(pod for pod in pods if pod.attempt < number)
+    return tuple(child for child in children if child.attempt < number)
 
 
-def is_ahead(pods: Iterable[Pod], status: JobStatus) -> bool:
-    """Return whether there are pods of a later attempt than the status knows: then the status is an old one."""
+def is_ahead(children: Iterable[Pod | BatchJob], status: JobStatus) -> bool:
+    """Return whether there are children of a later attempt than the status knows: then the status is an old one."""
     number = status.restarts or 0
-    return any(pod.attempt > number for pod in pods)
+    return any(child.attempt > number for child in children)
 
 
 def _matching_exits(rule: FailureRule, failure: PodFailure) -> Sequence[Exit] | None:

@@ -9,16 +9,14 @@ import dataclasses
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import groupby, islice
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, cast
 
 from api import conditions
 from api.children import Pod
-from api.failure_policy import FailureAction, FailurePolicy
 from api.job import ConditionType, Job, JobCondition, JobStatus, ReplicaStatus, RestartPolicy
 from api.meta import PODS, SERVICES
-from api.names import child_name
 from controller.domain import (
     Child,
     Count,
@@ -37,7 +35,7 @@ from controller.domain import (
 from controller.kind import JobKind, Options, Replicas, Roles
 from controller.kind.reasons import ConditionReason, EventReason
 from controller.kind.status_builder import StatusBuilder
-from controller.policy import cleanup, count, gang, limits, recovery, replacement
+from controller.policy import attempts, cleanup, count, gang, limits, recovery, replacement
 from controller.policy.restart import Reaction, reaction
 
 
@@ -164,8 +162,8 @@ class _Planner:
             is_late = not limits.out_of_tries(policy, limits.restarts(roles, snapshot.pods, builder.status))
             builder.failed(over, cause=FailureReason.DEADLINE if is_late else None)
             return builder.plan()
-        if between := self._between_attempts():
-            return between
+        if waits := attempts.begin(job, snapshot, builder):
+            return waits
         if gang.is_waiting(options.gang_scheduler, snapshot):
             builder.waits()
             if builder.status.start_time is None and not snapshot.pods:
@@ -177,7 +175,7 @@ class _Planner:
         verdict = kind.completion_rule(job, observed.roles, observed.counts)
         self._record_missed_running()
         if observed.decisive and not verdict.succeeded:
-            return self._end_attempt(observed.decisive)
+            return attempts.end(job, observed.decisive, builder)
         if _record_end(job, observed, verdict, builder):
             return builder.plan()
         if invalid:
@@ -199,7 +197,9 @@ class _Planner:
                 _record_pod_events(role, pod, self.builder)
             reactions = {pod: reaction(role.restart_policy, pod, role.container) for pod in filled.values()}
             if policy:
-                found = self._matches(policy, role, filled, counted[role.name])
+                found = attempts.matches(
+                    policy, self.job.metadata.name, role, filled, counted[role.name].vanished
+                )
                 matches += found
                 uids = recovery.uids_to_restart(found)
                 by_rule = [pod for pod in reactions if pod.phase == "Failed" and pod.uid in uids]
@@ -217,59 +217,6 @@ class _Planner:
         )
         self.builder.count_roles(self.roles, counts)
         return _Observation(counts, lost, replace, permanent, roles, recovery.decisive(matches))
-
-    def _matches(
-        self, policy: FailurePolicy, role: Role, filled: count.Slots, counts: Counts
-    ) -> list[recovery.Match]:
-        """Return the matches of a role's failed pods. Those that are gone stand for the free slots of the lowest indices."""
-        failures = [failure for pod in filled.values() if (failure := recovery.failure_of(role, pod))]
-        free = (index for index in range(role.replicas) if index not in filled)
-        failures += [
-            recovery.gone(role, child_name(self.job.metadata.name, role.label, index))
-            for index in islice(free, counts.vanished)
-        ]
-        return [matched for failure in failures if (matched := recovery.match(policy, failure))]
-
-    def _between_attempts(self) -> Plan | None:
-        """Delete the pods of earlier attempts, and wait until the next attempt may begin; None if it has begun."""
-        builder, pods = self.builder, self.snapshot.pods
-        if builder.status.restarts is None:
-            return None
-        if recovery.is_ahead(pods, builder.status):
-            return builder.plan()
-        if old := recovery.old_pods(pods, builder.status):
-            going = tuple(Deletion(PODS, pod.name, pod.uid) for pod in old if not pod.deleting)
-            return builder.plan(delete=going, requeue_after_seconds=_deadline_in(self.job, builder))
-        pause = recovery.restart_in(builder.status, builder.now)
-        if pause <= 0:
-            return None
-        deadline = _deadline_in(self.job, builder)
-        return builder.plan(requeue_after_seconds=pause if deadline is None else min(pause, deadline))
-
-    def _end_attempt(self, matched: recovery.Match) -> Plan:
-        """Restart the job as a whole, or fail it, as the failure policy says. Pods are deleted after the status has been stored."""
-        builder, name = self.builder, self.job.metadata.name
-        policy = self.job.spec.policy.failure_policy or FailurePolicy()
-        attempt = recovery.ended(builder.status, matched, self.job.metadata.uid, builder.now)
-        if matched.action in recovery.RESTARTS and not recovery.is_exhausted(
-            policy, builder.status, matched.action
-        ):
-            number = attempt.number + 1
-            text = f"job {name} is restarting as a whole, attempt {number}, because {matched.description}."
-            builder.restart_whole(recovery.restarted(builder.status, attempt), text)
-            return builder.plan(requeue_after_seconds=0)
-        attempt = attempt.model_copy(update={"restart_time": None})
-        builder.update({"attempts": recovery.recorded(builder.status, attempt)})
-        if matched.action is FailureAction.FAIL_JOB:
-            builder.failed(
-                f"job {name} is failing because {matched.description}.",
-                Severity.WARNING,
-                ConditionReason.FAILURE_POLICY,
-            )
-        else:
-            text = f"job {name} has failed because it has restarted {policy.max_restarts} times, its maxRestarts; last failure: {matched.description}."
-            builder.failed(text, Severity.WARNING, ConditionReason.MAX_RESTARTS_EXCEEDED)
-        return builder.plan()
 
     def _record_missed_running(self) -> None:
         """A job whose pods have run and finished before a reconcile observed them was Running, too; the pods' times say since when.

@@ -107,7 +107,11 @@ class Writer:
         namespace = parent.subject.namespace
         try:
             await self._client.delete(
-                deletion.resource, namespace, deletion.name, uid=uid, propagation="Background"
+                deletion.resource,
+                namespace,
+                deletion.name,
+                uid=uid,
+                propagation="Foreground" if deletion.is_foreground else "Background",
             )
         except (errors.NotFound, errors.Conflict):
             return False  # deleted, or replaced by another object
