@@ -33,6 +33,7 @@ class BatchJob(Owned, frozen=True, gc=False):
     failure: tuple[str, str] | None = None
     ttl_seconds: int | None = None
     placement: bytes = b"{}"
+    active_deadline_seconds: int | None = None
     attempt: int = 0
     """The attempt of its owner that it was created for, from its label."""
 
@@ -60,6 +61,7 @@ class _Template(msgspec.Struct):
 class _Spec(msgspec.Struct, rename="camel"):
     suspend: bool = False
     ttl_seconds_after_finished: int | None = None
+    active_deadline_seconds: int | None = None
     template: msgspec.Raw = msgspec.Raw(b"{}")
 
 
@@ -110,6 +112,7 @@ def batch_job_from_json(raw: bytes | memoryview | msgspec.Raw) -> BatchJob:
         else None,
         failure=(failed.reason, failed.message) if failed else None,
         ttl_seconds=job.spec.ttl_seconds_after_finished,
+        active_deadline_seconds=job.spec.active_deadline_seconds,
         placement=_placement(job.spec.template) if job.spec.suspend else b"{}",
         attempt=attempt_of(job.metadata),
     )

@@ -19,7 +19,7 @@ KUEUE_PREFIX = "kueue.x-k8s.io/"
 """The prefix of Kueue's labels and annotations."""
 
 RESTART_ATTEMPT = "training.kubeflow.org/restart-attempt"
-"""Label of the pods of a job with a failurePolicy: how often the job had been restarted as a whole when the pod was created."""
+"""Label of the pods of a job with a failurePolicy, and of the batch Job of a launcher: how often the job had been restarted as a whole when it was created."""
 
 FAILED_BEFORE = "training.kubeflow.org/failed-before"
 """Annotation of a replacement pod: how many pods of its name failed in a row before it, if two or more.

@@ -93,15 +93,12 @@ class Match:
         return f"container {self.end.container} ended with exit code {self.end.code}{reason}"
 
 
-def problems(policy: RunPolicy, roles: Mapping[str, Role], *, is_supported: bool) -> Iterator[Problem]:
-    """Return the problems of the failure policy. ``is_supported`` is whether the kind's jobs can have one."""
+def problems(policy: RunPolicy, roles: Mapping[str, Role]) -> Iterator[Problem]:
+    """Return the problems of the failure policy."""
     given = policy.failure_policy
     if given is None:
         return
     path = "spec.runPolicy.failurePolicy"
-    if not is_supported:
-        yield Problem(path, "Forbidden: jobs of this kind and version cannot have a failurePolicy")
-        return
     if policy.backoff_limit is not None:
         yield Problem(
             "spec.runPolicy.backoffLimit",
@@ -262,6 +259,11 @@ def restart_in(status: JobStatus, now: datetime) -> float:
     past = status.attempts or []
     due = past[-1].restart_time if past else None
     return (due - now).total_seconds() if due else 0.0
+
+
+def has_attempts(policy: RunPolicy, status: JobStatus) -> bool:
+    """Return whether new pods belong to an attempt: the job has a failure policy, or has restarted while it had one."""
+    return policy.failure_policy is not None or status.restarts is not None
 
 
 def marked(child: Child, status: JobStatus) -> Child:

@@ -60,7 +60,7 @@ def problems(kind: JobKind[Any], job: Job, options: Options) -> list[Problem]:
     normal = kind.normal(job)
     found = [*(kind.flow or cast(Replicas[Any], kind)).problems(normal, options)]
     if normal.spec.policy.failure_policy:
-        found += recovery.problems(normal.spec.policy, kind.roles(normal), is_supported=kind.flow is None)
+        found += recovery.problems(normal.spec.policy, kind.roles(normal))
     return [problem for problem in found if not (problem.at_start and _has_started(job.status))]
 
 
@@ -368,7 +368,7 @@ class _Planner:
                 if scheduler:
                     child = gang.member(scheduler, self.job, role, child)
                 child = replacement.marked(self.snapshot.failures, child)
-                if self.job.spec.policy.failure_policy or self.builder.status.restarts is not None:
+                if recovery.has_attempts(self.job.spec.policy, self.builder.status):
                     child = recovery.marked(child, self.builder.status)
             missing.append(child)
         return tuple(missing)

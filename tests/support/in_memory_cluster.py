@@ -13,7 +13,7 @@ from api.batch import BATCH_JOBS, batch_job_from_json
 from api.children import Exit, Pod, PodGroup, Service, pod_from_json, pod_group_from_json, service_from_json
 from api.job import Job, JobStatus
 from api.meta import PODS, SERVICES, Resource
-from controller.domain import Child, Count, Event, Failure, Key, Plan, Problem, Snapshot, WriteMode
+from controller.domain import Child, Count, Deletion, Event, Failure, Key, Plan, Problem, Snapshot, WriteMode
 from controller.kind import Options, Replicas
 from controller.kinds.pytorch import PYTORCH
 from controller.policy.replacement import observed
@@ -159,6 +159,8 @@ class InMemoryCluster:
                 assert self.services.pop(deletion.name).uid == deletion.uid, (
                     f"{deletion.name} is another Service by now"
                 )
+            elif deletion.resource == BATCH_JOBS:
+                self._delete_batch_job(deletion)
             elif self.group is not None and deletion.resource.kind == "PodGroup":
                 assert self.group.uid == deletion.uid
                 self.group = None
@@ -241,6 +243,12 @@ class InMemoryCluster:
         }
         done = {"completionTime": now} if type_ == "Complete" else {}
         self.batch_jobs[name] = {**job, "status": {"startTime": now, **done, **status, "conditions": [ended]}}
+
+    def go_batch(self) -> None:
+        """Remove the launcher's Job that is being deleted, with its pods, as the garbage collector does."""
+        ((name, job),) = self.batch_jobs.items()
+        assert "deletionTimestamp" in job["metadata"], f"{name} is not being deleted"
+        self.batch_jobs, self.batch_pods = {}, []
 
     def go(self, *names: str) -> None:
         """Remove pods, as the kubelet does when their containers have ended."""
@@ -336,6 +344,18 @@ class InMemoryCluster:
         assert self.group is not None
         spec = merge(msgspec.json.decode(self.group.spec), patch["spec"])
         self.group = msgspec.structs.replace(self.group, spec=msgspec.json.encode(spec))
+
+    def _delete_batch_job(self, deletion: Deletion) -> None:
+        job = self.batch_jobs[deletion.name]
+        assert job["metadata"]["uid"] == deletion.uid, f"{deletion.name} is another Job by now"
+        if self._graceful and deletion.is_foreground and self.batch_pods:
+            now = self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+            meta = {**job["metadata"], "deletionTimestamp": now}
+            self.batch_jobs[deletion.name] = {**job, "metadata": meta}
+            self.batch_pods = [msgspec.structs.replace(pod, deleting=True) for pod in self.batch_pods]
+        else:
+            del self.batch_jobs[deletion.name]
+            self.batch_pods = []
 
     def _delete_pod(self, name: str, uid: str) -> None:
         pod = self.pods[name]

@@ -58,7 +58,7 @@ LABELS: Mapping[str, tuple[str, str]] = {
     ),
     labels.RESTART_ATTEMPT: (
         "how often the job had been restarted as a whole, from 0",
-        "Pods of jobs with a [failure policy](../how-to/survive-failures.md).",
+        "Pods of jobs with a [failure policy](../how-to/survive-failures.md), and the batch Job of a launcher.",
     ),
     "group_name": ("`kubeflow.org`", "Pods of v1alpha2 MPIJobs, as in the MPI Operator of 2020."),
     "mpi_job_name": ("the name of the job", "Pods of v1alpha2 MPIJobs."),

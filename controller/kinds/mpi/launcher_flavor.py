@@ -1,6 +1,7 @@
 """MPIJobs with worker pods and a batch Job as launcher. The Job controller retries the launcher.
 
-Decisions are made in this order: finished, valid, launcher ended, suspended, then missing, failed and surplus workers, then the launcher.
+Decisions are made in this order: finished, valid, launcher ended, suspended, then the attempt of a job with a failure policy, then missing,
+failed and surplus workers, then the launcher.
 
 Source: mpi-operator 0.8, pkg/controller/mpi_job_controller.go, syncHandler.
 """
@@ -22,6 +23,7 @@ from controller.kinds.mpi.launcher_flavor_spec import LauncherFlavorSpec
 from controller.kinds.mpi.launcher_sync import LauncherSync
 from controller.kinds.mpi.names import WORKER, worker_index
 from controller.kinds.mpi.status_builder import MPIStatusBuilder
+from controller.policy import attempts, recovery
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +50,10 @@ class LauncherFlavor(LauncherFlavorSpec):
         sync = LauncherSync(self, job, self.roles(job), snapshot, builder, options)
         if builder.is_over:
             return sync.clean_up()
-        problems = [*malformed] or [*self.problems(job, options)]
+        problems = [*malformed] or [
+            *self.problems(job, options),
+            *recovery.problems(job.spec.policy, sync.roles),
+        ]
         if problems and builder.status.start_time is None:
             builder.invalid(_validation_message(problems))
             return builder.plan()
@@ -64,7 +69,13 @@ class LauncherFlavor(LauncherFlavorSpec):
         builder.started()
         if sync.legacy_workers:
             return sync.observe_legacy_job()
+        if sync.record_deadline():
+            return builder.plan()
+        if waits := attempts.begin(job, snapshot, builder, self.idle_support_objects(job)):
+            return waits
         sync.update_counts()
+        if decisive := sync.decisive_failure:
+            return attempts.end(job, decisive, builder)
         if problems:
             # The job was valid when it started: keep its pods running, create and delete nothing.
             text = f"{_validation_message(problems)}; {CONTINUES}"

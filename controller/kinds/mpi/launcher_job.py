@@ -3,14 +3,15 @@
 Source: mpi-operator 0.8, pkg/controller/mpi_job_controller.go, newLauncherJob and syncJobSchedulingDirectives.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
 
 from api.batch import BATCH_JOBS, BatchJob, placement_of
 from api.children import Exit, Pod, end_order
 from api.job import owner_reference
+from api.labels import RESTART_ATTEMPT
 from api.meta import Resource
 from api.mpijob import MPIJob
 from api.pod_problems import describe_exit
@@ -19,6 +20,8 @@ from controller.kinds.mpi.names import launcher_name
 
 _BACKOFF_LIMIT, DEADLINE_EXCEEDED = "BackoffLimitExceeded", "DeadlineExceeded"
 """Reasons of a Job that has reached a limit. Source: Kubernetes, batch/v1."""
+END_SECONDS: Final = 1
+"""The shortest deadline of a Job."""
 
 
 def body(
@@ -45,6 +48,17 @@ def body(
     }
 
 
+def of_attempt(body: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """Return the Job with the number of its attempt, and without a deadline: that counts over all attempts."""
+    metadata = body["metadata"]
+    spec = {name: value for name, value in body["spec"].items() if name != "activeDeadlineSeconds"}
+    return {
+        **body,
+        "metadata": {**metadata, "labels": {**metadata["labels"], RESTART_ATTEMPT: str(number)}},
+        "spec": spec,
+    }
+
+
 def patch(launcher: BatchJob, spec: Mapping[str, Any]) -> Child:
     """Return the patch that sets these fields in the spec of this Job, and of no other with its name."""
     body = {"metadata": {"uid": launcher.uid}, "spec": spec}
@@ -63,6 +77,12 @@ def resume_patches(launcher: BatchJob, template: Mapping[str, Any]) -> list[Chil
         BATCH_JOBS, launcher.name, lambda: body, WriteMode.PATCH, first=1, subresource="status"
     )
     return [clear_start, resume]
+
+
+def end_patch(launcher: BatchJob) -> Iterator[Child]:
+    """Yield the patch that ends a Job whose owner has finished. Unlike a deletion, it keeps the failed pods."""
+    if not (launcher.is_finished or launcher.deleting or launcher.active_deadline_seconds == END_SECONDS):
+        yield patch(launcher, {"activeDeadlineSeconds": END_SECONDS})
 
 
 def failed_attempts(job: MPIJob, snapshot: Snapshot) -> int:

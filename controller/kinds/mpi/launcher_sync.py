@@ -11,10 +11,10 @@ from typing import Any
 from api import conditions
 from api.batch import BATCH_JOBS, BatchJob
 from api.children import Pod
-from api.job import CleanPodPolicy, ConditionType, JobStatus, ReplicaStatus
+from api.job import CleanPodPolicy, ConditionType, JobStatus, ReplicaStatus, RestartPolicy
 from api.meta import PODS
 from api.mpijob import MPIJob
-from controller.domain import Child, Count, Deletion, Plan, Probe, Severity, Snapshot, name_check
+from controller.domain import Child, Count, Deletion, Plan, Probe, Role, Severity, Snapshot, name_check
 from controller.kind import Options, Roles
 from controller.kind.reasons import EventReason
 from controller.kinds.mpi import hosts, launcher_job
@@ -22,7 +22,7 @@ from controller.kinds.mpi.launcher_flavor_spec import LauncherFlavorSpec
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, worker_name
 from controller.kinds.mpi.options import MPIOptions
 from controller.kinds.mpi.status_builder import MPIStatusBuilder
-from controller.policy import cleanup, gang, replacement
+from controller.policy import attempts, cleanup, count, gang, limits, recovery, replacement
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,51 @@ class LauncherSync:
     def launcher(self) -> BatchJob | None:
         name = launcher_name(self.job)
         return next((batch_job for batch_job in self.snapshot.batch_jobs if batch_job.name == name), None)
+
+    @property
+    def has_attempts(self) -> bool:
+        return recovery.has_attempts(self.job.spec.policy, self.builder.status)
+
+    @property
+    def decisive_failure(self) -> recovery.Match | None:
+        """The failure that ends the attempt by the failure policy."""
+        return recovery.decisive(self._matches)
+
+    @property
+    def _matches(self) -> list[recovery.Match]:
+        """The failures of the current attempt that a rule matches."""
+        policy, roles = self.job.spec.policy.failure_policy, self.roles
+        if policy is None:
+            return []
+        found: list[recovery.Match] = []
+        if WORKER in roles:
+            filled = count.slots(roles[WORKER], self.snapshot.pods)
+            vanished = self._vanished_workers(filled)
+            found += attempts.matches(policy, self.job.metadata.name, roles[WORKER], filled, vanished)
+        if LAUNCHER in roles:
+            failures = self._launcher_failures(roles[LAUNCHER])
+            found += [matched for failure in failures if (matched := recovery.match(policy, failure))]
+        return found
+
+    def _vanished_workers(self, filled: count.Slots) -> int:
+        """Return how many workers of a running job are gone without a trace."""
+        status = self.job.status or JobStatus()
+        if not conditions.is_true(status, ConditionType.RUNNING):
+            return 0
+        before = (status.replica_statuses or {}).get(WORKER)
+        return count.counts(self.roles[WORKER], filled, before, "").vanished
+
+    def _launcher_failures(self, role: Role) -> Iterator[recovery.PodFailure]:
+        """Yield the failures of the launcher's pods. Its Job may have retried it since."""
+        launcher, pods = self.launcher, self.snapshot.batch_pods
+        if launcher is None or launcher.deleting:
+            return
+        for pod in pods:
+            if failure := recovery.failure_of(role, pod):
+                yield failure
+        # The Job's failures may be known before those of its pods.
+        if all(pod.phase == "Failed" for pod in pods) and launcher.failures > len(pods):
+            yield recovery.gone(role, launcher.name)
 
     @property
     def legacy_workers(self) -> tuple[Deletion, ...]:
@@ -94,9 +139,15 @@ class LauncherSync:
         )
 
     def record_end(self) -> bool:
-        """Record the end of the job if the launcher has ended, and return whether it has."""
+        """Record the end of the job if the launcher has ended, and return whether it has. A rule of the failure policy precedes its failure."""
         launcher = self.launcher
-        if launcher is None or not launcher.is_finished:
+        if (
+            launcher is None
+            or not launcher.is_finished
+            or launcher.attempt < (self.builder.status.restarts or 0)
+        ):
+            return False
+        if launcher.failure is not None and self.decisive_failure:
             return False
         self.update_counts()
         if launcher.failure is None:
@@ -105,6 +156,15 @@ class LauncherSync:
             self.builder.launcher_failed(
                 *launcher_job.failure_reason(*launcher.failure, self.snapshot.batch_pods)
             )
+        return True
+
+    def record_deadline(self) -> bool:
+        """Record that a job with attempts has exceeded its deadline, and return whether it has. Otherwise the launcher's Job has the deadline."""
+        policy, started = self.job.spec.policy, self.builder.status.start_time
+        if not (self.has_attempts and limits.past_deadline(policy, started, self.builder.now)):
+            return False
+        text = "Job was active longer than specified deadline"
+        self.builder.launcher_failed(launcher_job.DEADLINE_EXCEEDED, text)
         return True
 
     def sync_children(self) -> Plan:
@@ -118,6 +178,7 @@ class LauncherSync:
         are_all_active = sum(pod.is_active for pod in workers) == self.desired_workers
         if are_all_active and any(pod.phase == "Running" for pod in self.snapshot.batch_pods):
             self.builder.launcher_running()
+            self.builder.update(recovery.recovered(self.builder.status, self.builder.now))
         elif self.kind.reports_retries and launcher and launcher.failures:
             self.builder.launcher_restarting()
         probes = self._pending_probes(workers) if self._is_waiting_for_workers(launcher) else []
@@ -138,9 +199,13 @@ class LauncherSync:
         if not self.snapshot.is_blocked:  # a blocked job reports why instead
             self.builder.waits_for_start(wait.message, waits_for)
         requeue_after = _earliest(requeue_after, late_in, wait.due_seconds)
+        started = self.builder.status.start_time
         requeue_after = _earliest(
             requeue_after,
-            replacement.next_due_in(self.snapshot.failures, _evicted(workers), self.builder.now),
+            replacement.next_due_in(self.snapshot.failures, self._replaceable(workers), self.builder.now),
+            limits.deadline_in(self.job.spec.policy, started, self.builder.now)
+            if self.has_attempts
+            else None,
         )
         surplus = [pod for pod in self.snapshot.pods if pod.index >= self.desired_workers]
         is_missing_workers = self.kind.creates_workers_first and len(workers) < self.desired_workers
@@ -183,16 +248,21 @@ class LauncherSync:
             # Write the status before deleting pods: a reconcile that reads the old status would create them again.
             return self.builder.plan(requeue_after_seconds=0)
         create = [*self._support_objects()]
+        leaving: tuple[Deletion, ...] = ()
         if launcher is None:
             create.append(self._new_launcher(suspended=True))
         elif self.legacy_workers:
             gone = (Deletion(BATCH_JOBS, launcher.name, launcher.uid), *self.legacy_workers)
             return self.builder.plan(delete=() if launcher.deleting else gone)
+        elif self.has_attempts and not launcher.suspended:
+            # Deleted, not suspended: its Job would count the pod that ends now as a failure.
+            gone = (Deletion(BATCH_JOBS, launcher.name, launcher.uid, is_foreground=True),)
+            leaving = () if launcher.deleting else gone
         elif not launcher.suspended and not launcher.is_finished:
             # Suspend the launcher first: it must not wait for a blocked support object.
             create.insert(0, replace(launcher_job.patch(launcher, {"suspend": True}), first=1))
         deletions = _deletions(self.snapshot.pods) + gang.remains(self.options.gang_scheduler, self.snapshot)
-        return self.builder.plan(create=tuple(create), delete=deletions)
+        return self.builder.plan(create=tuple(create), delete=leaving + deletions)
 
     def clean_up(self) -> Plan:
         """Clean up after a finished job: delete workers by policy, set the launcher's TTL, and delete the PodGroup, which may hold quota.
@@ -212,6 +282,8 @@ class LauncherSync:
             leaving = [pod for pod in self.snapshot.pods if pod.phase in {"Running", "Pending"}]
         launcher, ttl = self.launcher, self.job.spec.policy.ttl_seconds_after_finished
         change: tuple[Child, ...] = ()
+        if launcher and self.has_attempts:
+            change = tuple(launcher_job.end_patch(launcher))
         if launcher and ttl is not None and launcher.ttl_seconds != ttl and launcher.is_finished:
             change = (launcher_job.patch(launcher, {"ttlSecondsAfterFinished": ttl}),)
         group = gang.remains(self.options.gang_scheduler, self.snapshot)
@@ -224,10 +296,10 @@ class LauncherSync:
         )
 
     def _workers_to_replace(self, workers: Sequence[Pod]) -> tuple[list[Pod], bool]:
-        """Return the failed workers to replace now, and whether the status must record an eviction first.
+        """Return the failed workers to replace now, and whether the status must record their failure first.
 
-        An evicted worker is replaced, after a back-off if it was evicted before. Any other failed worker is replaced when the launcher
-        is retried.
+        An evicted worker is replaced, after a back-off if it was evicted before, and so is one that a rule of the failure policy replaces.
+        Any other failed worker is replaced when the launcher is retried.
 
         Differs: mpi-operator replaces no workers. See docs/decisions/0018-mpijob-v2beta1.md.
         """
@@ -240,11 +312,32 @@ class LauncherSync:
         ):
             self.builder.counted += [Count.RESTARTED] * len(evicted)
             return [], True
+        replaceable = self._replaceable(workers)
+        known = ((self.job.status or JobStatus()).replica_statuses or {}).get(WORKER) or ReplicaStatus()
+        is_new = len(failed) > (known.failed or 0)
+        if len(replaceable) > len(evicted) and is_new:
+            self.builder.counted += [Count.RESTARTED] * (len(failed) - (known.failed or 0))
+            return [], True
         before = self.builder.before(WORKER) or ReplicaStatus()
         if len(failed) > len(evicted) and self.failed_attempts > (before.restarts or 0):
             self.builder.use_restarts(WORKER, self.failed_attempts - (before.restarts or 0), [])
             return failed, False
-        return [pod for pod in evicted if not replacement.wait_seconds(failures, pod, now)], False
+        return [pod for pod in replaceable if not replacement.wait_seconds(failures, pod, now)], False
+
+    def _replaceable(self, workers: Sequence[Pod]) -> list[Pod]:
+        """Return the failed workers that are replaced whatever the launcher does.
+
+        The kubelet restarts no container of a job with attempts, so the operator also replaces workers whose role's policy restarts them.
+        """
+        if not self.has_attempts:
+            return _evicted(workers)
+        restarts = self.roles[WORKER].restart_policy != RestartPolicy.NEVER if WORKER in self.roles else False
+        uids = recovery.uids_to_restart(self._matches)
+        return [
+            pod
+            for pod in workers
+            if pod.phase == "Failed" and (restarts or pod.reason == "Evicted" or pod.uid in uids)
+        ]
 
     def _is_waiting_for_workers(self, launcher: BatchJob | None) -> bool:
         """Return whether the launcher has not started and waits for its workers."""
@@ -284,7 +377,8 @@ class LauncherSync:
             name = worker_name(self.job, index)
             if name not in existing:
                 child = Child(PODS, name, partial(self._worker_body, index))
-                yield replacement.marked(self.snapshot.failures, child)
+                child = replacement.marked(self.snapshot.failures, child)
+                yield recovery.marked(child, self.builder.status) if self.has_attempts else child
 
     def _worker_body(self, index: int) -> dict[str, Any]:
         return self._with_gang(self.kind.worker_pod(self.job, self.roles, index, self.options))
@@ -309,12 +403,15 @@ class LauncherSync:
 
     def _launcher_body(self, suspended: bool) -> dict[str, Any]:
         labels = self.kind.launcher_labels(self.job)
-        return launcher_job.body(
+        body = launcher_job.body(
             self.job, self.kind.resource, labels, self._launcher_template(), suspended=suspended
         )
+        number = self.builder.status.restarts or 0
+        return launcher_job.of_attempt(body, number) if self.has_attempts else body
 
     def _launcher_template(self) -> dict[str, Any]:
-        return self._with_gang(self.kind.launcher_template(self.job, self.roles, self.options))
+        template = self._with_gang(self.kind.launcher_template(self.job, self.roles, self.options))
+        return recovery.of_attempt(template, self.builder.status) if self.has_attempts else template
 
     def _with_gang(self, body: dict[str, Any]) -> dict[str, Any]:
         scheduler = self.options.gang_scheduler

@@ -116,6 +116,19 @@ class MPIStatusBuilder(StatusBuilder):
         self.counted.append(Count.FAILED)
         self.failure_reason = FailureReason.DEADLINE if reason == DEADLINE_EXCEEDED else None
 
+    @override
+    def failed(
+        self,
+        message: str,
+        severity: Severity = Severity.NORMAL,
+        suffix: str = ConditionReason.FAILED,
+        cause: FailureReason | None = None,
+    ) -> None:
+        self._complete()
+        self._remove_failed_condition()
+        self._set_never_running()
+        super().failed(message, severity, suffix, cause)
+
     def invalid(self, text: str) -> None:
         """Record that the spec is invalid.
 

@@ -65,11 +65,13 @@ def run_policy(job: MPIJob) -> RunPolicy:
     spec, given = job.spec, job.spec.policy
     backoff_limit = spec.backoff_limit if given.backoff_limit is None else given.backoff_limit
     seconds = given.active_deadline_seconds
+    if backoff_limit is None and given.failure_policy is None:
+        backoff_limit = DEFAULT_BACKOFF_LIMIT
     cleaning = spec.clean_pod_policy or given.clean_pod_policy
     return given.model_copy(
         update={
             "clean_pod_policy": CleanPodPolicy.ALL if cleaning == CleanPodPolicy.RUNNING else cleaning,
-            "backoff_limit": DEFAULT_BACKOFF_LIMIT if backoff_limit is None else backoff_limit,
+            "backoff_limit": backoff_limit,
             "active_deadline_seconds": spec.active_deadline_seconds if seconds is None else seconds,
         }
     )

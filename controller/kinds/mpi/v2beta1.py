@@ -124,7 +124,8 @@ def support_objects(
     They are checked again for each generation and for each attempt of the launcher.
     """
     name = job.metadata.name
-    attempt_version = f"{job.metadata.generation}/{failed_attempts(job, snapshot)}"
+    restarts = (job.status and job.status.restarts) or 0
+    attempt_version = f"{job.metadata.generation}/{restarts}/{failed_attempts(job, snapshot)}"
     yield Child(
         SERVICES, name, partial(service, job), WriteMode.APPLY, first=1, lasting=True, version=attempt_version
     )

@@ -278,7 +278,7 @@ def test_a_job_that_never_restarted_has_lost_nothing() -> None:
 def test_a_problem_names_its_field(fields: Mapping[str, Any], field: str) -> None:
     given = RunPolicy.model_validate({"failurePolicy": fields})
 
-    (problem,) = recovery.problems(given, {"Worker": WORKER}, is_supported=True)
+    (problem,) = recovery.problems(given, {"Worker": WORKER})
 
     assert problem.field == f"spec.runPolicy.failurePolicy.{field}"
 
@@ -286,15 +286,6 @@ def test_a_problem_names_its_field(fields: Mapping[str, Any], field: str) -> Non
 def test_a_back_off_limit_beside_the_policy_is_a_problem() -> None:
     given = RunPolicy.model_validate({"failurePolicy": {}, "backoffLimit": 3})
 
-    (problem,) = recovery.problems(given, {"Worker": WORKER}, is_supported=True)
+    (problem,) = recovery.problems(given, {"Worker": WORKER})
 
     assert problem.field == "spec.runPolicy.backoffLimit"
-
-
-def test_a_kind_without_failure_policies_says_so() -> None:
-    given = RunPolicy.model_validate({"failurePolicy": {"rules": [{"action": "?"}]}})
-
-    (problem,) = recovery.problems(given, {}, is_supported=False)
-
-    assert problem.field == "spec.runPolicy.failurePolicy"
-    assert not list(recovery.problems(RunPolicy(), {}, is_supported=False))

@@ -7,12 +7,9 @@ import pytest
 from api.children import Exit
 from api.labels import RESTART_ATTEMPT
 from api.meta import PODS
-from api.mpijob import MPIJob
 from controller.domain import Count
 from controller.kind import Options
-from controller.kinds.mpi.v2beta1 import V2BETA1
 from controller.policy.recovery import ATTEMPT_VARIABLE
-from controller.reconcile.plan import problems
 from tests.support.builders import pytorch_job
 from tests.support.in_memory_cluster import InMemoryCluster, running_cluster
 
@@ -270,20 +267,6 @@ def test_the_container_that_failed_first_is_in_the_history() -> None:
 
     (attempt,) = cluster.status.attempts or []
     assert (attempt.container, attempt.exit_code, attempt.node) == ("pytorch", 1, "node-3")
-
-
-def test_versions_without_failure_policies_refuse_them() -> None:
-    job = MPIJob.model_validate(
-        {
-            "kind": "MPIJob",
-            "metadata": {"name": "train", "namespace": "ml"},
-            "spec": {"runPolicy": {"failurePolicy": {"rules": [ANY]}}, "mpiReplicaSpecs": {}},
-        }
-    )
-
-    found = [problem.field for problem in problems(V2BETA1, job, Options())]
-
-    assert "spec.runPolicy.failurePolicy" in found
 
 
 def test_a_failed_job_keeps_its_running_pods_unless_the_operator_cleans_up() -> None:
