@@ -109,6 +109,15 @@ class Pod(Owned, frozen=True, gc=False):
     """How many pods of its name failed in a row before it, from its annotation."""
     scheduled_at: datetime | None = None
     """When it got its node; None for a pod that was created for a node. Planning does not read it."""
+    created_at: datetime | None = None
+    prepared_at: datetime | None = None
+    """When its network and volumes were there, so that images are pulled; None in an ended pod. Planning does not read it."""
+    pulled_at: datetime | None = None
+    """When its first container, init or not, started. Planning does not read it."""
+    ready_at: datetime | None = None
+    """When it became Ready; None if it is not."""
+    checkpoint_at: datetime | None = None
+    """When its newest checkpoint was complete, from its annotation."""
     disruption: str = ""
     """The reason of its condition DisruptionTarget, such as PreemptionByScheduler. Planning does not read it."""
     conditions: tuple[str, ...] = ()
@@ -139,8 +148,12 @@ class _Owner(msgspec.Struct, rename="camel"):
     controller: bool = False
 
 
-class _Annotations(msgspec.Struct, rename={"failed_before": labels.FAILED_BEFORE}):
+class _Annotations(
+    msgspec.Struct,
+    rename={"failed_before": labels.FAILED_BEFORE, "checkpoint_time": labels.CHECKPOINT_TIME},
+):
     failed_before: str = ""
+    checkpoint_time: str = ""
 
 
 class Meta(msgspec.Struct, rename="camel"):
@@ -150,6 +163,7 @@ class Meta(msgspec.Struct, rename="camel"):
     namespace: str = ""
     uid: str = ""
     resource_version: str = "0"
+    creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: _Annotations | None = None
@@ -214,6 +228,9 @@ def pod_from_json(raw: bytes | memoryview | msgspec.Raw) -> Pod:
         failed_before=_count(pod.metadata.annotations.failed_before, 0) if pod.metadata.annotations else 0,
         extended=_extended(pod.spec),
         attempt=attempt_of(pod.metadata),
+        created_at=time_of(pod.metadata.creation_timestamp),
+        pulled_at=_first_start((*init, *regular)),
+        checkpoint_at=time_of(pod.metadata.annotations.checkpoint_time) if pod.metadata.annotations else None,
         **_placement(status),
         **_whereabouts(pod.spec, status),
     )
@@ -355,6 +372,10 @@ def _placement(status: PodStatus) -> dict[str, Any]:
             continue
         if condition.type == "PodScheduled":
             found["scheduled_at"] = time_of(condition.last_transition_time)
+        elif condition.type == "PodReadyToStartContainers":
+            found["prepared_at"] = time_of(condition.last_transition_time)
+        elif condition.type == "Ready":
+            found["ready_at"] = time_of(condition.last_transition_time)
         elif condition.type not in _PROGRESS:
             types.append(_shared(condition.type))
             if condition.type == "DisruptionTarget":
@@ -403,6 +424,19 @@ def _whereabouts(spec: _PodSpec, status: PodStatus) -> dict[str, Any]:
         "node": _shared(spec.node_name),
         "address": status.pod_ip,
     }
+
+
+def _first_start(containers: Sequence[ContainerStatus]) -> datetime | None:
+    """Return when the first container started, in the runs that the status knows."""
+    runs = (
+        run
+        for container in containers
+        for state in (container.state, container.last_state)
+        if state
+        for run in (state.running, state.terminated)
+        if run
+    )
+    return min((at for run in runs if (at := _since(run.started_at))), default=None)
 
 
 def _since(text: str | None) -> datetime | None:

@@ -15,6 +15,7 @@ from pydantic import Field
 from api.failure_policy import Attempt, FailurePolicy
 from api.meta import ObjectMeta, OwnerReference, Resource, Wire
 from api.times import Time
+from api.wall_clock import WallClock
 
 
 class ConditionType(StrEnum):
@@ -95,6 +96,8 @@ class RunPolicy(Wire):
 
     Differs: training-operator has none. See docs/decisions/0033-failure-policy.md.
     """
+    wall_clock: bool | None = None
+    """Whether the status says where the time of the job went. Defaults to ``true`` for jobs with a failurePolicy, and to ``false`` for others."""
 
 
 class ReplicaSpec(Wire):
@@ -170,6 +173,8 @@ class JobStatus(Wire):
     """The last ten attempts that a failed pod ended, the oldest first."""
     lost_seconds: int | None = None
     """Seconds between failures and the next time the job ran, over all attempts."""
+    wall_clock: WallClock | None = None
+    """Where the time of the job went."""
 
 
 class JobSpec(Wire):

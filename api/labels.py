@@ -27,6 +27,11 @@ FAILED_BEFORE = "training.kubeflow.org/failed-before"
 Differs: training-operator has none. See docs/decisions/0022-replacement-backoff.md.
 """
 
+CHECKPOINT_TIME = "training.kubeflow.org/checkpoint-time"
+"""Annotation that a pod writes about itself: when its newest checkpoint was complete, such as ``2026-11-27T12:00:00Z``."""
+CHECKPOINT_DIR = "training.kubeflow.org/checkpoint-dir"
+"""Annotation of a job: where its program keeps checkpoints, which its pods find in ``RALLYPOINT_CHECKPOINT_DIR``."""
+
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """Annotation: the manifest of the last client-side ``kubectl apply``, as JSON."""
 

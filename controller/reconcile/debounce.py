@@ -19,9 +19,9 @@ _COUNTERS = ("active", "succeeded")
 
 
 def can_wait(stored: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """Return whether two serialized statuses differ only in counters that no client acts on."""
+    """Return whether two serialized statuses differ only in counters that no client acts on, and in the wall clock that moves with them."""
     was, will = stored.get("replicaStatuses") or {}, wanted.get("replicaStatuses") or {}
-    if was.keys() != will.keys() or {**stored, "replicaStatuses": 0} != {**wanted, "replicaStatuses": 0}:
+    if was.keys() != will.keys() or _beside(stored) != _beside(wanted):
         return False
     if _active(was) and not _active(will):
         return False
@@ -65,6 +65,10 @@ class StatusDebouncer:
     def clear(self) -> None:
         """Record that a status was written."""
         self._pending = None
+
+
+def _beside(status: dict[str, Any]) -> dict[str, Any]:
+    return {**status, "replicaStatuses": 0, "wallClock": 0}
 
 
 def _active(roles: dict[str, dict[str, Any]]) -> int:

@@ -33,9 +33,20 @@ from controller.domain import (
     no_effect_text,
 )
 from controller.kind import JobKind, Options, Replicas, Roles
+from controller.kind.idle import is_blocked, is_waiting_for_gang
 from controller.kind.reasons import ConditionReason, EventReason
 from controller.kind.status_builder import StatusBuilder
-from controller.policy import attempts, cleanup, count, gang, limits, recovery, replacement
+from controller.policy import (
+    attempts,
+    checkpoints,
+    cleanup,
+    count,
+    gang,
+    limits,
+    recovery,
+    replacement,
+    wall_clock,
+)
 from controller.policy.restart import Reaction, reaction
 
 
@@ -51,8 +62,9 @@ def decide(
 
     ``malformed`` are the fields of the spec that could not be parsed; ``job`` lacks them.
     """
-    flow = kind.flow or _Roles(cast(Replicas[Any], kind))
-    return flow.decide(kind.normal(job), snapshot, now, options, malformed)
+    flow, normal = kind.flow or _Roles(cast(Replicas[Any], kind)), kind.normal(job)
+    plan = flow.decide(normal, snapshot, now, options, malformed)
+    return _with_wall_clock(kind, normal, snapshot, plan, now, options.gang_scheduler)
 
 
 def problems(kind: JobKind[Any], job: Job, options: Options) -> list[Problem]:
@@ -66,7 +78,8 @@ def problems(kind: JobKind[Any], job: Job, options: Options) -> list[Problem]:
 
 def refuse(kind: JobKind[Any], job: Job, problem: Problem, now: datetime) -> Plan:
     """Plan the failure of a job because the API server will never accept one of its children."""
-    return (kind.flow or _Roles(cast(Replicas[Any], kind))).refuse(job, problem, now)
+    plan = (kind.flow or _Roles(cast(Replicas[Any], kind))).refuse(job, problem, now)
+    return _with_wall_clock(kind, kind.normal(job), Snapshot(), plan, now)
 
 
 def report_blocked(
@@ -78,7 +91,7 @@ def report_blocked(
     for event, _ in blockers:
         if event:
             builder.record_event(event.severity, event.reason, event.message, once=event.message)
-    return builder.plan()
+    return _with_wall_clock(kind, kind.normal(job), Snapshot(), builder.plan(), now)
 
 
 def unreadable(kind: JobKind[Any], job: Job, event: Event, now: datetime) -> Plan:
@@ -87,6 +100,37 @@ def unreadable(kind: JobKind[Any], job: Job, event: Event, now: datetime) -> Pla
     builder.unreadable(event.message)
     builder.record_event(event.severity, event.reason, event.message, once=event.message)
     return builder.plan()
+
+
+def _with_wall_clock(
+    kind: JobKind[Any],
+    job: Job,
+    snapshot: Snapshot,
+    plan: Plan,
+    now: datetime,
+    scheduler: str = "",
+) -> Plan:
+    """Return the plan with the wall clock in its status, if the job has one and the clock is to be written."""
+    status, stored = plan.status, job.status
+    if status is None or not wall_clock.is_kept(job.spec.policy):
+        return plan
+    name = kind.resource.kind
+    view = wall_clock.view(
+        stored,
+        status,
+        snapshot,
+        sum(role.replicas for role in kind.roles(job).values()),
+        is_held=gang.is_waiting(scheduler, snapshot)
+        or is_blocked(name, status)
+        or is_waiting_for_gang(name, status),
+        created=job.metadata.creation_timestamp,
+        now=now,
+    )
+    before = stored.wall_clock if stored else None
+    clock = wall_clock.advanced(before, view)
+    if clock is before or (status == stored and not wall_clock.must_be_written(before, clock)):
+        return plan
+    return dataclasses.replace(plan, status=status.model_copy(update={"wall_clock": clock}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,9 @@ def is_same(before: C | None, after: C | None) -> bool:
         ignored |= {
             "troubles": before.troubles,
             "scheduled_at": before.scheduled_at,
+            "prepared_at": before.prepared_at,
+            "pulled_at": before.pulled_at,
+            "checkpoint_at": before.checkpoint_at,
             "disruption": before.disruption,
         }
     return msgspec.structs.replace(after, **ignored) == before

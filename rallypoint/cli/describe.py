@@ -16,6 +16,7 @@ from rallypoint.cli.job_reader import JobReader
 from rallypoint.cli.log_lines import in_one_line
 from rallypoint.cli.terminal import write
 from rallypoint.diagnosis import Timeline, timeline
+from rallypoint.diagnosis.goodput import PHASES, measured
 from rallypoint.diagnosis.objects import all_container_statuses, container_statuses, event_time, replica_specs
 from rallypoint.diagnosis.terminations import spell_count
 from rallypoint.local.manifest import Manifest
@@ -72,8 +73,8 @@ async def _description(cluster: Cluster, served: ServedResource, obj: Object) ->
         uid = obj["metadata"]["uid"]
         events = await cluster.list_objects(EVENTS, fieldSelector=f"involvedObject.uid={uid}")
     parts = (
-        *(_head(obj, now), _state(obj), _roles(obj), attempts(obj), bar, _pods(pods)),
-        *(_containers(obj), _conditions(obj, now), _events(events, now)),
+        *(_head(obj, now), _state(obj), _roles(obj), attempts(obj), wall_clock(obj, now), bar),
+        *(_pods(pods), _containers(obj), _conditions(obj, now), _events(events, now)),
     )
     return "".join([line for part in parts for line in part]) + unread
 
@@ -156,6 +157,24 @@ def attempts(obj: Object) -> Iterator[str]:
         for attempt in found
     ]
     yield indented(rows, ["Attempt", "Ended", "Pod", "Node", "Cause", "Action", "Lost"])
+
+
+def wall_clock(obj: Object, now: datetime) -> Iterator[str]:
+    """Yield a row per phase with its share of the job's time."""
+    found = measured(obj, now)
+    if found is None or not found.total_seconds:
+        return
+    yield "Wall clock:\n"
+    rows = [
+        [
+            f"{phase} now" if phase == found.phase else phase,
+            format_duration(timedelta(seconds=found.seconds[phase])),
+            f"{found.seconds[phase] / found.total_seconds:.0%}",
+        ]
+        for phase in PHASES
+        if phase in found.seconds
+    ]
+    yield indented(rows, ["Phase", "Time", "Share"])
 
 
 def _cause(attempt: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from api.batch import BATCH_JOBS, batch_job_from_json
 from api.children import Exit, Pod, PodGroup, Service, pod_from_json, pod_group_from_json, service_from_json
 from api.job import Job, JobStatus
 from api.meta import PODS, SERVICES, Resource
+from api.times import format_time
 from controller.domain import Child, Count, Deletion, Event, Failure, Key, Plan, Problem, Snapshot, WriteMode
 from controller.kind import Options, Replicas
 from controller.kinds.pytorch import PYTORCH
@@ -320,6 +321,7 @@ class InMemoryCluster:
             **body["metadata"],
             "namespace": self.job.metadata.namespace,
             "uid": f"uid-{self._versions}",
+            "creationTimestamp": format_time(self.now),
             "resourceVersion": str(self._versions),
         }
         raw = msgspec.json.encode({**body, "metadata": meta, "status": {"phase": "Pending"}})
