@@ -98,7 +98,7 @@ def advanced(before: WallClock | None, job: JobView) -> WallClock:
     present = Period(phase or periods[-1].phase, end, end)
     if periods[-1].phase is present.phase:
         present = periods.pop()
-    seconds = {of: getattr(clock, _field(of)) for of in _COUNTED}
+    seconds: dict[WallClockPhase, int | None] = {of: getattr(clock, _field(of)) for of in _COUNTED}
     for period in periods:
         seconds[period.phase] = (seconds[period.phase] or 0) + period.seconds
     if phase in _STOPPED and not conditions.is_true(job.status, ConditionType.SUCCEEDED):
@@ -154,7 +154,7 @@ def _is_restarting(status: JobStatus) -> bool:
     if restarting is None or restarting.status != conditions.TRUE:
         return False
     suspended = conditions.find(found, ConditionType.SUSPENDED)
-    resumed, failed = suspended and suspended.last_transition_time, restarting.last_update_time
+    resumed, failed = suspended.last_transition_time if suspended else None, restarting.last_update_time
     return resumed is None or failed is None or failed > resumed
 
 

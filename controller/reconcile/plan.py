@@ -16,6 +16,7 @@ from typing import Any, cast
 from api import conditions
 from api.children import Pod
 from api.job import ConditionType, Job, JobCondition, JobStatus, ReplicaStatus, RestartPolicy
+from api.labels import CHECKPOINT_DIR
 from api.meta import PODS, SERVICES
 from controller.domain import (
     Child,
@@ -64,6 +65,9 @@ def decide(
     """
     flow, normal = kind.flow or _Roles(cast(Replicas[Any], kind)), kind.normal(job)
     plan = flow.decide(normal, snapshot, now, options, malformed)
+    if CHECKPOINT_DIR in (job.metadata.annotations or {}):
+        create = tuple(checkpoints.with_directory(job, child) for child in plan.create)
+        plan = dataclasses.replace(plan, create=create)
     return _with_wall_clock(kind, normal, snapshot, plan, now, options.gang_scheduler)
 
 

@@ -1,6 +1,5 @@
 """Where the time of a job went, by phase: from the wall clock in its status, or else from its timeline."""
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -58,17 +57,21 @@ def measured(job: Object, now: datetime) -> Goodput | None:
     if since is None:
         return None
     phase = str(clock.get("phase")).lower()
-    seconds = Counter({name: float(clock.get(f"{name}Seconds") or 0) for name in PHASES})
+    seconds = {name: float(clock.get(f"{name}Seconds") or 0) for name in PHASES}
     if phase in PHASES:
         seconds[phase] += max((now - since).total_seconds(), 0.0)
-    return Goodput(dict(+seconds), phase, is_measured=True, knows_lost_work="lostSeconds" in clock)
+    return Goodput(_spent(seconds), phase, is_measured=True, knows_lost_work="lostSeconds" in clock)
 
 
 def computed(timeline: Timeline, now: datetime) -> Goodput:
     """Return the goodput by the spans of the job's life."""
-    seconds = Counter[str]()
+    seconds = dict.fromkeys(PHASES, 0.0)
     for span in timeline.spans:
         seconds[_OF_SPANS[span.name]] += max(((span.end or now) - span.start).total_seconds(), 0.0)
     last = timeline.spans[-1] if timeline.spans else None
     phase = "finished" if last is None or last.end else _OF_SPANS[last.name]
-    return Goodput(dict(+seconds), phase, is_measured=False)
+    return Goodput(_spent(seconds), phase, is_measured=False)
+
+
+def _spent(seconds: Mapping[str, float]) -> dict[str, float]:
+    return {phase: spent for phase, spent in seconds.items() if spent > 0}

@@ -86,6 +86,14 @@ ANNOTATIONS_WRITTEN: Mapping[str, tuple[str, str]] = {
 """Annotations that the operator, or `rallypoint crds`, writes: value, and where."""
 
 ANNOTATIONS_READ: Mapping[str, tuple[str, str]] = {
+    labels.CHECKPOINT_DIR: (
+        "a path, or an address",
+        "A job: its pods get the value as `RALLYPOINT_CHECKPOINT_DIR`. See [checkpoints](../how-to/goodput.md#checkpoints).",
+    ),
+    labels.CHECKPOINT_TIME: (
+        "such as `2026-11-27T12:00:00Z`",
+        "A pod, which writes it about itself: when its newest checkpoint was complete. See [checkpoints](../how-to/goodput.md#checkpoints).",
+    ),
     FLAVOR: (
         "`v1`, `v1alpha2`, `v2beta1`",
         "MPIJob: its [flavor](mpijob-versions.md); it takes precedence over `spec.flavor`.",
@@ -133,7 +141,7 @@ ENVIRONMENT: Mapping[str, str] = {
 PODS = """
 ## Environment variables of the pods
 
-What the operator adds to containers of a job `train` in the namespace `ml` with one or two pods in each role. The page of each kind says which containers get them, and what happens to variables of that name in the template. A value is that of the first pod which has the variable. In jobs with a [failure policy](../how-to/survive-failures.md), all containers also get `RALLYPOINT_RESTART_ATTEMPT`, the number of the attempt from 0.
+What the operator adds to containers of a job `train` in the namespace `ml` with one or two pods in each role. The page of each kind says which containers get them, and what happens to variables of that name in the template. A value is that of the first pod which has the variable. In jobs with a [failure policy](../how-to/survive-failures.md), all containers also get `RALLYPOINT_RESTART_ATTEMPT`, the number of the attempt from 0; in jobs with the annotation `training.kubeflow.org/checkpoint-dir`, `RALLYPOINT_CHECKPOINT_DIR` with its value.
 """
 
 VALUES_FROM: Mapping[str, str] = {"status.podIP": "the IP of the pod"}
