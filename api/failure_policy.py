@@ -18,6 +18,7 @@ class FailureAction(StrEnum):
     RESTART_JOB = "RestartJob"
     RESTART_JOB_UNCOUNTED = "RestartJobAndIgnoreMaxRestarts"
     RESTART_POD = "RestartPod"
+    IGNORE = "Ignore"
 
 
 class ExitCodeOperator(StrEnum):
@@ -49,7 +50,9 @@ class FailureRule(Wire):
     name: str | None = None
     """A name for messages and the history. The default is the rule's number, from 1."""
     action: str
-    """``FailJob``; ``RestartJob``, which counts towards ``maxRestarts``; ``RestartJobAndIgnoreMaxRestarts``, which does not; or ``RestartPod``."""
+    """``FailJob``; ``RestartJob``, which counts towards ``maxRestarts``; ``RestartJobAndIgnoreMaxRestarts``, which does not; ``RestartPod``; or
+    ``Ignore``, which leaves the pod failed and continues without it.
+    """
     roles: list[str] | None = None
     """The replica types, such as ``Worker``; any if unset. Not case-sensitive."""
     containers: list[str] | None = None

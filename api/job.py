@@ -14,6 +14,7 @@ from pydantic import Field
 
 from api.failure_policy import Attempt, FailurePolicy
 from api.meta import ObjectMeta, OwnerReference, Resource, Wire
+from api.success_policy import SuccessPolicy
 from api.times import Time
 from api.wall_clock import WallClock
 
@@ -98,6 +99,11 @@ class RunPolicy(Wire):
     """
     wall_clock: bool | None = None
     """Whether the status says where the time of the job went. Defaults to ``true`` for jobs with a failurePolicy, and to ``false`` for others."""
+    success_policy: SuccessPolicy | None = None
+    """Which pods decide that the job has succeeded. If unset, the kind's own rule decides.
+
+    Differs: training-operator has none. See docs/decisions/0038-failure-and-success-rules.md.
+    """
 
 
 class ReplicaSpec(Wire):

@@ -14,7 +14,9 @@ from api.job import Job, JobSpec, JobStatus, RunPolicy, SchedulingPolicy
 from api.labels import MANAGED_BY_MPI_OPERATOR, MANAGED_BY_MULTIKUEUE, MANAGED_BY_US
 from api.meta import Wire
 from api.mpijob import Flavor, MPIJob, MPIJobSpec, go_operator
+from api.success_policy import SuccessPolicy, SuccessRule
 from controller.crds.openapi import Schema
+from controller.policy import success
 from controller.policy.recovery import HIGHEST_EXIT_CODE, MOST_RULES
 
 Facts = Mapping[tuple[type[Wire], str], Schema]
@@ -51,6 +53,9 @@ _COMMON: Facts = {
         (FailureRule, name): {"minItems": 1, "maxItems": 32}
         for name in ("roles", "containers", "on_pod_conditions", "on_reasons")
     },
+    (SuccessPolicy, "rules"): {"minItems": 1, "maxItems": success.MOST_RULES},
+    (SuccessRule, "roles"): {"minItems": 1, "maxItems": 32},
+    (SuccessRule, "succeeded_count"): {"minimum": 1},
     (ExitCodes, "operator"): {"enum": [operator.value for operator in ExitCodeOperator]},
     (ExitCodes, "values"): {
         "items": {"type": "integer", "format": "int32", "minimum": 1, "maximum": HIGHEST_EXIT_CODE},

@@ -32,7 +32,9 @@ class ConditionReason(StrEnum):
     below 128 under ``ExitCode`` is the cause, and for MPIJobs of v2beta1 and v1alpha2; otherwise Normal.
     """
     FAILURE_POLICY = "FailurePolicy"
-    """Failed is True: a rule of ``runPolicy.failurePolicy`` with the action ``FailJob`` matched a failed pod. An event (Warning) reports it."""
+    """Failed is True: a rule of ``runPolicy.failurePolicy`` with the action ``FailJob`` matched a failed pod, or the job cannot succeed without the
+    failed pods that rules ignore. An event (Warning) reports it.
+    """
     MAX_RESTARTS_EXCEEDED = "MaxRestartsExceeded"
     """Failed is True: the job restarted ``maxRestarts`` times as a whole, and failed again. An event (Warning) reports it."""
     FAILED_VALIDATION = "FailedValidation"
@@ -48,6 +50,8 @@ class EventReason(StrEnum):
     """Normal: ``runPolicy.managedBy`` names a controller that is neither this operator nor MultiKueue."""
     EXITED_WITH_CODE = "ExitedWithCode"
     """Normal: the main container of a pod exited with a code other than 0."""
+    FAILURE_IGNORED = "FailureIgnored"
+    """Normal: a rule of ``runPolicy.failurePolicy`` with the action ``Ignore`` matched a failed pod."""
     JOB_TERMINATED = "JobTerminated"
     """Normal: the job has finished or is suspended, and its PodGroup is deleted."""
     POD_TEMPLATE_RESTART_POLICY = "PodTemplateRestartPolicy"  # after the kind's ``settings_word``

@@ -14,7 +14,7 @@ from api.job import Job
 from api.meta import PODS
 from api.names import child_name
 from controller.domain import Child, Deletion, Plan, Role, Severity, Snapshot
-from controller.kind.reasons import ConditionReason
+from controller.kind.reasons import ConditionReason, EventReason
 from controller.kind.status_builder import StatusBuilder
 from controller.policy import count, limits, recovery
 
@@ -27,6 +27,17 @@ def matches(
     free = (index for index in range(role.replicas) if index not in filled)
     failures += [recovery.gone(role, child_name(job, role.label, index)) for index in islice(free, vanished)]
     return [matched for failure in failures if (matched := recovery.match(policy, failure))]
+
+
+def record_ignored(found: Iterable[recovery.Match], builder: StatusBuilder) -> frozenset[str]:
+    """Record an event about each failed pod that a rule ignores, and return their UIDs."""
+    ignored = recovery.ignored(found)
+    for matched in ignored:
+        uid, rule = matched.failure.uid, matched.rule_name
+        builder.record_event(
+            Severity.NORMAL, EventReason.FAILURE_IGNORED, matched.description, once=uid, similar=rule
+        )
+    return frozenset(matched.failure.uid for matched in ignored)
 
 
 def begin(job: Job, snapshot: Snapshot, builder: StatusBuilder, idle: Iterable[Child] = ()) -> Plan | None:

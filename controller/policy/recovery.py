@@ -16,12 +16,13 @@ from typing import Any, Final
 from api.batch import BatchJob
 from api.children import Exit, Pod, end_order
 from api.failure_policy import Attempt, ExitCodeOperator, FailureAction, FailurePolicy, FailureRule
-from api.job import JobStatus, RunPolicy
+from api.job import JobStatus, RestartPolicy, RunPolicy
 from api.labels import RESTART_ATTEMPT
 from api.messages import without_control
-from controller.domain import Child, Problem, Role, shortened
+from controller.domain import Child, Counts, Problem, Role, shortened
 from controller.kind.checks import unsupported_value
 from controller.policy.replacement import RESET_AFTER, pause_seconds
+from controller.policy.restart import Reaction
 
 ATTEMPT_VARIABLE: Final = "RALLYPOINT_RESTART_ATTEMPT"
 """The environment variable with the number of the attempt, from 0."""
@@ -35,6 +36,9 @@ HIGHEST_EXIT_CODE: Final = 255
 JITTER: Final = 0.2
 """The largest share of a pause that is added to it, so that jobs that failed together do not restart together."""
 RESTARTS: Final = frozenset({FailureAction.RESTART_JOB, FailureAction.RESTART_JOB_UNCOUNTED})
+ENDS: Final = RESTARTS | {FailureAction.FAIL_JOB}
+"""The actions that end the attempt."""
+_ACTIONS: Final = frozenset(FailureAction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,7 @@ def problems(policy: RunPolicy, roles: Mapping[str, Role]) -> Iterator[Problem]:
 
 
 def _rule_problems(rule: FailureRule, roles: Collection[str], path: str) -> Iterator[Problem]:
-    if rule.action not in set(FailureAction):
+    if rule.action not in _ACTIONS:
         yield Problem(f"{path}.action", unsupported_value(rule.action, FailureAction))
     for at, role in enumerate(rule.roles or ()):
         if role.lower() not in roles:
@@ -166,9 +170,12 @@ def gone(role: Role, name: str) -> PodFailure:
 
 
 def match(policy: FailurePolicy, failure: PodFailure) -> Match | None:
-    """Return the first rule that matches, None if the role's restart policy decides."""
+    """Return the first rule that matches, None if the role's restart policy decides.
+
+    A rule with an unknown action matches nothing: the API server did not check it, and the job is invalid.
+    """
     for number, rule in enumerate(policy.rules, 1):
-        exits = _matching_exits(rule, failure)
+        exits = _matching_exits(rule, failure) if rule.action in _ACTIONS else None
         if exits is not None:
             return Match(failure, rule, number, next(iter(exits or failure.exits), None))
     return None
@@ -179,14 +186,49 @@ def decisive(matches: Iterable[Match]) -> Match | None:
 
     One failure usually causes others: the ranks that lose a peer fail a moment later, with other exit codes.
     """
-    found = [matched for matched in matches if matched.action is not FailureAction.RESTART_POD]
+    found = [matched for matched in matches if matched.action in ENDS]
     return min(found, key=lambda matched: (_time(matched.failure), matched.number), default=None)
 
 
-def uids_to_restart(matches: Iterable[Match]) -> frozenset[str]:
-    """Return the UIDs of the pods that a rule replaces, whatever the role's restart policy."""
-    return frozenset(
-        matched.failure.uid for matched in matches if matched.action is FailureAction.RESTART_POD
+def ignored(matches: Iterable[Match]) -> list[Match]:
+    """Return the matches of pods that stay failed and count for nothing. Pods that somebody deleted do not stay: they are created again."""
+    return [
+        matched
+        for matched in matches
+        if matched.action is FailureAction.IGNORE and DELETED not in matched.failure.reasons
+    ]
+
+
+def reactions(pods: Iterable[Pod], matches: Iterable[Match]) -> dict[Pod, Reaction]:
+    """Return what becomes of the failed pods whose rule precedes the role's restart policy."""
+    by_action = {FailureAction.RESTART_POD: Reaction.REPLACE, FailureAction.IGNORE: Reaction.KEEP}
+    by_uid = {matched.failure.uid: by_action.get(matched.action) for matched in matches}
+    return {pod: what for pod in pods if pod.phase == "Failed" and (what := by_uid.get(pod.uid))}
+
+
+def adjusted(
+    role: Role, counts: Counts, pods: Iterable[Pod], matches: Sequence[Match]
+) -> tuple[Role, Counts]:
+    """Return the role and its counts for the completion rule of the kind. ``pods`` and ``matches`` are those of the role.
+
+    Its restart policy replaces pods if that is what rules do with all of its failed pods. Ignored failures do not count, and the replica of
+    a pod that stays failed decides nothing any more.
+    """
+    if not matches:
+        return role, counts
+    uids = {matched.failure.uid for matched in matches}
+    restarts = any(matched.action is FailureAction.RESTART_POD for matched in matches)
+    if restarts and all(pod.uid in uids or failure_of(role, pod) is None for pod in pods):
+        role = replace(role, restart_policy=RestartPolicy.EXIT_CODE)
+    failures = [matched.failure for matched in matches if matched.action is FailureAction.IGNORE]
+    gone = sum(not failure.uid for failure in failures)
+    leaving = sum(DELETED in failure.reasons for failure in failures) - gone
+    failed = len(failures) - gone
+    return replace(role, replicas=role.replicas - (failed - leaving)), replace(
+        counts,
+        failed=counts.failed - failed,
+        vanished=counts.vanished - gone,
+        leaving=counts.leaving - leaving,
     )
 
 

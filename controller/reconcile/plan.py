@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from api import conditions
 from api.children import Pod
-from api.job import ConditionType, Job, JobCondition, JobStatus, ReplicaStatus, RestartPolicy
+from api.job import ConditionType, Job, JobCondition, JobStatus, ReplicaStatus
 from api.labels import CHECKPOINT_DIR
 from api.meta import PODS, SERVICES
 from controller.domain import (
@@ -46,6 +46,7 @@ from controller.policy import (
     limits,
     recovery,
     replacement,
+    success,
     wall_clock,
 )
 from controller.policy.restart import Reaction, reaction
@@ -75,8 +76,11 @@ def problems(kind: JobKind[Any], job: Job, options: Options) -> list[Problem]:
     """Return why a job cannot run, or, after its start, why a change of its spec has no effect; empty if it is valid."""
     normal = kind.normal(job)
     found = [*(kind.flow or cast(Replicas[Any], kind)).problems(normal, options)]
-    if normal.spec.policy.failure_policy:
-        found += recovery.problems(normal.spec.policy, kind.roles(normal))
+    policy = normal.spec.policy
+    if policy.failure_policy or policy.success_policy:
+        roles = kind.roles(normal)
+        found += recovery.problems(policy, roles)
+        found += success.problems(policy, roles, is_supported=kind.flow is None)
     return [problem for problem in found if not (problem.at_start and _has_started(job.status))]
 
 
@@ -162,6 +166,7 @@ class _Observation:
     """The result of the rules for each pod of the roles."""
 
     counts: Mapping[str, Counts]
+    """Without the failed pods that a rule of the failure policy ignores."""
     lost: tuple[str, ...]
     """Roles with more lost pods than the status contains."""
     replace: Mapping[str, tuple[Pod, ...]]
@@ -169,9 +174,16 @@ class _Observation:
     permanent: str
     """The first role with a pod whose exit code ends the job."""
     roles: Roles
-    """The roles with the restart policies that apply: a rule of the failure policy may replace pods whose role's policy would not."""
+    """The roles with the restart policies that apply: a rule of the failure policy may replace pods whose role's policy would not.
+
+    Their replicas do not include ignored pods.
+    """
     decisive: recovery.Match | None
     """The failure that ends the job or its attempt by the failure policy."""
+    ignored: frozenset[str]
+    """UIDs of the failed pods that a rule ignores."""
+    filled: Mapping[str, count.Slots]
+    """The pods by role and index."""
 
 
 @dataclass(slots=True)
@@ -220,10 +232,13 @@ class _Planner:
                 return builder.plan(create=self._job_children(), requeue_after_seconds=wait.due_seconds)
         builder.started()
         observed = self._observe_roles()
-        verdict = kind.completion_rule(job, observed.roles, observed.counts)
+        verdict = self._verdict(observed)
         self._record_missed_running()
-        if observed.decisive and not verdict.succeeded:
-            return attempts.end(job, observed.decisive, builder)
+        if (decisive := observed.decisive) and not verdict.succeeded:
+            if invalid and decisive.action in recovery.RESTARTS:
+                # No pod of a new attempt could be created. The restart follows when the spec is valid.
+                return builder.plan(requeue_after_seconds=_deadline_in(job, builder))
+            return attempts.end(job, decisive, builder)
         if _record_end(job, observed, verdict, builder):
             return builder.plan()
         if invalid:
@@ -232,6 +247,8 @@ class _Planner:
 
     def _observe_roles(self) -> _Observation:
         counted: dict[str, Counts] = {}
+        deciding: dict[str, Counts] = {}
+        slots: dict[str, count.Slots] = {}
         replace: dict[str, tuple[Pod, ...]] = {}
         permanent = ""
         matches: list[recovery.Match] = []
@@ -239,8 +256,8 @@ class _Planner:
         policy = self.job.spec.policy.failure_policy
         for role in self.roles.values():
             before = self.builder.before(role.name)
-            filled = count.slots(role, self.snapshot.pods)
-            counted[role.name] = count.counts(role, filled, before, role.container)
+            filled = slots[role.name] = count.slots(role, self.snapshot.pods)
+            counted[role.name] = deciding[role.name] = count.counts(role, filled, before, role.container)
             for pod in filled.values():
                 _record_pod_events(role, pod, self.builder)
             reactions = {pod: reaction(role.restart_policy, pod, role.container) for pod in filled.values()}
@@ -249,11 +266,10 @@ class _Planner:
                     policy, self.job.metadata.name, role, filled, counted[role.name].vanished
                 )
                 matches += found
-                uids = recovery.uids_to_restart(found)
-                by_rule = [pod for pod in reactions if pod.phase == "Failed" and pod.uid in uids]
-                if by_rule:
-                    reactions |= dict.fromkeys(by_rule, Reaction.REPLACE)
-                    roles[role.name] = dataclasses.replace(role, restart_policy=RestartPolicy.EXIT_CODE)
+                reactions |= recovery.reactions(filled.values(), found)
+                roles[role.name], deciding[role.name] = recovery.adjusted(
+                    role, counted[role.name], filled.values(), found
+                )
             if any(what is Reaction.FAIL and not pod.deleting for pod, what in reactions.items()):
                 permanent = permanent or role.name
             replace[role.name] = tuple(pod for pod, what in reactions.items() if what is Reaction.REPLACE)
@@ -264,7 +280,39 @@ class _Planner:
             if count.failed + count.vanished > _failed(self.builder, name)
         )
         self.builder.count_roles(self.roles, counts)
-        return _Observation(counts, lost, replace, permanent, roles, recovery.decisive(matches))
+        return _Observation(
+            counts=self.kind.counted(deciding) if matches else counts,
+            lost=lost,
+            replace=replace,
+            permanent=permanent,
+            roles=roles,
+            decisive=recovery.decisive(matches),
+            ignored=attempts.record_ignored(matches, self.builder),
+            filled=slots,
+        )
+
+    def _verdict(self, observed: _Observation) -> Verdict:
+        """Return the verdict of the kind's rule, in which the success policy decides about success if there is one.
+
+        A job that cannot succeed without the pods that a rule ignores has failed.
+        """
+        kind, job, roles, counts = self.kind, self.job, observed.roles, observed.counts
+        if policy := job.spec.policy.success_policy:
+            verdict = kind.completion_rule(job, roles, success.unfinished(counts))
+            pods = self.roles, observed.filled, observed.ignored
+            if number := success.first_met(policy, *pods):
+                text = f"{job.kind} {job.metadata.name} is successfully completed: rule {number} of successPolicy is met."
+                return dataclasses.replace(verdict, succeeded=text)
+            can_succeed = not observed.ignored or success.can_be_met(policy, *pods)
+        else:
+            verdict = kind.completion_rule(job, roles, counts)
+            can_succeed = (
+                not observed.ignored or kind.completion_rule(job, roles, success.best(roles)).succeeded != ""
+            )
+        if can_succeed:
+            return verdict
+        text = f"job {job.metadata.name} has failed because it cannot succeed without the failed pods that its failurePolicy ignores."
+        return dataclasses.replace(verdict, failed=text, reason=ConditionReason.FAILURE_POLICY)
 
     def _record_missed_running(self) -> None:
         """A job whose pods have run and finished before a reconcile observed them was Running, too; the pods' times say since when.
@@ -362,7 +410,8 @@ class _Planner:
             before = ((self.job.status and self.job.status.replica_statuses) or {}).get(
                 role
             ) or ReplicaStatus()
-            counted, known = before.replacing or (), min(before.failed or 0, len(pods))
+            left = sum(pod.uid in observed.ignored for pod in observed.filled[role].values())
+            counted, known = before.replacing or (), min(max((before.failed or 0) - left, 0), len(pods))
             fresh = [pod for pod in pods if pod.uid not in counted]
             if self.job.spec.policy.backoff_limit is not None and self.options.keeps_ledger:
                 self.builder.use_restarts(
@@ -522,7 +571,9 @@ def _record_end(job: Job, observed: _Observation, verdict: Verdict, builder: Sta
         text = f'job "{job.metadata.name}" is failing because "{observed.permanent}" replica(s) failed.'
         builder.failed(text, Severity.WARNING)
     elif verdict.failed:
-        builder.failed(verdict.failed, suffix=verdict.reason)
+        is_by_policy = verdict.reason == ConditionReason.FAILURE_POLICY
+        severity = Severity.WARNING if is_by_policy else Severity.NORMAL
+        builder.failed(verdict.failed, severity, suffix=verdict.reason)
     return conditions.is_finished(builder.status)
 
 

@@ -23,7 +23,7 @@ from controller.kinds.mpi.launcher_flavor_spec import LauncherFlavorSpec
 from controller.kinds.mpi.launcher_sync import LauncherSync
 from controller.kinds.mpi.names import WORKER, worker_index
 from controller.kinds.mpi.status_builder import MPIStatusBuilder
-from controller.policy import attempts, recovery
+from controller.policy import attempts, recovery, success
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +53,7 @@ class LauncherFlavor(LauncherFlavorSpec):
         problems = [*malformed] or [
             *self.problems(job, options),
             *recovery.problems(job.spec.policy, sync.roles),
+            *success.problems(job.spec.policy, sync.roles, is_supported=False),
         ]
         if problems and builder.status.start_time is None:
             builder.invalid(_validation_message(problems))
@@ -74,7 +75,8 @@ class LauncherFlavor(LauncherFlavorSpec):
         if waits := attempts.begin(job, snapshot, builder, self.idle_support_objects(job)):
             return waits
         sync.update_counts()
-        if decisive := sync.decisive_failure:
+        # While the spec is invalid, no child of a new attempt could be created.
+        if (decisive := sync.decisive_failure) and not (problems and decisive.action in recovery.RESTARTS):
             return attempts.end(job, decisive, builder)
         if problems:
             # The job was valid when it started: keep its pods running, create and delete nothing.

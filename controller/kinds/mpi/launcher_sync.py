@@ -303,6 +303,9 @@ class LauncherSync:
 
         Differs: mpi-operator replaces no workers. See docs/decisions/0018-mpijob-v2beta1.md.
         """
+        failed_count = sum(pod.phase == "Failed" for pod in workers)
+        ignored = attempts.record_ignored(self._matches, self.builder)
+        workers = [pod for pod in workers if pod.uid not in ignored]
         failed = [pod for pod in workers if pod.phase == "Failed"]
         evicted = _evicted(workers)
         failures, now = self.snapshot.failures, self.builder.now
@@ -314,9 +317,9 @@ class LauncherSync:
             return [], True
         replaceable = self._replaceable(workers)
         known = ((self.job.status or JobStatus()).replica_statuses or {}).get(WORKER) or ReplicaStatus()
-        is_new = len(failed) > (known.failed or 0)
-        if len(replaceable) > len(evicted) and is_new:
-            self.builder.counted += [Count.RESTARTED] * (len(failed) - (known.failed or 0))
+        new = failed_count - (known.failed or 0)
+        if len(replaceable) > len(evicted) and new > 0:
+            self.builder.counted += [Count.RESTARTED] * new
             return [], True
         before = self.builder.before(WORKER) or ReplicaStatus()
         if len(failed) > len(evicted) and self.failed_attempts > (before.restarts or 0):
@@ -332,11 +335,11 @@ class LauncherSync:
         if not self.has_attempts:
             return _evicted(workers)
         restarts = self.roles[WORKER].restart_policy != RestartPolicy.NEVER if WORKER in self.roles else False
-        uids = recovery.uids_to_restart(self._matches)
+        by_rule = recovery.reactions(workers, self._matches)
         return [
             pod
             for pod in workers
-            if pod.phase == "Failed" and (restarts or pod.reason == "Evicted" or pod.uid in uids)
+            if pod.phase == "Failed" and (restarts or pod.reason == "Evicted" or pod in by_rule)
         ]
 
     def _is_waiting_for_workers(self, launcher: BatchJob | None) -> bool:

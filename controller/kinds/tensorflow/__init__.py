@@ -3,12 +3,12 @@
 Source: training-operator 1.9, pkg/controller.v1/tensorflow (util.go, tfjob_controller.go).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
 from api.v1.tfjob import ALL_WORKERS, RESOURCE, TFJob
-from controller.domain import Counts, Role, Verdict
+from controller.domain import Counts, Problem, Role, Verdict
 from controller.kind import Check, EnvVar, Options, ReplicaKind, Roles, ValidationRule
 from controller.kind.completion_rules import losses
 from controller.kind.pods import role_port
@@ -70,6 +70,12 @@ def completion_rule(job: TFJob, roles: Roles, counts: Mapping[str, Counts]) -> V
     return Verdict(running=f"{name} is running." if is_running else "", failed=failed, restarting=restarting)
 
 
+def check(job: TFJob, _roles: Roles) -> Iterable[Problem]:
+    """Return a problem if two success policies would decide."""
+    if job.spec.success_policy and job.spec.policy.success_policy:
+        yield Problem("spec.successPolicy", "Forbidden: must not be set with runPolicy.successPolicy")
+
+
 def is_leader(roles: Roles, role: Role, index: int) -> bool:
     """Return whether the pod is a chief, or the first worker of a job without one."""
     if any(name in roles for name in _CHIEFS):
@@ -103,4 +109,5 @@ TENSORFLOW: Final = ReplicaKind[TFJob](
     env_everywhere=False,
     is_leader=is_leader,
     completion_rule=completion_rule,
+    check=check,
 )

@@ -269,6 +269,123 @@ def test_the_container_that_failed_first_is_in_the_history() -> None:
     assert (attempt.container, attempt.exit_code, attempt.node) == ("pytorch", 1, "node-3")
 
 
+IGNORE: dict[str, Any] = {"action": "Ignore", "name": "lame", "roles": ["Worker"]}
+
+
+@pytest.mark.parametrize("policy", ["Never", "OnFailure", "ExitCode"])
+def test_an_ignored_pod_stays_failed_and_the_job_succeeds_without_it(policy: str) -> None:
+    cluster = cluster_with(IGNORE, policy=policy)
+    before = dict(cluster.pods)
+    cluster.set_phase("Failed", "worker-1", code=1)
+    cluster.settle()
+
+    assert cluster.conditions == "Created T, Running T"
+    assert cluster.pods["train-worker-1"].uid == before["train-worker-1"].uid
+    assert cluster.counters["Worker"] == {"active": 1, "failed": 1}
+    assert cluster.reasons.count("FailureIgnored") == 1
+    cluster.set_phase("Succeeded", "master-0", code=0)
+    cluster.settle()
+    assert "Succeeded T" in cluster.conditions
+    assert cluster.counts.count(Count.RESTARTED) == 0
+
+
+def test_all_workers_decide_without_the_ignored_ones() -> None:
+    cluster = running_cluster(masters=None, run_policy={"failurePolicy": {"rules": [IGNORE]}})
+    cluster.set_phase("Failed", "worker-1", code=1)
+    cluster.set_phase("Succeeded", "worker-0", code=0)
+    cluster.settle()
+
+    assert "Succeeded T" in cluster.conditions
+
+
+def test_a_job_fails_when_all_pods_that_decide_are_ignored() -> None:
+    cluster = cluster_with({**IGNORE, "roles": ["Master"]})
+    cluster.set_phase("Failed", "master-0", code=1)
+    cluster.settle()
+
+    failed = (cluster.status.conditions or [])[-1]
+    assert (failed.type, failed.reason) == ("Failed", "PyTorchJobFailurePolicy")
+    assert "cannot succeed" in (failed.message or "")
+
+
+def test_a_failure_beside_an_ignored_one_still_counts() -> None:
+    cluster = cluster_with({**IGNORE, "onExitCodes": {"operator": "In", "values": [9]}})
+    cluster.set_phase("Failed", "worker-0", code=9)
+    cluster.settle()
+    cluster.set_phase("Failed", "worker-1", code=1)
+    cluster.settle()
+
+    assert cluster.counts.count(Count.RESTARTED) == 1
+    assert cluster.reasons[-1] == "PyTorchJobRestarting"
+    assert cluster.pods["train-worker-0"].phase == "Failed"
+    assert cluster.pods["train-worker-1"].phase == "Pending"
+
+
+def test_an_ignored_pod_that_somebody_deletes_is_created_again() -> None:
+    cluster = cluster_with(IGNORE)
+    cluster.set_phase("Failed", "worker-1", code=1)
+    cluster.settle()
+    cluster.remove("worker-1")
+    cluster.settle()
+
+    assert cluster.pods["train-worker-1"].phase == "Pending"
+    assert cluster.status.restarts is None
+
+
+def test_a_pod_without_a_rule_fails_the_job_although_a_rule_replaces_its_neighbor() -> None:
+    """Before, the restart policy of the role did not apply while a rule replaced another of its pods."""
+    cluster = cluster_with(
+        {"action": "RestartPod", "onExitCodes": {"operator": "In", "values": [9]}}, policy="Never"
+    )
+    cluster.set_phase("Failed", "worker-0", code=9)
+    cluster.set_phase("Failed", "worker-1", code=1)
+    cluster.settle()
+
+    assert cluster.reasons[-1] == "PyTorchJobFailed"
+
+
+@pytest.mark.parametrize("policy", ["Never", "OnFailure"])
+def test_a_restart_waits_while_the_spec_is_invalid(policy: str) -> None:
+    rules = {"failurePolicy": {"rules": [ANY]}}
+    role = {"restartPolicy": policy}
+    cluster = running_cluster(policy, run_policy=rules)
+    broken = pytorch_job(master=role, worker={**role, "template": {"spec": {}}}, run_policy=rules)
+    cluster.update_spec(broken)
+    cluster.set_phase("Failed", "worker-1", code=1)
+    cluster.settle()
+
+    assert cluster.status.restarts is None
+    assert cluster.conditions == "Created T, Running T"
+    assert sorted(cluster.pods) == ALL_PODS
+
+    cluster.update_spec(pytorch_job(master=role, worker=role, run_policy=rules))
+    cluster.settle()
+    assert cluster.status.restarts == 1
+    assert {pod.attempt for pod in cluster.pods.values()} == {1}
+
+
+def test_a_rule_fails_a_job_whose_spec_is_invalid() -> None:
+    rules = {"failurePolicy": {"rules": [{"action": "FailJob"}]}}
+    cluster = running_cluster(run_policy=rules)
+    cluster.update_spec(pytorch_job(worker={"template": {"spec": {}}}, run_policy=rules))
+    cluster.set_phase("Failed", "worker-1", code=1)
+    cluster.settle()
+
+    assert cluster.reasons[-1] == "PyTorchJobFailurePolicy"
+
+
+def test_an_unknown_action_of_a_running_job_decides_nothing() -> None:
+    cluster = cluster_with(ANY)
+    role = {"restartPolicy": "OnFailure"}
+    rules = {"failurePolicy": {"rules": [{"action": "Explode"}, ANY]}}
+    cluster.update_spec(pytorch_job(master=role, worker=role, run_policy=rules))
+    cluster.set_phase("Failed", "worker-1", code=1)
+    cluster.settle()
+
+    assert cluster.status.restarts is None
+    assert "PyTorchJobFailedValidation" in cluster.reasons
+
+
 def test_a_failed_job_keeps_its_running_pods_unless_the_operator_cleans_up() -> None:
     clusters = [
         InMemoryCluster(pytorch_job(), options=Options(clean_finished_pods=cleans))

@@ -279,6 +279,50 @@ def test_a_rule_replaces_one_worker(kind: LauncherFlavor) -> None:
     assert cluster.status.restarts is None
 
 
+@FLAVORS
+def test_an_ignored_worker_stays_failed(kind: LauncherFlavor) -> None:
+    rule = {
+        "action": "Ignore",
+        "roles": ["Worker"],
+        "onExitCodes": {"operator": "In", "values": [9]},
+    }
+    cluster = cluster_with(kind, rule, {"action": "RestartPod"})
+    before = dict(cluster.pods)
+    cluster.set_phase("Failed", "worker-0", code=9)
+    cluster.settle()
+    cluster.set_phase("Failed", "worker-1", code=1)
+    cluster.settle()
+
+    changed = [name for name, pod in cluster.pods.items() if pod.uid != before[name].uid]
+    assert changed == ["pi-worker-1"]
+    assert cluster.reasons.count("FailureIgnored") == 1
+    assert cluster.status.restarts is None
+
+
+@FLAVORS
+def test_a_restart_waits_while_the_spec_is_invalid(kind: LauncherFlavor) -> None:
+    cluster = cluster_with(kind, ANY)
+    cluster.update_spec(job_with(kind, ANY, run_policy={"backoffLimit": 1}))
+    cluster.set_phase("Failed", "worker-1", code=1)
+    cluster.settle()
+
+    assert cluster.status.restarts is None
+    assert sorted(cluster.pods) == WORKERS
+    cluster.update_spec(job_with(kind, ANY))
+    cluster.settle()
+    assert attempts(cluster) == [(0, "pi-worker-1", "RestartJob")]
+
+
+@FLAVORS
+def test_success_policies_are_refused(kind: LauncherFlavor) -> None:
+    job = job_with(kind, ANY, run_policy={"successPolicy": {"rules": [{"roles": ["Launcher"]}]}})
+    cluster = InMemoryCluster(job, kind=kind)  # type: ignore[arg-type]  # has no use for the rest
+    cluster.settle()
+
+    assert "spec.runPolicy.successPolicy" in str((cluster.status.conditions or [])[-1].message)
+    assert "spec.runPolicy.successPolicy" in [problem.field for problem in problems(kind, job, Options())]
+
+
 def test_workers_that_always_restart_are_replaced_without_a_match() -> None:
     """The kubelet would restart them without a failure policy."""
     cluster = cluster_with(V1ALPHA2, {**ANY, "roles": ["Launcher"]})
