@@ -162,6 +162,34 @@ def test_a_v2beta1_job_whose_worker_dies_fails_when_it_is_out_of_tries(tmp_path:
     assert "MPIJob pi: Failed (Job has reached the specified backoff limit" in output
 
 
+@pytest.mark.parametrize(
+    ("example", "replaced", "run_policy"),
+    [
+        pytest.param("pi", "backoffLimit: 2", "{}", id="v2beta1"),
+        pytest.param("pi-v1alpha2", "backoffLimit: 2", "runPolicy: {{{}}}", id="v1alpha2"),
+        pytest.param("pi-v1", "cleanPodPolicy: Running", "{}", id="v1"),
+    ],
+)
+def test_a_job_with_a_failure_policy_restarts_launcher_and_workers(
+    tmp_path: Path, example: str, replaced: str, run_policy: str
+) -> None:
+    """The ranks of the first attempt never end; those of the second one have their attempt, and compute."""
+    launch = (
+        '[sh, -c, "slices=10000; [ $RALLYPOINT_RESTART_ATTEMPT = 0 ] && slices=100000000000; '
+        'exec mpirun -n 4 -x RALLYPOINT_RESTART_ATTEMPT /opt/pi/pi $slices"]'
+    )
+    policy = run_policy.format("failurePolicy: {maxRestarts: 1, rules: [{name: any, action: RestartJob}]}")
+    output, status = lose_a_worker(
+        tmp_path, example, ('[mpirun, -n, "4", /opt/pi/pi]', launch), (replaced, policy)
+    )
+
+    assert status == 0, output[-4000:]
+    assert f"MPIJob default/{example}: Succeeded" in output
+    assert "is restarting as a whole, attempt 1, because" in output
+    assert "rule any of failurePolicy: RestartJob" in output
+    assert "pi 3.14159" in output
+
+
 def lose_a_worker(folder: Path, example: str, *changes: tuple[str, str]) -> tuple[str, int]:
     """The output and the exit status of a run in which all processes of worker 1 are killed in mid-run."""
     output = ""
