@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from api.labels import RESTART_ATTEMPT
 from controller.kube.connect import from_kubeconfig
 from rallypoint.testing.audit import policy
 from rallypoint.testing.controlplane import ControlPlane
@@ -48,6 +49,17 @@ class Mpi(MPIJobs):
         if not self._plane.has(f"{BATCH}/{name}-launcher"):
             return None
         return bool(self.launcher(name)["spec"]["suspend"])
+
+    def launcher_conditions(self, name: str) -> list[str]:
+        return [condition["type"] for condition in self.launcher(name)["status"].get("conditions", ())]
+
+    def attempts(self, name: str) -> list[tuple[str, int, str]]:
+        """Return role, exit code and action of the attempts in the status."""
+        status = self._plane.request("GET", self.path(name)).get("status", {})
+        return [
+            (attempt["role"], attempt["exitCode"], attempt["action"])
+            for attempt in status.get("attempts", ())
+        ]
 
     def launcher(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = self._plane.request("GET", f"{BATCH}/{name}-launcher")
@@ -228,6 +240,44 @@ def test_a_job_that_runs_is_suspended_and_resumed(plane: ControlPlane, jobs: Mpi
     jobs.wait_for("paused", "Running")
 
     assert jobs.is_suspended("paused") is False
+
+
+def test_a_failure_policy_restarts_launcher_and_workers_together(plane: ControlPlane, jobs: Mpi) -> None:
+    """The Job controller deletes and retries for real; no pod of the first attempt outlives it."""
+    rules = [{"action": "RestartJob", "name": "any"}]
+    jobs.job("again", runPolicy={"failurePolicy": {"maxRestarts": 1, "rules": rules}})
+    jobs.wait_for("again", "Running")
+    before = {pod["metadata"]["uid"] for pod in jobs.pod_objects("again")}
+    jobs.end_launcher("again", code=3)
+    plane.wait("a restart", lambda: jobs.attempts("again") == [("Launcher", 3, "RestartJob")], seconds=30)
+    jobs.wait_for("again", "Running")
+    pods = jobs.pod_objects("again")
+
+    assert len(before) == len(pods) == 3
+    assert before.isdisjoint(pod["metadata"]["uid"] for pod in pods)
+    assert {pod["metadata"]["labels"][RESTART_ATTEMPT] for pod in pods} == {"1"}
+    jobs.end_pod("again-worker-1", "Failed", 4)
+    jobs.wait_for("again", "Failed")
+    assert jobs.condition("again", "Failed")["reason"] == "MPIJobMaxRestartsExceeded"
+    assert jobs.attempts("again")[1:] == [("Worker", 4, "RestartJob")]
+    plane.wait("the launcher's end", lambda: "Failed" in jobs.launcher_conditions("again"), seconds=30)
+    assert {code for _, _, code in calls(plane, "again")} <= {200, 201}
+
+
+def test_a_suspended_job_with_a_failure_policy_counts_no_failure(plane: ControlPlane, jobs: Mpi) -> None:
+    policy = {"failurePolicy": {"rules": [{"action": "RestartJob"}]}}
+    jobs.job("rested", runPolicy=policy)
+    jobs.wait_for("rested", "Running")
+    old = jobs.launcher("rested")["metadata"]["uid"]
+    jobs.patch("rested", {"spec": {"runPolicy": {"suspend": True}}})
+    plane.wait("a suspended launcher", lambda: jobs.is_suspended("rested") is True, seconds=30)
+    assert jobs.launcher("rested")["metadata"]["uid"] != old
+    jobs.patch("rested", {"spec": {"runPolicy": {"suspend": False}}})
+    jobs.wait_for("rested", "Running")
+
+    assert jobs.attempts("rested") == []
+    jobs.end_launcher("rested")
+    jobs.wait_for("rested", "Succeeded")
 
 
 def test_no_call_was_forbidden_and_every_permission_was_used(plane: ControlPlane, jobs: Mpi) -> None:

@@ -97,9 +97,9 @@ class MPIJobs(Jobs):
     kind = "MPIJob"
     container = "mpi"
 
-    def end_launcher(self, name: str) -> None:
+    def end_launcher(self, name: str, code: int = 0) -> None:
         (pod,) = (pod for pod in self.pods(name) if pod.startswith(f"{name}-launcher"))
-        self.end_pod(pod, "Succeeded", 0)
+        self.end_pod(pod, "Failed" if code else "Succeeded", code)
 
 
 def job(*, workers: int, roles: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:

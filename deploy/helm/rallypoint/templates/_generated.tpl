@@ -130,6 +130,7 @@
   - watch
   - create
   - patch
+  - delete
 - apiGroups:
   - batch
   resources:
@@ -160,12 +161,6 @@
   - statefulsets
   verbs:
   - get
-  - delete
-- apiGroups:
-  - batch
-  resources:
-  - jobs
-  verbs:
   - delete
 - apiGroups:
   - ''
