@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from api import conditions
 from api.batch import BATCH_JOBS
-from api.job import ConditionType, Job, JobStatus
+from api.job import ConditionType, Job, JobStatus, RunPolicy
+from api.labels import CHECKPOINT_DIR
 from api.meta import PODS, SERVICES
 from controller.domain import Child, Plan, Problem, Snapshot, WriteMode
 from controller.kind import JobKind, Options
@@ -26,6 +27,14 @@ ROUNDS: Final = 5
 """How many plans build a status from nothing: at most creation, start, pods, and end."""
 END_SLACK: Final = timedelta(seconds=1)
 """Times are in whole seconds: a pod that ended this long after its job may have ended before it."""
+
+_GO_FIELDS: Final = frozenset(
+    {
+        *("clean_pod_policy", "ttl_seconds_after_finished", "active_deadline_seconds", "backoff_limit"),
+        *("scheduling_policy", "suspend", "managed_by"),
+    }
+)
+"""The fields of ``runPolicy`` that the Go operators have."""
 
 Children = Mapping[tuple[str, str], Child]
 """By kind and name."""
@@ -44,6 +53,17 @@ class Observed:
     children: Mapping[tuple[str, str], Object]
     now: datetime
     options: Options
+
+
+def without_own_fields(job: Job) -> Job:
+    """Return the job without what only this operator reads, such as its failure policy: the other operator does nothing about it."""
+    given = {name: text for name, text in (job.metadata.annotations or {}).items() if name != CHECKPOINT_DIR}
+    metadata = job.metadata.model_copy(update={"annotations": given or None})
+    if (policy := job.spec.run_policy) is None:
+        return job.model_copy(update={"metadata": metadata})
+    own = {name: field.default for name, field in RunPolicy.model_fields.items() if name not in _GO_FIELDS}
+    spec = job.spec.model_copy(update={"run_policy": policy.model_copy(update=own)})
+    return job.model_copy(update={"metadata": metadata, "spec": spec})
 
 
 def plan_of(observed: Observed) -> Plan:

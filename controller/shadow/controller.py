@@ -38,7 +38,13 @@ from controller.reconcile.triggers import is_same
 from controller.runtime.store import Store
 from controller.runtime.workers import ReconcileResult
 from controller.shadow.comparable import MISSING
-from controller.shadow.compare import Observed, job_differences, plan_of, required_children
+from controller.shadow.compare import (
+    Observed,
+    job_differences,
+    plan_of,
+    required_children,
+    without_own_fields,
+)
 from controller.shadow.declared import Difference, Rule, settle
 from controller.shadow.report import NOT_QUIET, JobResult, KindResults
 from controller.shadow.verdicts import (
@@ -342,7 +348,7 @@ class ShadowController:
         job, malformed = parse(row, self._kind.model, self._kind.resource.kind)
         kind = self._kind.variant(job, self._sources.of(row.uid, row.namespace))
         memory = self._memories.begin(Key(row.namespace, row.name), row.uid)
-        return _Job(row, kind, job, malformed, memory)
+        return _Job(row, kind, without_own_fields(job), malformed, memory)
 
     def _snapshot(self, job: _Job) -> Snapshot:
         row = job.row

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from api.labels import CHECKPOINT_DIR
 from api.meta import PODS, SERVICES
 from controller.domain import Child, Deletion, Plan, Problem
 from controller.kind import ReplicaKind
@@ -13,7 +14,7 @@ from controller.kinds import ALL
 from controller.kinds.mpi.v1 import V1
 from controller.kinds.mpi.v2beta1 import V2BETA1
 from controller.kinds.pytorch import PYTORCH
-from controller.shadow.compare import job_differences
+from controller.shadow.compare import job_differences, without_own_fields
 from controller.shadow.declared import Rule
 from tests.support.builders import job_of, pytorch_job, template
 from tests.support.in_memory_cluster import InMemoryCluster, run_policy, running_cluster
@@ -341,6 +342,26 @@ def test_planning_of_no_kind_differs_from_itself(kind: ReplicaKind[Any], phase: 
         cluster.wait(600)
 
     assert job_differences(observed(cluster)) == []
+
+
+@pytest.mark.parametrize("kind", [PYTORCH, V2BETA1], ids=["PyTorchJob", "MPIJob"])
+def test_fields_that_only_this_operator_has_make_no_difference(kind: Any) -> None:
+    """The other operator has made the children without them."""
+    own = {"failurePolicy": {"rules": [{"action": "RestartJob"}]}, "wallClock": True}
+    plain, given = (
+        (pytorch_job(), pytorch_job(run_policy=own))
+        if kind is PYTORCH
+        else (mpi_job(), mpi_job(runPolicy=own))
+    )
+    cluster = InMemoryCluster(plain, kind=kind)
+    cluster.settle()
+    found = observed(cluster)
+    given = given.model_copy(update={"status": cluster.status})
+    annotated = given.metadata.model_copy(update={"annotations": {CHECKPOINT_DIR: "/checkpoints"}})
+    given = given.model_copy(update={"metadata": annotated})
+
+    assert job_differences(replace(found, job=given))
+    assert job_differences(replace(found, job=without_own_fields(given))) == []
 
 
 def test_what_admission_adds_to_pods_is_no_difference() -> None:
