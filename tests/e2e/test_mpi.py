@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from api.labels import RESTART_ATTEMPT
 from rallypoint.testing.cluster.workloads import Workloads, example, templates
 
 Document = dict[str, Any]
@@ -81,3 +82,34 @@ def test_ranks_on_two_nodes_compute_pi(
     assert {line.split()[-1] for line in lines if line.startswith("rank ")} == workers
     assert [line for line in lines if line.startswith("pi 3.141592653590 on 4 ranks")]
     assert workloads.nodes(f"{name}-worker-") == {"node-1", "node-2"}
+
+
+RANK_FAILS_ONCE = (
+    "[ $RALLYPOINT_RESTART_ATTEMPT = 0 ] && [ $OMPI_COMM_WORLD_RANK = 2 ] && exit 7; exec /opt/pi/pi"
+)
+
+
+@pytest.mark.parametrize(
+    "manifest", ["mpi/pi.yaml", pytest.param("mpi/pi-v1alpha2.yaml", marks=pytest.mark.full)]
+)
+@pytest.mark.usefixtures("rights_of_mpi_v1")
+def test_a_rank_that_fails_restarts_launcher_and_workers(workloads: Workloads, manifest: str) -> None:
+    """The other ranks wait for it in MPI_Init; mpirun ends them with its exit code."""
+    (document,) = example(manifest)
+    document["spec"].pop("backoffLimit", None)
+    policy = {"maxRestarts": 1, "rules": [{"action": "RestartJob", "roles": ["Launcher"]}]}
+    document["spec"]["runPolicy"] = {"cleanPodPolicy": "None", "failurePolicy": policy}
+    document["metadata"]["annotations"] = WAITS_FOR_WORKERS
+    name = document["metadata"]["name"]
+    mpirun = ["mpirun", "-n", "4", "-x", "RALLYPOINT_RESTART_ATTEMPT"]
+    first(document, "Launcher").update(command=[*mpirun, "sh", "-c", RANK_FAILS_ONCE])
+    workloads.apply(document)
+
+    workloads.wait_for("mpijobs", name, "Succeeded", seconds=SECONDS)
+
+    (attempt,) = workloads.get("mpijobs", name)["status"]["attempts"]
+    assert (attempt["role"], attempt["exitCode"], attempt["action"]) == ("Launcher", 7, "RestartJob")
+    pods = workloads.pods(name)
+    assert {pod["metadata"]["labels"][RESTART_ATTEMPT] for pod in pods.values()} == {"1"}
+    assert len(pods) == 5
+    assert "pi 3.141592653590 on 4 ranks" in workloads.logs_of("role=Launcher")
