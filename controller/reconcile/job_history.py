@@ -50,6 +50,9 @@ class JobHistory:
     _replaced: frozenset[str] = frozenset()
     """UIDs of failed pods of batch Jobs that were replaced and are counted; those pods stay."""
 
+    _last_failed: Pod | None = None
+    """The failed pod of a batch Job that nothing has replaced. It is gone when the job restarts as a whole."""
+
     def record_lost_pod(self, pod: Pod) -> None:
         """Record that a pod is gone."""
         if pod.phase != "Succeeded":
@@ -68,6 +71,7 @@ class JobHistory:
         found = list(self._restarted_in_place((*pods, *batch_pods)))
         if not sizes:
             self._lost.clear()
+            self._last_failed = None
             return found
         found += ((restart_reason(pod), 1) for pod in self._replaced_pods(pods, sizes))
         found += ((restart_reason(pod), 1) for pod in self._replaced_batch_pods(batch_pods))
@@ -98,13 +102,17 @@ class JobHistory:
                 self._lost.setdefault(pod.name, pod)
 
     def _replaced_batch_pods(self, pods: Sequence[Pod]) -> Iterator[Pod]:
-        """Yield the failed pods that are not the last one. Their Job replaces them under another name."""
-        failed = [pod for pod in pods if pod.phase == "Failed" and pod.uid not in self._replaced]
-        if all(pod.phase == "Failed" for pod in pods):
-            failed = sorted(failed, key=lambda pod: pod.resource_version)[:-1]
+        """Yield the failed pods that are not the last one. Their Job replaces them under another name, or another Job does."""
+        failed = {pod.uid: pod for pod in pods if pod.phase == "Failed" and pod.uid not in self._replaced}
+        if self._last_failed:
+            failed.setdefault(self._last_failed.uid, self._last_failed)
+        self._last_failed = None
+        if all(pod.phase == "Failed" for pod in pods) and failed:
+            self._last_failed = max(failed.values(), key=lambda pod: pod.resource_version)
+            del failed[self._last_failed.uid]
         if failed:
-            self._replaced = self._replaced.union(pod.uid for pod in failed)
-        yield from failed
+            self._replaced = self._replaced.union(failed)
+        yield from failed.values()
 
 
 def restart_reason(pod: Pod) -> str:

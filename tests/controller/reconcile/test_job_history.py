@@ -172,3 +172,14 @@ def test_failed_launchers_are_counted_when_another_follows() -> None:
     assert restarts(history, batch=(first, second)) == []
     assert restarts(history, batch=(first, second, launcher("c", "Pending"))) == [("oom", 1)]
     assert restarts(history, batch=(first, second, launcher("c", "Succeeded"))) == []
+
+
+def test_a_launcher_that_is_gone_with_its_job_is_counted_when_another_follows() -> None:
+    """The whole job restarts."""
+    history = JobHistory()
+    failed = launcher("a", "Failed", code=1)
+
+    assert restarts(history, batch=(failed,)) == []
+    assert restarts(history) == []
+    assert restarts(history, batch=(launcher("b", "Pending", resource_version=2),)) == [("error", 1)]
+    assert restarts(history, batch=(launcher("b", "Running", resource_version=3),)) == []
