@@ -124,6 +124,10 @@ class Pod(Owned, frozen=True, gc=False):
     """The types of its conditions that are True and say more than how far the pod has come, such as DisruptionTarget."""
     attempt: int = 0
     """The attempt of the job that it was created for, from its label."""
+    unhealthy_devices: str = ""
+    """The devices of its containers that their plugin reports as Unhealthy, such as ``nvidia.com/gpu GPU-5aa``."""
+    trouble_seconds: tuple[tuple[str, float], ...] = ()
+    """Of a pod that counts as failed because of troubles that a failure rule names: for how long it has had each. Only planning sets it."""
     extended: Extended = ()
     """The extended resources that it requests, such as GPUs. Pods with equal requests share them."""
 
@@ -227,6 +231,7 @@ def pod_from_json(raw: bytes | memoryview | msgspec.Raw) -> Pod:
         message=_shared(status.message),
         failed_before=_count(pod.metadata.annotations.failed_before, 0) if pod.metadata.annotations else 0,
         extended=_extended(pod.spec),
+        unhealthy_devices=_unhealthy_devices((*regular, *init)),
         attempt=attempt_of(pod.metadata),
         created_at=time_of(pod.metadata.creation_timestamp),
         pulled_at=_first_start((*init, *regular)),
@@ -323,6 +328,16 @@ def _exits(containers: list[ContainerStatus], *, init: bool) -> tuple[Exit, ...]
         )
         for container in containers
         if (done := _end(container, init))
+    )
+
+
+def _unhealthy_devices(containers: Sequence[ContainerStatus]) -> str:
+    return ", ".join(
+        f"{resource.name} {device.resource_id}".strip()
+        for container in containers
+        for resource in container.allocated_resources_status or ()
+        for device in resource.resources or ()
+        if device.health == "Unhealthy"
     )
 
 

@@ -62,7 +62,11 @@ class FailureRule(Wire):
     on_pod_conditions: list[PodConditionPattern] | None = None
     """Conditions of the pod; one of them must match."""
     on_reasons: list[str] | None = None
-    """Reasons of the pod or of a container, such as ``Evicted`` or ``OOMKilled``; one must match. ``Deleted`` is a pod that somebody deleted."""
+    """Reasons of the pod or of a container, such as ``Evicted`` or ``OOMKilled``; one must match. ``Deleted`` is a pod that somebody deleted.
+    Reasons of pods that have not failed match, too, such as ``Unschedulable`` or ``ImagePullBackOff``.
+    """
+    for_seconds: int | None = None
+    """How long a pod that has not failed must have had a reason. Defaults to ``60``."""
 
 
 class FailurePolicy(Wire):

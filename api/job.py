@@ -99,6 +99,12 @@ class RunPolicy(Wire):
     """
     wall_clock: bool | None = None
     """Whether the status says where the time of the job went. Defaults to ``true`` for jobs with a failurePolicy, and to ``false`` for others."""
+    pending_timeout_seconds: int | None = None
+    """Seconds within which all pods must run after they were created, or the job fails or restarts by its failurePolicy and frees what it
+    holds. The time in queues does not count. If unset, pods may wait forever.
+
+    Differs: training-operator has none. See docs/decisions/0038-failure-and-success-rules.md.
+    """
     success_policy: SuccessPolicy | None = None
     """Which pods decide that the job has succeeded. If unset, the kind's own rule decides.
 
@@ -177,6 +183,8 @@ class JobStatus(Wire):
     """How many of these restarts count towards ``maxRestarts``."""
     attempts: list[Attempt] | None = None
     """The last ten attempts that a failed pod ended, the oldest first."""
+    assembled_time: Time | None = None
+    """When all pods of the attempt ran together for the first time. Only jobs with a ``pendingTimeoutSeconds`` have it."""
     lost_seconds: int | None = None
     """Seconds between failures and the next time the job ran, over all attempts."""
     wall_clock: WallClock | None = None

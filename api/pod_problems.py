@@ -68,13 +68,28 @@ class ContainerState(msgspec.Struct):
 NO_STATE: Final = ContainerState()
 
 
+class DeviceHealth(msgspec.Struct, rename={"resource_id": "resourceID"}):
+    """One device of a container. ``health`` is Healthy, Unhealthy or Unknown."""
+
+    resource_id: str = ""
+    health: str = ""
+
+
+class AllocatedResource(msgspec.Struct):
+    """The devices of one resource that a container has."""
+
+    name: str = ""
+    resources: list[DeviceHealth] | None = None
+
+
 class ContainerStatus(msgspec.Struct, rename="camel"):
-    """One container. ``last_state`` is that of the previous run."""
+    """One container. ``last_state`` is that of the previous run. Kubelets report the health of devices from Kubernetes 1.36 on."""
 
     name: str = ""
     restart_count: int = 0
     state: ContainerState | None = None
     last_state: ContainerState | None = None
+    allocated_resources_status: list[AllocatedResource] | None = None
 
 
 class PodCondition(msgspec.Struct, rename="camel"):

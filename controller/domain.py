@@ -57,6 +57,10 @@ class Failure:
     text: str = ""
 
 
+TroubleKey = tuple[str, str]
+"""The UID of a pod, and the reason of a trouble of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The children of one job at one moment: only those whose controller is the job, by UID."""
@@ -77,6 +81,8 @@ class Snapshot:
     """The Volcano queue of a waiting group as the API server has it: empty if it does not exist, None if it is unknown."""
     is_blocked: bool = False
     """Whether the last attempt to create missing children found a cause that somebody must remove; the status describes it."""
+    troubles_since: Mapping[TroubleKey, datetime] = field(default_factory=dict[TroubleKey, datetime])
+    """Since when pods have had troubles; empty unless a failure rule names reasons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +267,7 @@ class FailureReason(StrEnum):
     """Why a job failed, if no failure of a pod is the reason. For the metrics."""
 
     DEADLINE = "deadline"
+    PENDING_TIMEOUT = "pending_timeout"
     INVALID = "invalid"
 
 

@@ -53,6 +53,8 @@ _COMMON: Facts = {
         (FailureRule, name): {"minItems": 1, "maxItems": 32}
         for name in ("roles", "containers", "on_pod_conditions", "on_reasons")
     },
+    (FailureRule, "for_seconds"): {"minimum": 0},
+    (RunPolicy, "pending_timeout_seconds"): {"minimum": 1},
     (SuccessPolicy, "rules"): {"minItems": 1, "maxItems": success.MOST_RULES},
     (SuccessRule, "roles"): {"minItems": 1, "maxItems": 32},
     (SuccessRule, "succeeded_count"): {"minimum": 1},

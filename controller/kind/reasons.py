@@ -37,6 +37,10 @@ class ConditionReason(StrEnum):
     """
     MAX_RESTARTS_EXCEEDED = "MaxRestartsExceeded"
     """Failed is True: the job restarted ``maxRestarts`` times as a whole, and failed again. An event (Warning) reports it."""
+    PENDING_TIMEOUT = "PendingTimeout"
+    """Failed is True: not all pods ran within ``runPolicy.pendingTimeoutSeconds``; the message says what one of them lacked. An event (Warning)
+    reports it.
+    """
     FAILED_VALIDATION = "FailedValidation"
     """Failed is True: the job cannot run; the message names each field. An event (Warning) reports it, and also reports that a job which has
     started continues in spite of an invalid change.

@@ -126,6 +126,7 @@ class StatusBuilder:
         self._set(ConditionType.SUSPENDED, FALSE, ConditionReason.RESUMED, message)
         self._record_event(Severity.NORMAL, ConditionReason.RESUMED, message)
         self.status.start_time = self.now
+        self.status.assembled_time = None
         self.recount_active({})
         return True
 

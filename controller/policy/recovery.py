@@ -28,6 +28,14 @@ ATTEMPT_VARIABLE: Final = "RALLYPOINT_RESTART_ATTEMPT"
 """The environment variable with the number of the attempt, from 0."""
 DELETED: Final = "Deleted"
 """The reason of a pod that somebody deleted while it ran."""
+UNHEALTHY_DEVICE: Final = "UnhealthyDevice"
+"""The reason of a pod that has a device, such as a GPU, which its device plugin reports as Unhealthy."""
+PENDING_TIMEOUT: Final = "PendingTimeout"
+"""The reason of the first pod that does not run within ``pendingTimeoutSeconds``."""
+DEFAULT_FOR_SECONDS: Final = 60
+"""How long a pod that has not failed must have had a reason before a rule matches it."""
+_REQUIRED_FIELDS: Final = {PENDING_TIMEOUT: ("pending_timeout_seconds", "pendingTimeoutSeconds")}
+"""Reasons that occur only in jobs whose run policy has this field."""
 MOST_ATTEMPTS: Final = 10
 """How many attempts the status keeps."""
 LONGEST_MESSAGE: Final = 256
@@ -56,6 +64,8 @@ class PodFailure:
     message: str = ""
     uid: str = ""
     """Empty for a pod that is gone."""
+    trouble_seconds: Mapping[str, float] | None = None
+    """Of a pod that has not failed: for how long it has had each reason. Only rules that name one match it."""
 
     @property
     def at(self) -> datetime | None:
@@ -92,7 +102,10 @@ class Match:
     def cause(self) -> str:
         """How the pod failed."""
         if self.end is None:
-            return self.failure.reason or "no reason reported"
+            failure = self.failure
+            is_alive = failure.trouble_seconds is not None or PENDING_TIMEOUT in failure.reasons
+            text = f"{failure.reason}: {failure.message}" if is_alive and failure.message else failure.reason
+            return text or "no reason reported"
         reason = f" ({self.end.reason})" if self.end.reason not in {"", "Error"} else ""
         return f"container {self.end.container} ended with exit code {self.end.code}{reason}"
 
@@ -115,6 +128,11 @@ def problems(policy: RunPolicy, roles: Mapping[str, Role]) -> Iterator[Problem]:
     known = {name.lower() for name in roles}
     for at, rule in enumerate(given.rules[:MOST_RULES]):
         yield from _rule_problems(rule, known, f"{path}.rules[{at}]")
+        for index, reason in enumerate(rule.on_reasons or ()):
+            attribute, name = _REQUIRED_FIELDS.get(reason, ("failure_policy", ""))
+            if getattr(policy, attribute) is None:
+                text = f'Invalid value: "{reason}": cannot occur without spec.runPolicy.{name}'
+                yield Problem(f"{path}.rules[{at}].onReasons[{index}]", text)
 
 
 def _rule_problems(rule: FailureRule, roles: Collection[str], path: str) -> Iterator[Problem]:
@@ -132,6 +150,10 @@ def _rule_problems(rule: FailureRule, roles: Collection[str], path: str) -> Iter
     ):
         if given is not None and not given:
             yield Problem(f"{path}.{name}", "Required value: an empty list matches nothing; leave it out")
+    if rule.for_seconds is not None and rule.for_seconds < 0:
+        yield Problem(f"{path}.forSeconds", f"Invalid value: {rule.for_seconds}: must not be negative")
+    if rule.for_seconds is not None and rule.on_reasons is None:
+        yield Problem(f"{path}.forSeconds", "Forbidden: may only be set with onReasons")
     codes = rule.on_exit_codes
     if codes is None:
         return
@@ -149,19 +171,41 @@ def failure_of(role: Role, pod: Pod) -> PodFailure | None:
     """Return how the pod failed, None if it did not. A pod that somebody deletes while it runs has failed."""
     if pod.phase != "Failed" and not (pod.deleting and pod.phase == "Running"):
         return None
+    if pod.trouble_seconds:
+        return PodFailure(
+            role=role.name,
+            pod=pod.name,
+            node=pod.node,
+            conditions=frozenset(pod.conditions),
+            reason=pod.reason,
+            message=pod.message,
+            uid=pod.uid,
+            trouble_seconds=dict(pod.trouble_seconds),
+        )
     exits = tuple(sorted((end for end in pod.exits if end.code), key=_by_time))
     deleted = "" if pod.phase == "Failed" else DELETED
+    unhealthy = UNHEALTHY_DEVICE if pod.unhealthy_devices else ""
     return PodFailure(
         role=role.name,
         pod=pod.name,
         node=pod.node,
-        reasons=frozenset(filter(None, (pod.reason, pod.disruption, deleted))),
+        reasons=frozenset(filter(None, (pod.reason, pod.disruption, deleted, unhealthy))),
         conditions=frozenset(pod.conditions),
         exits=exits,
         reason=pod.reason or pod.disruption or deleted,
-        message=pod.message,
+        message=pod.message or device_message(pod),
         uid=pod.uid,
     )
+
+
+def device_message(pod: Pod) -> str:
+    """Return which devices of the pod are unhealthy; empty if none is."""
+    return f"unhealthy: {pod.unhealthy_devices}" if pod.unhealthy_devices else ""
+
+
+def for_seconds(rule: FailureRule) -> float:
+    """Return how long a pod that has not failed must have had a reason that the rule names."""
+    return DEFAULT_FOR_SECONDS if rule.for_seconds is None else rule.for_seconds
 
 
 def gone(role: Role, name: str) -> PodFailure:
@@ -169,13 +213,13 @@ def gone(role: Role, name: str) -> PodFailure:
     return PodFailure(role=role.name, pod=name, reasons=frozenset({DELETED}), reason=DELETED)
 
 
-def match(policy: FailurePolicy, failure: PodFailure) -> Match | None:
-    """Return the first rule that matches, None if the role's restart policy decides.
+def match(policy: FailurePolicy, failure: PodFailure, actions: Collection[str] = _ACTIONS) -> Match | None:
+    """Return the first rule with one of these actions that matches, None if the role's restart policy decides.
 
     A rule with an unknown action matches nothing: the API server did not check it, and the job is invalid.
     """
     for number, rule in enumerate(policy.rules, 1):
-        exits = _matching_exits(rule, failure) if rule.action in _ACTIONS else None
+        exits = _matching_exits(rule, failure) if rule.action in actions else None
         if exits is not None:
             return Match(failure, rule, number, next(iter(exits or failure.exits), None))
     return None
@@ -246,12 +290,12 @@ def ended(status: JobStatus, matched: Match, uid: str, now: datetime) -> Attempt
     """Return the record of the current attempt, which this failure ends. ``now`` is in whole seconds."""
     number, failure, end = status.restarts or 0, matched.failure, matched.end
     past = status.attempts or []
-    began = past[-1].restart_time if past else status.start_time
+    since = past[-1].restart_time if past else status.start_time
     failed_at = min(failure.at or now, now)
     attempt = Attempt(
         number=number,
-        start_time=began,
-        end_time=max(failed_at, began) if began else failed_at,
+        start_time=since,
+        end_time=max(failed_at, since) if since else failed_at,
         pod=failure.pod,
         role=failure.role,
         node=failure.node or None,
@@ -268,6 +312,13 @@ def ended(status: JobStatus, matched: Match, uid: str, now: datetime) -> Attempt
     return attempt.model_copy(update={"restart_time": now + timedelta(seconds=round(pause))})
 
 
+def began(status: JobStatus) -> datetime | None:
+    """Return when the current attempt could begin to run: after its pause, and after the end of a suspension."""
+    past = status.attempts or []
+    times = (status.start_time, past[-1].restart_time if past else None)
+    return max(filter(None, times), default=None)
+
+
 def restarted(status: JobStatus, attempt: Attempt) -> dict[str, Any]:
     """Return the fields of the status that this restart changes."""
     counts = attempt.action == FailureAction.RESTART_JOB
@@ -275,6 +326,7 @@ def restarted(status: JobStatus, attempt: Attempt) -> dict[str, Any]:
         "restarts": (status.restarts or 0) + 1,
         "restarts_count_towards_max": ((status.restarts_count_towards_max or 0) + counts) or None,
         "attempts": recorded(status, attempt),
+        "assembled_time": None,
     }
 
 
@@ -353,6 +405,9 @@ def _matching_exits(rule: FailureRule, failure: PodFailure) -> Sequence[Exit] | 
     needs_container = rule.containers is not None or rule.on_exit_codes is not None
     if needs_container and not exits:
         return None
+    if (seconds := failure.trouble_seconds) is not None:
+        lasts = any(seconds.get(reason, -1.0) >= for_seconds(rule) for reason in rule.on_reasons or ())
+        return () if lasts else None
     if rule.on_reasons is not None:
         named = [end for end in exits if end.reason in rule.on_reasons]
         if not named and failure.reasons.isdisjoint(rule.on_reasons):

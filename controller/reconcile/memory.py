@@ -6,10 +6,11 @@ is discarded once the job is gone. Nothing in it is stored in the cluster: each 
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from api.children import Pod
 from api.meta import Resource
-from controller.domain import Failure, Key, Plan
+from controller.domain import Failure, Key, Plan, TroubleKey
 from controller.kube.bounded_dict import BoundedDict
 from controller.reconcile.backoff import WriteBackoff
 from controller.reconcile.debounce import StatusDebouncer
@@ -87,6 +88,8 @@ class JobMemory:
     deleted while its watch was down takes its children along, and otherwise each would be created again as fast as the garbage collector
     deletes them. If it is lost, they are created. Source of this fence: KEP-5647.
     """
+    troubles_since: Mapping[TroubleKey, datetime] = field(default_factory=dict[TroubleKey, datetime])
+    """Since when pods have had troubles, for failure rules that name reasons. If it is lost, their time begins again."""
     failures: Mapping[str, Failure] = field(default_factory=dict[str, Failure])
     """By name: the last failures of the job's pods. If it is lost, the annotations of pods provide the counts, and the Failed message of a
     limit lacks the failure of a pod that has been replaced."""

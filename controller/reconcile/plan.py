@@ -44,9 +44,11 @@ from controller.policy import (
     count,
     gang,
     limits,
+    pending,
     recovery,
     replacement,
     success,
+    troubles,
     wall_clock,
 )
 from controller.policy.restart import Reaction, reaction
@@ -65,7 +67,11 @@ def decide(
     ``malformed`` are the fields of the spec that could not be parsed; ``job`` lacks them.
     """
     flow, normal = kind.flow or _Roles(cast(Replicas[Any], kind)), kind.normal(job)
-    plan = flow.decide(normal, snapshot, now, options, malformed)
+    policy, failed = normal.spec.policy, snapshot
+    if snapshot.troubles_since:
+        failed = troubles.with_failures(policy, kind.roles(normal), snapshot, now)
+    plan = flow.decide(normal, failed, now, options, malformed)
+    plan = troubles.in_time(policy, snapshot, plan, now)
     if CHECKPOINT_DIR in (job.metadata.annotations or {}):
         create = tuple(checkpoints.with_directory(job, child) for child in plan.create)
         plan = dataclasses.replace(plan, create=create)
@@ -77,6 +83,7 @@ def problems(kind: JobKind[Any], job: Job, options: Options) -> list[Problem]:
     normal = kind.normal(job)
     found = [*(kind.flow or cast(Replicas[Any], kind)).problems(normal, options)]
     policy = normal.spec.policy
+    found += pending.problems(policy)
     if policy.failure_policy or policy.success_policy:
         roles = kind.roles(normal)
         found += recovery.problems(policy, roles)
@@ -243,7 +250,25 @@ class _Planner:
             return builder.plan()
         if invalid:
             return builder.plan(requeue_after_seconds=_deadline_in(job, builder))
-        return self._keep_running(observed, verdict)
+        replicas = self._replicas()
+        if late := pending.checked(job, builder, replicas):
+            return late
+        return pending.in_time(policy, builder, replicas, self._keep_running(observed, verdict))
+
+    def _replicas(self) -> list[pending.Replica]:
+        """Return the pods that must run in time; none if the job need not, or while its pods wait to be created."""
+        kind, job, snapshot, options = self.kind, self.job, self.snapshot, self.options
+        if job.spec.policy.pending_timeout_seconds is None or not (snapshot.pods or snapshot.is_blocked):
+            return []
+        if gang.is_waiting(options.gang_scheduler, snapshot):
+            return []
+        pods = {pod.name: pod for pod in snapshot.pods}
+        due = {role.name for role in self.roles.values() if kind.can_create(job, role, snapshot, options)}
+        return [
+            pending.Replica(role.name, child.name, pods.get(child.name), role.name in due)
+            for role, _, child in kind.wanted(job, self.roles, options)
+            if child.resource == PODS
+        ]
 
     def _observe_roles(self) -> _Observation:
         counted: dict[str, Counts] = {}
@@ -473,7 +498,8 @@ class _Planner:
     def _finished(self) -> Plan:
         """Clean up by policy, and delete the job when its TTL has expired.
 
-        A job that exceeded a limit, or whose children the API server refused, keeps no children, whatever its policy.
+        A job that exceeded a limit, ``pendingTimeoutSeconds`` included, or whose children the API server refused, keeps no children, whatever
+        its policy.
 
         Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs.
         """
@@ -643,10 +669,10 @@ def _record_pod_events(role: Role, pod: Pod, builder: StatusBuilder) -> None:
 
 
 def _leaves_nothing(job: Job, failure: JobCondition) -> bool:
-    return (
-        limits.was_exceeded(job.metadata.name, failure.message)
-        or failure.reason == f"{job.kind}{ConditionReason.FAILED_VALIDATION}"
-    )
+    reasons = (ConditionReason.FAILED_VALIDATION, ConditionReason.PENDING_TIMEOUT)
+    return limits.was_exceeded(job.metadata.name, failure.message) or failure.reason in {
+        f"{job.kind}{reason}" for reason in reasons
+    }
 
 
 def _has_started(status: JobStatus | None) -> bool:

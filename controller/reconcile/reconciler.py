@@ -21,7 +21,7 @@ from controller.kind import JobKind, Options
 from controller.kind.idle import IdleReason, has_run
 from controller.kube import errors
 from controller.kube.client import Client
-from controller.policy import replacement
+from controller.policy import replacement, troubles
 from controller.policy.gang import VOLCANO, groups_of
 from controller.reconcile import plan as planning
 from controller.reconcile.apply import Applier, Cache
@@ -155,6 +155,10 @@ class Reconciler:
             memory.failures = replacement.observed(
                 memory.failures, snapshot.pods, self._now(), is_first=loaded.is_first
             )
+        if troubles.are_asked(job.spec.policy):
+            pods = (*snapshot.pods, *snapshot.batch_pods)
+            memory.troubles_since = troubles.observed(memory.troubles_since, pods, self._now())
+            snapshot = replace(snapshot, troubles_since=memory.troubles_since)
         memory.is_new = memory.is_new or job.status is None or not job.status.conditions
         return replace(
             snapshot, is_blocked=memory.is_blocked, failures=memory.failures, queue=self._queues.get(row)

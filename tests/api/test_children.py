@@ -436,6 +436,21 @@ def test_a_row_has_the_extended_resources_of_its_pod() -> None:
     assert row(both).extended == (("a.com/x", 2),)
 
 
+def test_a_row_names_unhealthy_devices() -> None:
+    """Source of the fields: Kubernetes 1.36, core/v1, ResourceStatus (KEP-4680)."""
+    devices = [
+        {"resourceID": "GPU-1", "health": "Healthy"},
+        {"resourceID": "GPU-2", "health": "Unhealthy"},
+        {"resourceID": "GPU-3", "health": "Unknown"},
+        {"resourceID": "GPU-4"},
+    ]
+    reported = [{"name": "nvidia.com/gpu", "resources": devices}, {"name": "rdma/ib"}]
+    row = read(containerStatuses=[{"name": "pytorch", "allocatedResourcesStatus": reported}])
+
+    assert row.unhealthy_devices == "nvidia.com/gpu GPU-2"
+    assert read(containerStatuses=[{"name": "pytorch"}]).unhealthy_devices == ""
+
+
 def test_a_row_says_when_its_pod_was_scheduled_and_why_it_must_go() -> None:
     moment = "2026-01-01T12:00:00Z"
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": moment}

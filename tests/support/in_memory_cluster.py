@@ -14,9 +14,22 @@ from api.children import Exit, Pod, PodGroup, Service, pod_from_json, pod_group_
 from api.job import Job, JobStatus
 from api.meta import PODS, SERVICES, Resource
 from api.times import format_time
-from controller.domain import Child, Count, Deletion, Event, Failure, Key, Plan, Problem, Snapshot, WriteMode
+from controller.domain import (
+    Child,
+    Count,
+    Deletion,
+    Event,
+    Failure,
+    Key,
+    Plan,
+    Problem,
+    Snapshot,
+    TroubleKey,
+    WriteMode,
+)
 from controller.kind import Options, Replicas
 from controller.kinds.pytorch import PYTORCH
+from controller.policy import troubles
 from controller.policy.replacement import observed
 from controller.reconcile.observe import rows_in_slots
 from controller.reconcile.plan import decide
@@ -58,6 +71,8 @@ class InMemoryCluster:
         self.batch_pods: list[Pod] = []
         self.node_topologies: dict[str, str] = {}
         """The topology of each node, by its name."""
+        self.is_blocked = False
+        """Whether somebody must act before missing children can be created."""
         self.probed_uids: set[str] = set()
         """UIDs of pods whose probe has answered."""
         self.events: list[Event] = []
@@ -69,6 +84,7 @@ class InMemoryCluster:
         self.options = options or Options()
         self._graceful = graceful
         self._failures: Mapping[str, Failure] = {}
+        self._troubles_since: Mapping[TroubleKey, datetime] = {}
         self._recorded_events: set[tuple[str, str]] = set()
         self._versions = 1
 
@@ -105,6 +121,9 @@ class InMemoryCluster:
         """Return the children as planning reads them."""
         key = Key(self.job.metadata.namespace, self.job.metadata.name)
         self._failures = observed(self._failures, self.pods.values(), self.now)
+        pods = (*self.pods.values(), *self.batch_pods)
+        if troubles.are_asked(self.job.spec.policy):
+            self._troubles_since = troubles.observed(self._troubles_since, pods, self.now)
         return Snapshot(
             rows_in_slots(self.kind, key, self.pods.values()),
             rows_in_slots(self.kind, key, self.services.values()),
@@ -115,6 +134,8 @@ class InMemoryCluster:
             self.node_topologies,
             self._failures,
             self.queue,
+            is_blocked=self.is_blocked,
+            troubles_since=self._troubles_since,
         )
 
     def step(self) -> Plan:

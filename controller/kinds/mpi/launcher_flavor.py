@@ -23,7 +23,7 @@ from controller.kinds.mpi.launcher_flavor_spec import LauncherFlavorSpec
 from controller.kinds.mpi.launcher_sync import LauncherSync
 from controller.kinds.mpi.names import WORKER, worker_index
 from controller.kinds.mpi.status_builder import MPIStatusBuilder
-from controller.policy import attempts, recovery, success
+from controller.policy import attempts, pending, recovery, success
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,7 @@ class LauncherFlavor(LauncherFlavorSpec):
             return sync.clean_up()
         problems = [*malformed] or [
             *self.problems(job, options),
+            *pending.problems(job.spec.policy),
             *recovery.problems(job.spec.policy, sync.roles),
             *success.problems(job.spec.policy, sync.roles, is_supported=False),
         ]
@@ -83,7 +84,10 @@ class LauncherFlavor(LauncherFlavorSpec):
             text = f"{_validation_message(problems)}; {CONTINUES}"
             builder.record_event(Severity.WARNING, EventReason.VALIDATION_ERROR, text, once=text)
             return builder.plan()
-        return sync.sync_children()
+        replicas = sync.replicas
+        if late := pending.checked(job, builder, replicas):
+            return late
+        return pending.in_time(job.spec.policy, builder, replicas, sync.sync_children())
 
     def refuse(self, job: MPIJob, problem: Problem, now: datetime) -> Plan:
         builder = MPIStatusBuilder(self, job, now)

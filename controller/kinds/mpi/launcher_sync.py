@@ -22,7 +22,7 @@ from controller.kinds.mpi.launcher_flavor_spec import LauncherFlavorSpec
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, worker_name
 from controller.kinds.mpi.options import MPIOptions
 from controller.kinds.mpi.status_builder import MPIStatusBuilder
-from controller.policy import attempts, cleanup, count, gang, limits, recovery, replacement
+from controller.policy import attempts, cleanup, count, gang, limits, pending, recovery, replacement
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,23 @@ class LauncherSync:
         # The Job's failures may be known before those of its pods.
         if all(pod.phase == "Failed" for pod in pods) and launcher.failures > len(pods):
             yield recovery.gone(role, launcher.name)
+
+    @property
+    def replicas(self) -> list[pending.Replica]:
+        """The pods that must run in time; none if the job need not, or while its pods wait to be created."""
+        snapshot, launcher = self.snapshot, self.launcher
+        is_waiting = gang.is_waiting(self.options.gang_scheduler, snapshot)
+        if self.job.spec.policy.pending_timeout_seconds is None or is_waiting:
+            return []
+        if not (snapshot.pods or snapshot.batch_pods or snapshot.is_blocked):
+            return []
+        names = [worker_name(self.job, index) for index in range(self.desired_workers)]
+        there = {pod.name: pod for pod in snapshot.pods}
+        workers = [pending.Replica(WORKER, name, there.get(name)) for name in names]
+        pods = [pending.Replica(LAUNCHER, pod.name, pod) for pod in snapshot.batch_pods]
+        # The Job controller creates it, when the Job is not suspended.
+        coming = [pending.Replica(LAUNCHER, launcher_name(self.job), is_due=False)]
+        return workers + (pods if launcher and pods else coming)
 
     @property
     def legacy_workers(self) -> tuple[Deletion, ...]:
@@ -267,7 +284,7 @@ class LauncherSync:
     def clean_up(self) -> Plan:
         """Clean up after a finished job: delete workers by policy, set the launcher's TTL, and delete the PodGroup, which may hold quota.
 
-        A job whose children the API server rejected keeps nothing: its launcher has not ended and would wait for workers forever.
+        A job whose pods do not run in time, or whose children the API server rejected, keeps nothing: its launcher would wait forever.
 
         Differs: mpi-operator keeps the PodGroup under cleanPodPolicy None, and sets the launcher's TTL when it creates the launcher, so
         that the launcher may be deleted before the operator sees it end. See docs/decisions/0018-mpijob-v2beta1.md.
@@ -276,20 +293,20 @@ class LauncherSync:
             self.job.spec.policy, self.builder.status, cleans_failed=self.options.clean_finished_pods
         )
         leaving: list[Pod] = []
-        if policy == CleanPodPolicy.ALL or self.builder.is_invalid:
+        if policy == CleanPodPolicy.ALL or self.builder.leaves_nothing:
             leaving = list(self.snapshot.pods)
         elif policy == CleanPodPolicy.RUNNING:
             leaving = [pod for pod in self.snapshot.pods if pod.phase in {"Running", "Pending"}]
         launcher, ttl = self.launcher, self.job.spec.policy.ttl_seconds_after_finished
         change: tuple[Child, ...] = ()
-        if launcher and self.has_attempts:
+        if launcher and self.has_attempts and not self.builder.leaves_nothing:
             change = tuple(launcher_job.end_patch(launcher))
         if launcher and ttl is not None and launcher.ttl_seconds != ttl and launcher.is_finished:
             change = (launcher_job.patch(launcher, {"ttlSecondsAfterFinished": ttl}),)
         group = gang.remains(self.options.gang_scheduler, self.snapshot)
         idle_objects = self.kind.idle_support_objects(self.job)
         other_deletions = self.legacy_workers if policy == CleanPodPolicy.ALL else ()
-        if launcher and self.builder.is_invalid and not launcher.deleting:
+        if launcher and self.builder.leaves_nothing and not launcher.deleting:
             other_deletions = (*other_deletions, Deletion(BATCH_JOBS, launcher.name, launcher.uid))
         return self.builder.plan(
             create=(*change, *idle_objects), delete=_deletions(leaving) + group + other_deletions

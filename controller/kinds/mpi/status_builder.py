@@ -29,10 +29,11 @@ class MPIStatusBuilder(StatusBuilder):
         self._name = f"{job.metadata.namespace}/{job.metadata.name}"
 
     @property
-    def is_invalid(self) -> bool:
-        """Whether the job failed because its spec, or that of a child, is invalid."""
+    def leaves_nothing(self) -> bool:
+        """Whether the job failed because its pods did not run in time, or because its spec or that of a child is invalid."""
         failed = conditions.find(self.status.conditions or (), ConditionType.FAILED)
-        return failed is not None and failed.reason == f"MPIJob{ConditionReason.FAILED_VALIDATION}"
+        reasons = (ConditionReason.FAILED_VALIDATION, ConditionReason.PENDING_TIMEOUT)
+        return failed is not None and failed.reason in {f"MPIJob{reason}" for reason in reasons}
 
     @property
     def is_over(self) -> bool:
@@ -68,6 +69,7 @@ class MPIStatusBuilder(StatusBuilder):
         self._set(ConditionType.SUSPENDED, FALSE, ConditionReason.RESUMED, "MPIJob resumed")
         self._record_event(Severity.NORMAL, ConditionReason.RESUMED, "MPIJob resumed")
         self.status.start_time = self.now
+        self.status.assembled_time = None
         return True
 
     def launcher_running(self) -> None:

@@ -22,7 +22,7 @@ STATES = ("suspended", "pending", "running", "restarting", "succeeded", "failed"
 REPLICA_STATES = ("pending", "running", "succeeded", "failed")
 REQUEST_STATES = ("suspended", "pending", "running", "finished")
 RESTART_REASONS = ("error", "oom", "evicted", "node_lost", "preempted", "other")
-FAILURE_REASONS = (*RESTART_REASONS, "deadline", "invalid")
+FAILURE_REASONS = (*RESTART_REASONS, "deadline", "invalid", "pending_timeout")
 PHASES = ("created", "scheduled", "started", "running", "finished")
 MINUTE, HOUR, DAY = 60, 3600, 86400
 PHASE_BUCKETS = (
@@ -96,7 +96,7 @@ FAILURES = Family(
         Label(
             "reason",
             FAILURE_REASONS,
-            "as of restarts; `deadline`: `activeDeadlineSeconds`; `invalid`: the operator or the API server refused the job or a pod of it",
+            "as of restarts; `deadline`: `activeDeadlineSeconds`; `invalid`: the operator or the API server refused the job or a pod of it; `pending_timeout`: `pendingTimeoutSeconds`",
         ),
     ),
 )

@@ -273,6 +273,17 @@ def test_a_job_that_never_restarted_has_lost_nothing() -> None:
             "rules[0].onExitCodes.values", id="no exit codes",
         ),
         pytest.param({"rules": [{"action": "FailJob"}] * 21}, "rules", id="too many rules"),
+        pytest.param(
+            {"rules": [{"action": "FailJob", "onReasons": ["Evicted", "PendingTimeout"]}]}, "rules[0].onReasons[1]",
+            id="a reason that needs another field",
+        ),
+        pytest.param(
+            {"rules": [{"action": "FailJob", "onReasons": ["Evicted"], "forSeconds": -1}]}, "rules[0].forSeconds",
+            id="a negative time",
+        ),
+        pytest.param(
+            {"rules": [{"action": "FailJob", "forSeconds": 5}]}, "rules[0].forSeconds", id="a time without reasons"
+        ),
     ],
 )  # fmt: skip
 def test_a_problem_names_its_field(fields: Mapping[str, Any], field: str) -> None:

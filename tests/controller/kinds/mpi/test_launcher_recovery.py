@@ -7,6 +7,7 @@ import pytest
 from api.labels import RESTART_ATTEMPT
 from api.meta import PODS
 from api.mpijob import MPIJob
+from api.pod_problems import Trouble
 from controller.domain import Count
 from controller.kind import JobKind, Options
 from controller.kinds.mpi.launcher_flavor import LauncherFlavor
@@ -311,6 +312,73 @@ def test_a_restart_waits_while_the_spec_is_invalid(kind: LauncherFlavor) -> None
     cluster.update_spec(job_with(kind, ANY))
     cluster.settle()
     assert attempts(cluster) == [(0, "pi-worker-1", "RestartJob")]
+
+
+LATE: dict[str, Any] = {"run_policy": {"pendingTimeoutSeconds": 60}}
+
+
+@FLAVORS
+def test_a_job_whose_worker_does_not_run_in_time_gives_up_everything(kind: LauncherFlavor) -> None:
+    cluster = InMemoryCluster(job_with(kind, **LATE), kind=kind)  # type: ignore[arg-type]  # has no use for the rest
+    cluster.settle()
+    cluster.set_phase("Running", "worker-0", ready=True)
+    cluster.wait(59)
+    cluster.settle()
+    assert "Failed T" not in cluster.conditions
+    cluster.wait(1)
+    cluster.settle()
+
+    assert failed_condition(cluster) == ("Failed", "MPIJobPendingTimeout")
+    assert not cluster.pods
+    assert not cluster.batch_jobs
+
+
+@FLAVORS
+def test_a_rule_restarts_a_job_whose_launcher_does_not_run_in_time(kind: LauncherFlavor) -> None:
+    cluster = InMemoryCluster(job_with(kind, ANY, **LATE), kind=kind)  # type: ignore[arg-type]  # has no use for the rest
+    cluster.settle()
+    cluster.set_phase("Running", ready=True)
+    cluster.settle()
+    cluster.launch("Pending", created_at=cluster.now)
+    cluster.settle()
+    assert cluster.status.assembled_time is None
+    cluster.wait(60)
+    cluster.settle()
+
+    assert attempts(cluster) == [(0, "pi-launcher-x", "RestartJob")]
+
+
+@FLAVORS
+def test_a_job_that_assembled_says_so(kind: LauncherFlavor) -> None:
+    cluster = cluster_with(kind, **LATE)
+
+    assert cluster.status.assembled_time == cluster.now
+
+
+@FLAVORS
+def test_a_worker_that_cannot_pull_its_image_is_replaced_by_a_rule(kind: LauncherFlavor) -> None:
+    rule = {"action": "RestartPod", "onReasons": ["ErrImagePull"], "forSeconds": 30}
+    cluster = InMemoryCluster(job_with(kind, rule), kind=kind)  # type: ignore[arg-type]  # has no use for the rest
+    cluster.settle()
+    before = dict(cluster.pods)
+    cluster.set_phase("Pending", "worker-1", troubles=(Trouble("ErrImagePull", "no such image", "mpi"),))
+    cluster.settle()
+    cluster.wait(30)
+    cluster.settle()
+
+    changed = [name for name, pod in cluster.pods.items() if pod.uid != before[name].uid]
+    assert changed == ["pi-worker-1"]
+
+
+@FLAVORS
+def test_a_launcher_that_cannot_pull_its_image_restarts_the_job(kind: LauncherFlavor) -> None:
+    cluster = cluster_with(kind, {**ANY, "onReasons": ["ImagePullBackOff"], "forSeconds": 30})
+    cluster.launch("Pending", troubles=(Trouble("ErrImagePull", "no such image", "mpi"),))
+    cluster.settle()
+    cluster.wait(30)
+    cluster.settle()
+
+    assert attempts(cluster) == [(0, "pi-launcher-x", "RestartJob")]
 
 
 @FLAVORS
