@@ -229,7 +229,7 @@ class _Planner:
             is_late = not limits.out_of_tries(policy, limits.restarts(roles, snapshot.pods, builder.status))
             builder.failed(over, cause=FailureReason.DEADLINE if is_late else None)
             return builder.plan()
-        if waits := attempts.begin(job, snapshot, builder):
+        if waits := attempts.begin(job, snapshot, builder, kind.while_idle(job)):
             return waits
         if gang.is_waiting(options.gang_scheduler, snapshot):
             builder.waits()

@@ -133,6 +133,18 @@ def test_a_deleted_worker_is_not_in_the_role_until_it_is_replaced() -> None:
     assert cluster.conditions == "Created T, Running T"
 
 
+def test_the_role_has_no_rules_between_attempts() -> None:
+    rules = [{"action": "RestartJob"}]
+    cluster = running(graceful=True, runPolicy={"failurePolicy": {"rules": rules}})
+    cluster.set_phase("Failed", "worker-1", code=1)
+    cluster.settle()
+
+    assert named(cluster) == []
+    cluster.go()
+    cluster.settle()
+    assert named(cluster) == WORKERS
+
+
 def test_the_role_without_workers_has_no_rules() -> None:
     cluster = pending_cluster(workers=None)
 
