@@ -21,6 +21,7 @@ from api.pod_problems import (
     troubles,
 )
 from api.requests import Extended, extended_resources
+from api.restart_report import RestartReport, report_in
 from api.times import parse_time
 
 NO_INDEX: Final = -1
@@ -50,6 +51,8 @@ class Exit(msgspec.Struct, frozen=True, gc=False):
     init: bool = False
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    report: RestartReport | None = None
+    """If the container ended so that the job restarts in place. Code and message are then those of its command."""
 
 
 class Owned(msgspec.Struct, frozen=True, gc=False):
@@ -317,17 +320,21 @@ def _count(text: str, default: int) -> int:
 
 def _exits(containers: list[ContainerStatus], *, init: bool) -> tuple[Exit, ...]:
     return tuple(
-        Exit(
-            container.name,
-            done.exit_code,
-            done.reason,
-            done.message,
-            init,
-            _since(done.started_at),
-            _since(done.finished_at),
-        )
-        for container in containers
-        if (done := _end(container, init))
+        _exit(container.name, done, init=init) for container in containers if (done := _end(container, init))
+    )
+
+
+def _exit(container: str, done: Termination, *, init: bool = False) -> Exit:
+    report = report_in(done.exit_code, done.message)
+    return Exit(
+        container,
+        report.exit_code if report else done.exit_code,
+        done.reason,
+        report.message if report else done.message,
+        init,
+        _since(done.started_at),
+        _since(done.finished_at),
+        report,
     )
 
 
@@ -344,14 +351,7 @@ def _unhealthy_devices(containers: Sequence[ContainerStatus]) -> str:
 def _previous_failure(containers: list[ContainerStatus]) -> Exit | None:
     """Return the newest failed run that a container had before its present state."""
     failed = [
-        Exit(
-            container.name,
-            done.exit_code,
-            done.reason,
-            done.message,
-            started_at=_since(done.started_at),
-            finished_at=_since(done.finished_at),
-        )
+        _exit(container.name, done)
         for container in containers
         if (done := (container.last_state or NO_STATE).terminated) and done.exit_code
     ]

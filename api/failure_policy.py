@@ -1,6 +1,6 @@
 """What a job does when one of its pods fails: ordered rules, and the restart of the whole job. All fields are opt-in.
 
-Source of the words: batch/v1 Job, podFailurePolicy; jobset.x-k8s.io JobSet, failurePolicy. Training-operator has no such fields.
+Source of the words: batch/v1 Job, podFailurePolicy; jobset.x-k8s.io JobSet, failurePolicy (restartStrategy). Training-operator has no such fields.
 """
 
 from enum import StrEnum
@@ -19,6 +19,13 @@ class FailureAction(StrEnum):
     RESTART_JOB_UNCOUNTED = "RestartJobAndIgnoreMaxRestarts"
     RESTART_POD = "RestartPod"
     IGNORE = "Ignore"
+
+
+class RestartStrategy(StrEnum):
+    """How a job restarts as a whole."""
+
+    RECREATE = "Recreate"
+    IN_PLACE = "InPlaceRestart"
 
 
 class ExitCodeOperator(StrEnum):
@@ -76,6 +83,8 @@ class FailurePolicy(Wire):
     """At most 20 rules."""
     max_restarts: int | None = None
     """How often ``RestartJob`` may restart the job; the next failure with that action fails the job. No limit if unset."""
+    restart_strategy: str | None = None
+    """``Recreate`` deletes all pods. ``InPlaceRestart`` restarts the main containers in their pods if possible. Defaults to ``Recreate``."""
 
 
 class Attempt(Wire):
@@ -109,3 +118,5 @@ class Attempt(Wire):
     """The earliest start of the next attempt."""
     lost_seconds: int | None = None
     """Seconds from the failure until the job ran again."""
+    in_place: bool | None = None
+    """Whether the pods stayed when the next attempt began."""

@@ -181,6 +181,8 @@ class JobStatus(Wire):
     """How often the job was restarted as a whole, which is the number of the current attempt. Only jobs with a failure policy have it."""
     restarts_count_towards_max: int | None = None
     """How many of these restarts count towards ``maxRestarts``."""
+    in_place_restarts: int | None = None
+    """How many of the last restarts kept the pods, which are those of an earlier attempt."""
     attempts: list[Attempt] | None = None
     """The last ten attempts that a failed pod ended, the oldest first."""
     assembled_time: Time | None = None

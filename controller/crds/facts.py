@@ -9,7 +9,14 @@ Source: training-operator 1.9, manifests/base/crds and pkg/webhooks; mpi-operato
 
 from collections.abc import Mapping
 
-from api.failure_policy import ExitCodeOperator, ExitCodes, FailureAction, FailurePolicy, FailureRule
+from api.failure_policy import (
+    ExitCodeOperator,
+    ExitCodes,
+    FailureAction,
+    FailurePolicy,
+    FailureRule,
+    RestartStrategy,
+)
 from api.job import Job, JobSpec, JobStatus, RunPolicy, SchedulingPolicy
 from api.labels import MANAGED_BY_MPI_OPERATOR, MANAGED_BY_MULTIKUEUE, MANAGED_BY_US
 from api.meta import Wire
@@ -48,6 +55,7 @@ _COMMON: Facts = {
     (SchedulingPolicy, "queue"): _QUEUE,
     (FailurePolicy, "rules"): {"maxItems": MOST_RULES},
     (FailurePolicy, "max_restarts"): {"minimum": 0},
+    (FailurePolicy, "restart_strategy"): {"enum": [strategy.value for strategy in RestartStrategy]},
     (FailureRule, "action"): {"enum": [action.value for action in FailureAction]},
     **{
         (FailureRule, name): {"minItems": 1, "maxItems": 32}

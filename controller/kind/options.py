@@ -57,6 +57,8 @@ class Options:
     """The domain after ``.svc`` in the addresses that programs get, such as ``cluster.local``; empty adds nothing."""
     keeps_ledger: bool = True
     """Whether the installed CRD stores which restarts are counted. The CRD of another operator may not."""
+    container_restart_rules: bool = False
+    """Whether the API server stores restartPolicyRules of containers, which restarts in place need."""
     of_kinds: tuple[KindOptions, ...] = ()
     """The options of single kinds; a missing kind has its defaults."""
 

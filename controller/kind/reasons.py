@@ -56,6 +56,8 @@ class EventReason(StrEnum):
     """Normal: the main container of a pod exited with a code other than 0."""
     FAILURE_IGNORED = "FailureIgnored"
     """Normal: a rule of ``runPolicy.failurePolicy`` with the action ``Ignore`` matched a failed pod."""
+    IN_PLACE_UNAVAILABLE = "InPlaceRestartUnavailable"
+    """Warning: the failure policy asks for restarts in place, and the Kubernetes release has none. The job restarts by recreation."""
     JOB_TERMINATED = "JobTerminated"
     """Normal: the job has finished or is suspended, and its PodGroup is deleted."""
     POD_TEMPLATE_RESTART_POLICY = "PodTemplateRestartPolicy"  # after the kind's ``settings_word``

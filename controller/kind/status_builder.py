@@ -147,12 +147,14 @@ class StatusBuilder:
         text = f"{message} {held}".rstrip()
         self._set(ConditionType.RESTARTING, TRUE, ConditionReason.RESTARTING, text, rewords=bool(held))
 
-    def restart_whole(self, fields: Mapping[str, Any], message: str) -> None:
-        """Record that the job restarts as a whole. No pod of the new attempt exists yet, so all counters begin again."""
+    def restart_whole(self, fields: Mapping[str, Any], message: str, *, keeps_pods: bool = False) -> None:
+        """Record that the job restarts as a whole. Unless it keeps its pods, no pod of the new attempt exists yet: all counters begin again."""
         self.status = self.status.model_copy(update=dict(fields))
         self._set(ConditionType.RESTARTING, TRUE, ConditionReason.RESTARTING, message, rewords=True)
         self._record_event(Severity.WARNING, ConditionReason.RESTARTING, message)
         self.counted.append(Count.RESTARTED)
+        if keeps_pods:
+            return
         self._replace(
             {
                 name: ReplicaStatus(selector=role.selector)

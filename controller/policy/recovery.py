@@ -325,6 +325,7 @@ def restarted(status: JobStatus, attempt: Attempt) -> dict[str, Any]:
     return {
         "restarts": (status.restarts or 0) + 1,
         "restarts_count_towards_max": ((status.restarts_count_towards_max or 0) + counts) or None,
+        "in_place_restarts": None,
         "attempts": recorded(status, attempt),
         "assembled_time": None,
     }
@@ -351,7 +352,7 @@ def recovered(status: JobStatus, now: datetime) -> dict[str, Any]:
 def restart_in(status: JobStatus, now: datetime) -> float:
     """Return the seconds until pods of the current attempt may be created, 0 or less if they may be now."""
     past = status.attempts or []
-    due = past[-1].restart_time if past else None
+    due = past[-1].restart_time if past and not past[-1].in_place else None
     return (due - now).total_seconds() if due else 0.0
 
 
@@ -382,8 +383,8 @@ def of_attempt(pod: Mapping[str, Any], status: JobStatus) -> dict[str, Any]:
 
 
 def old(children: Iterable[Pod | BatchJob], status: JobStatus) -> tuple[Pod | BatchJob, ...]:
-    """Return the children of earlier attempts."""
-    number = status.restarts or 0
+    """Return the children of earlier attempts. Restarts in place keep them."""
+    number = (status.restarts or 0) - (status.in_place_restarts or 0)
     return tuple(child for child in children if child.attempt < number)
 
 

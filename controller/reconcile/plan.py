@@ -43,6 +43,7 @@ from controller.policy import (
     cleanup,
     count,
     gang,
+    in_place,
     limits,
     pending,
     recovery,
@@ -88,6 +89,8 @@ def problems(kind: JobKind[Any], job: Job, options: Options) -> list[Problem]:
         roles = kind.roles(normal)
         found += recovery.problems(policy, roles)
         found += success.problems(policy, roles, is_supported=kind.flow is None)
+    if not found:
+        found += in_place.problems(kind, normal, options)
     return [problem for problem in found if not (problem.at_start and _has_started(job.status))]
 
 
@@ -238,6 +241,9 @@ class _Planner:
                 self._record_wait(wait.message)
                 return builder.plan(create=self._job_children(), requeue_after_seconds=wait.due_seconds)
         builder.started()
+        in_place.warn(policy, options, builder)
+        if restarted := in_place.record(job, roles, snapshot.pods, builder):
+            return restarted
         observed = self._observe_roles()
         verdict = self._verdict(observed)
         self._record_missed_running()
@@ -384,7 +390,9 @@ class _Planner:
         held = replacement.described(self.snapshot.failures, failed, self.builder.now)
         if verdict.restarting and (losing or not verdict.running):
             self.builder.restarting(next(iter(replaced.values()), verdict.restarting), held)
-        elif verdict.running:
+        elif verdict.running and not in_place.is_restarting(
+            self.builder.status, self.snapshot.pods, self.builder.now
+        ):
             self.builder.running(verdict.running)
             self.builder.update(recovery.recovered(self.builder.status, self.builder.now))
         deletions, waiting = self._pods_to_replace(observed)
@@ -397,6 +405,7 @@ class _Planner:
             wait.due_seconds,
             replacement.next_due_in(self.snapshot.failures, failed, self.builder.now),
             _deadline_in(self.job, self.builder),
+            in_place.due_in(self.builder.status, self.builder.now),
             self.kind.due_in(self.job, self.snapshot, self.builder.now, self.options),
         ]
         makeable = {
@@ -461,7 +470,9 @@ class _Planner:
     def _job_children(self) -> tuple[Child, ...]:
         """Return the children of the job as a whole: its PodGroup, and the extra children of the kind."""
         scheduler = self.options.gang_scheduler
-        extras = self.kind.extras(self.job, self.snapshot, self.builder.now, self.options)
+        extras = [*self.kind.extras(self.job, self.snapshot, self.builder.now, self.options)]
+        if agents := in_place.Agents.of(self.kind, self.job, self.roles, self.options):
+            extras += agents.children()
         if not scheduler:
             return tuple(extras)
         later = self.kind.later(self.job, self.snapshot, self.options)
@@ -482,6 +493,7 @@ class _Planner:
             (SERVICES.kind, service.name) for service in self.snapshot.services
         }
         missing: list[Child] = []
+        agents = in_place.Agents.of(self.kind, self.job, self.roles, self.options)
         for role, _, child in self.kind.wanted(self.job, self.roles, self.options):
             if (child.resource.kind, child.name) in there or role.name not in makeable:
                 continue
@@ -492,6 +504,8 @@ class _Planner:
                 child = replacement.marked(self.snapshot.failures, child)
                 if recovery.has_attempts(self.job.spec.policy, self.builder.status):
                     child = recovery.marked(child, self.builder.status)
+                if agents:
+                    child = agents.added(child, role, self.builder.status)
             missing.append(child)
         return tuple(missing)
 

@@ -36,6 +36,7 @@ from controller.reconcile.memory import JobMemories
 from controller.reconcile.observe import observe, sources_of
 from controller.reconcile.ownership import Ownership
 from controller.reconcile.parent import Parent, Pods
+from controller.reconcile.restart_rules import RestartRules
 from controller.reconcile.suspensions import settle_suspension
 from controller.reconcile.uncached import NEVER
 from controller.reconcile.writes import Occupied, Refused
@@ -86,6 +87,7 @@ class Reconciler:
         stores = {resource: cache.store for resource, cache in caches.items()}
         self._sources = sources_of(stores, options, nodes, answered)
         self._queues = GangQueues(client, self._sources.groups if options.gang_scheduler == VOLCANO else None)
+        self._restart_rules = RestartRules(client)
         self._events = events
         self._options = options
         self._applier = Applier(client, caches, events, width=width)
@@ -108,12 +110,10 @@ class Reconciler:
             ApiError, aiohttp.ClientError, TimeoutError: the reconcile must be retried.
         """
         loaded = await self._loader.load(key)
-        if (
-            loaded is not None
-            and not self._ownership.is_other(loaded)
-            and await self._queues.refresh(loaded, self._now())
-        ):
-            loaded = self._loader.reload(loaded)
+        if loaded is not None and not self._ownership.is_other(loaded):
+            took_time = await self._queues.refresh(loaded, self._now())
+            took_time = await self._restart_rules.refresh(loaded) or took_time
+            loaded = self._loader.reload(loaded) if took_time else loaded
         # No await from here to the plan: job and children are from the same moment.
         if loaded is None:
             return ReconcileResult()
@@ -171,7 +171,11 @@ class Reconciler:
         pending = loaded.memory.status.pending(loaded.row.status)
         if pending is not None:
             job = job.model_copy(update={"status": pending})
-        options = replace(self._options, keeps_ledger=self._committer.keeps_ledger)
+        options = replace(
+            self._options,
+            keeps_ledger=self._committer.keeps_ledger,
+            container_restart_rules=self._restart_rules.are_stored,
+        )
         plan = planning.decide(loaded.kind, job, snapshot, self._now(), options, loaded.malformed)
         if Count.FAILED in plan.counts and not plan.failure_reason:
             plan = replace(plan, failure_reason=failure_reason(snapshot.batch_pods or snapshot.pods))

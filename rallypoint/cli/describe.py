@@ -151,7 +151,7 @@ def attempts(obj: Object) -> Iterator[str]:
             attempt.get("pod") or NONE,
             attempt.get("node") or NONE,
             _cause(attempt),
-            attempt.get("action") or NONE,
+            (attempt.get("action") or NONE) + (" in place" if attempt.get("inPlace") else ""),
             format_duration(timedelta(seconds=attempt["lostSeconds"])) if "lostSeconds" in attempt else NONE,
         ]
         for attempt in found

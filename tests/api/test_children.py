@@ -8,6 +8,7 @@ import pytest
 from api.children import NO_INDEX, Exit, Pod, pod_from_json, pod_group_from_json, service_from_json
 from api.labels import FAILED_BEFORE
 from api.pod_problems import Trouble
+from api.restart_report import RestartReport
 from tests.support.builders import NOON, pod
 
 LABELS = {
@@ -460,3 +461,49 @@ def test_a_row_says_when_its_pod_was_scheduled_and_why_it_must_go() -> None:
     assert (row.scheduled_at, row.disruption) == (NOON, "PreemptionByScheduler")
     unset = [{**condition, "status": "False"} for condition in (scheduled, disrupted)]
     assert (read(conditions=unset).scheduled_at, read(conditions=unset).disruption) == (None, "")
+
+
+def reported(message: str, code: int = 222) -> Exit | None:
+    """Return how the previous run of a container that ended with this message is read."""
+    ended = {
+        "exitCode": code,
+        "reason": "Error",
+        "message": message,
+        "finishedAt": "2026-01-01T12:00:00Z",
+    }
+    status = {
+        "containerStatuses": [{"name": "pytorch", "restartCount": 1, "lastState": {"terminated": ended}}]
+    }
+    return pod_from_json(body(status)).previous_failure
+
+
+def test_the_report_of_a_restart_in_place_has_the_exit_code_of_the_command() -> None:
+    message = (
+        '{"rallypoint": {"attempt": 3, "exitCode": 7, "counted": 2, "pauseSeconds": 11, "message": "why"}}'
+    )
+
+    end = reported(message)
+
+    assert end is not None
+    assert (end.code, end.message, end.report) == (7, "why", RestartReport(3, 7, 2, 11, "why"))
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        pytest.param('{"rallypoint": {"attempt": 3, "exitCode": 7}}', 1, id="another exit code"),
+        pytest.param("", 222, id="no message"),
+        pytest.param("Traceback", 222, id="no JSON"),
+        pytest.param("[]", 222, id="no object"),
+        pytest.param('{"rallypoint": {"attempt": 3}}', 222, id="no exit code"),
+        pytest.param('{"rallypoint": {"attempt": -1, "exitCode": 7}}', 222, id="a negative attempt"),
+        pytest.param('{"rallypoint": {"attempt": 9999999, "exitCode": 7}}', 222, id="too large an attempt"),
+        pytest.param('{"rallypoint": {"attempt": 1, "exitCode": 256}}', 222, id="no possible exit code"),
+        pytest.param('{"rallypoint": {"attempt": "1", "exitCode": 7}}', 222, id="an attempt as text"),
+    ],
+)
+def test_any_other_message_is_no_report(message: str, code: int) -> None:
+    end = reported(message, code)
+
+    assert end is not None
+    assert (end.code, end.message, end.report) == (code, message, None)

@@ -141,7 +141,7 @@ ENVIRONMENT: Mapping[str, str] = {
 PODS = """
 ## Environment variables of the pods
 
-What the operator adds to containers of a job `train` in the namespace `ml` with one or two pods in each role. The page of each kind says which containers get them, and what happens to variables of that name in the template. A value is that of the first pod which has the variable. In jobs with a [failure policy](../how-to/survive-failures.md), all containers also get `RALLYPOINT_RESTART_ATTEMPT`, the number of the attempt from 0; in jobs with the annotation `training.kubeflow.org/checkpoint-dir`, `RALLYPOINT_CHECKPOINT_DIR` with its value.
+What the operator adds to containers of a job `train` in the namespace `ml` with one or two pods in each role. The page of each kind says which containers get them, and what happens to variables of that name in the template. A value is that of the first pod which has the variable. In jobs with a [failure policy](../how-to/survive-failures.md), all containers also get `RALLYPOINT_RESTART_ATTEMPT`, the number of the attempt from 0, and the main container of jobs that [restart in place](../how-to/survive-failures.md#restart-in-place) `RALLYPOINT_AGENT` and `RALLYPOINT_AGENT_ADDRESS`, which only the agent reads; in jobs with the annotation `training.kubeflow.org/checkpoint-dir`, `RALLYPOINT_CHECKPOINT_DIR` with its value.
 """
 
 VALUES_FROM: Mapping[str, str] = {"status.podIP": "the IP of the pod"}

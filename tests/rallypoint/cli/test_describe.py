@@ -68,6 +68,7 @@ def test_attempts_have_a_row_each() -> None:
         "pod": "j-worker-0",
         "reason": "Deleted",
         "action": "RestartJob",
+        "inPlace": True,
     }
 
     text = "".join(
@@ -86,7 +87,7 @@ def test_attempts_have_a_row_each() -> None:
             "RestartJob",
             "12s",
         ],
-        ["1", "2026-01-01T12:09:30Z", "j-worker-0", "<none>", "Deleted", "RestartJob", "<none>"],
+        ["1", "2026-01-01T12:09:30Z", "j-worker-0", "<none>", "Deleted", "RestartJob in place", "<none>"],
     ]
 
 

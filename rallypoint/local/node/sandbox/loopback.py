@@ -19,6 +19,7 @@ from typing import Self
 
 import psutil
 
+from api.restart_report import SETTINGS_VARIABLE
 from rallypoint.local.manifest import Manifest, containers, controller_uid
 from rallypoint.local.node.containers import guard
 from rallypoint.local.node.containers.environment import Variable
@@ -190,8 +191,10 @@ class Loopback:
     async def start(self, pod: Manifest, container: str, launch: Launch, streams: Streams) -> Process:
         mark = _mark(pod, container)
         _make_working_directory(launch)
-        if is_equipped(pod):
-            self._marks_to_sweep.add(mark)
+        if is_equipped(pod) or SETTINGS_VARIABLE in launch.env:
+            self._marks_to_sweep.add(
+                mark
+            )  # The agent of a restart in place starts its command in a group of its own.
         return _ContainerProcess(
             await ProcessGroup.start(_marked(launch, mark), self._guard, streams), mark, self._marks_to_sweep
         )
