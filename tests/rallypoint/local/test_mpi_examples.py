@@ -190,6 +190,28 @@ def test_a_job_with_a_failure_policy_restarts_launcher_and_workers(
     assert "pi 3.14159" in output
 
 
+def test_mpich_restarts_launcher_and_workers(tmp_path: Path) -> None:
+    """It hands the launcher's environment on by itself. The end of the job is not waited for, as above."""
+    launch = (
+        '[sh, -c, "slices=10000; [ $RALLYPOINT_RESTART_ATTEMPT = 0 ] && slices=100000000000; '
+        'exec mpirun.mpich -n 4 /opt/pi/pi $slices"]'
+    )
+    policy = "failurePolicy: {maxRestarts: 1, rules: [{action: RestartJob}]}"
+    changes = (('[mpirun.mpich, -n, "4", /opt/pi/pi]', launch), ("backoffLimit: 2", policy))
+    output = ""
+    with started(tmp_path, rewritten(tmp_path, "pi-mpich", *changes)) as process:
+        assert process.stdout
+        for line in process.stdout:
+            output += line
+            if line.startswith("[launcher] rank 3 ") and "attempt 1" not in output:
+                kill(process.pid, "pi-mpich-worker-1")
+            if "on 4 ranks" in line:
+                break
+
+    assert "is restarting as a whole, attempt 1, because" in output, output[-4000:]
+    assert re.search(r"pi 3\.14159\d+ on 4 ranks", output), output[-4000:]
+
+
 def lose_a_worker(folder: Path, example: str, *changes: tuple[str, str]) -> tuple[str, int]:
     """The output and the exit status of a run in which all processes of worker 1 are killed in mid-run."""
     output = ""
