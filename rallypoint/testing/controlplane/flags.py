@@ -120,7 +120,7 @@ def kube_apiserver(
 
 
 def kube_controller_manager(
-    program: Path, kubeconfig: Path, files: Files, controllers: Sequence[str]
+    program: Path, kubeconfig: Path, files: Files, controllers: Sequence[str], extra: Sequence[str] = ()
 ) -> list[str | Path]:
     """Run the named controllers alone, without the client-side limit that would set the pace of a test."""
     return [
@@ -133,10 +133,11 @@ def kube_controller_manager(
         "--secure-port=0",
         "--kube-api-qps=500",
         "--kube-api-burst=1000",
+        *extra,
     ]
 
 
-def kube_scheduler(program: Path, kubeconfig: Path) -> list[str | Path]:
+def kube_scheduler(program: Path, kubeconfig: Path, extra: Sequence[str] = ()) -> list[str | Path]:
     return [
         program,
         f"--kubeconfig={kubeconfig}",
@@ -144,6 +145,7 @@ def kube_scheduler(program: Path, kubeconfig: Path) -> list[str | Path]:
         "--secure-port=0",
         "--kube-api-qps=500",
         "--kube-api-burst=1000",
+        *extra,
     ]
 
 

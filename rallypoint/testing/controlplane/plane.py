@@ -39,6 +39,7 @@ class ControlPlane:
         stages: a file of kwok's Stages that says what these pods and nodes go through, instead of running at once.
         scheduler: whether kube-scheduler runs; without it a pod stays where ``spec.nodeName`` puts it.
         api_server_flags: passed on to kube-apiserver.
+        feature_gates: as ``--feature-gates``, of kube-apiserver, kube-controller-manager and kube-scheduler.
         address: of this machine, where requests are served. Another than loopback can be reached from real nodes.
         key_identifiers: whether certificates have key identifiers; those of some managed clusters have none.
     """
@@ -55,6 +56,7 @@ class ControlPlane:
         stages: Path | None = None,
         scheduler: bool = False,
         api_server_flags: Sequence[str] = (),
+        feature_gates: str = "",
         address: str = flags.LOOPBACK,
         key_identifiers: bool = True,
         say: binaries.Say = binaries.say_on_stderr,
@@ -70,7 +72,8 @@ class ControlPlane:
         self._nodes = nodes
         self._stages = stages
         self._scheduler = scheduler
-        self._api_server_flags = tuple(api_server_flags)
+        self._gates = (f"--feature-gates={feature_gates}",) if feature_gates else ()
+        self._api_server_flags = (*self._gates, *api_server_flags)
         self._address = address
         self._key_identifiers = key_identifiers
         self._say = say
@@ -263,11 +266,14 @@ class ControlPlane:
         if self._controllers:
             name = "kube-controller-manager"
             config = self._component_kubeconfig(name)
-            command = flags.kube_controller_manager(programs[name], config, self._files, self._controllers)
+            command = flags.kube_controller_manager(
+                programs[name], config, self._files, self._controllers, self._gates
+            )
             self._run(name, command)
         if self._scheduler:
             name = "kube-scheduler"
-            self._run(name, flags.kube_scheduler(programs[name], self._component_kubeconfig(name)))
+            config = self._component_kubeconfig(name)
+            self._run(name, flags.kube_scheduler(programs[name], config, self._gates))
         if self._nodes:
             self._run("kwok", flags.kwok(programs["kwok"], self._component_kubeconfig("kwok"), self._stages))
             self.apply(*(_node(index) for index in range(self._nodes)))
