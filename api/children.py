@@ -36,6 +36,8 @@ UNADMITTED_PHASES: Final = frozenset({"", "Pending"})
 """Phases of a PodGroup that Volcano has not admitted to its queue."""
 STARTED_PHASES: Final = frozenset({"Running", "Scheduled", "Finished", "Completed", "Failed"})
 """Phases of a PodGroup that no longer waits, in Volcano and in scheduler-plugins."""
+UNSCHEDULED: Final = frozenset({("Unschedulable", "True"), ("PodGroupInitiallyScheduled", "False")})
+"""Types and status of the conditions of a PodGroup that waits, of Volcano and of kube-scheduler. The latter is never False again."""
 
 
 class Exit(msgspec.Struct, frozen=True, gc=False):
@@ -81,7 +83,8 @@ class ConfigMap(Owned, frozen=True, gc=False):
 class PodGroup(Owned, frozen=True, gc=False):
     """The group of a job's pods for a gang scheduler. ``spec`` is JSON.
 
-    ``message`` is the newest one of the scheduler about why it does not start the group. Only Volcano writes it.
+    ``message`` is the newest one of the scheduler about why it does not start the group. The coscheduling plugin writes none, and
+    kube-scheduler writes no ``phase``.
     """
 
     phase: str = ""
@@ -263,7 +266,7 @@ def config_map_from_json(raw: bytes | memoryview | msgspec.Raw) -> ConfigMap:
 
 
 def pod_group_from_json(raw: bytes | memoryview | msgspec.Raw) -> PodGroup:
-    """Decode a PodGroup of either scheduler.
+    """Decode a PodGroup of any scheduler.
 
     Raises:
         msgspec.DecodeError: this is not a PodGroup.
@@ -364,13 +367,12 @@ def end_order(end: Exit) -> tuple[bool, float]:
 
 
 def _unschedulable_message(conditions: Sequence[PodCondition]) -> str:
-    """Return the message of the newest condition if that is Unschedulable. Volcano keeps it when it has scheduled the group since.
+    """Return the message of the newest condition if that says that the group is not scheduled. Volcano keeps it when it has scheduled it since.
 
-    Source: volcano 1.14, pkg/scheduler/plugins/gang/gang.go, OnSessionClose.
+    Source: volcano 1.14, pkg/scheduler/plugins/gang/gang.go, OnSessionClose; Kubernetes 1.37, pkg/scheduler/schedule_one_podgroup.go.
     """
     newest = max(conditions, key=lambda condition: condition.last_transition_time or "", default=None)
-    is_current = newest is not None and (newest.type, newest.status) == ("Unschedulable", "True")
-    return newest.message if newest and is_current else ""
+    return newest.message if newest and (newest.type, newest.status) in UNSCHEDULED else ""
 
 
 def _end(container: ContainerStatus, init: bool) -> Termination | None:

@@ -47,6 +47,37 @@ class RestartPolicy(StrEnum):
     EXIT_CODE = "ExitCode"
 
 
+class TopologyConstraint(Wire):
+    """A topology domain of the group."""
+
+    key: str
+    """Label of nodes, such as ``topology.kubernetes.io/zone``. All pods go to nodes with the same value."""
+
+
+class SchedulingConstraints(Wire):
+    """Where the pods of a group may go.
+
+    Source: Kubernetes 1.37, staging/src/k8s.io/api/scheduling/v1beta1/types.go, PodGroupSchedulingConstraints.
+    """
+
+    topology: list[TopologyConstraint] | None = None
+    """Topology domains of the group; Kubernetes 1.37 accepts one."""
+
+
+class GroupResourceClaim(Wire):
+    """A ResourceClaim of a group; pod templates that use it have the same entry in ``resourceClaims``.
+
+    Source: Kubernetes 1.37, staging/src/k8s.io/api/scheduling/v1beta1/types.go, PodGroupResourceClaim.
+    """
+
+    name: str
+    """Name of the claim in the pods."""
+    resource_claim_name: str | None = None
+    """Name of an existing ResourceClaim."""
+    resource_claim_template_name: str | None = None
+    """Name of a ResourceClaimTemplate, from which the group gets a claim of its own."""
+
+
 class SchedulingPolicy(Wire):
     """Parameters of gang scheduling."""
 
@@ -59,11 +90,15 @@ class SchedulingPolicy(Wire):
     min_resources: dict[str, int | str] | None = None
     """Resources that must be free before the pods start, by resource name. Defaults to what the first ``minAvailable`` pods request."""
     priority_class: str | None = None
-    """Priority class of the job's PodGroup in Volcano. The coscheduling plugin ignores it. If unset, the PodGroup has none; MPIJobs of
-    v2beta1 use that of the first pod template that names one.
+    """Priority class of the job's PodGroup in Volcano and Kubernetes. The coscheduling plugin ignores it. If unset, the PodGroup has none; MPIJobs of
+    v2beta1, and all kinds in Kubernetes, use that of the first pod template that names one.
     """
     schedule_timeout_seconds: int | None = None
     """Seconds that the pods wait in the coscheduling plugin for the others. Volcano ignores it. If unset, the plugin's own timeout applies."""
+    scheduling_constraints: SchedulingConstraints | None = None
+    """Where the pods may go as a group. Only for ``--gang-scheduler-name=kubernetes``. Changes have no effect while the job runs."""
+    resource_claims: list[GroupResourceClaim] | None = None
+    """Devices that the pods share. Only for ``--gang-scheduler-name=kubernetes``. Changes have no effect while the job runs."""
 
 
 class RunPolicy(Wire):

@@ -101,4 +101,5 @@ HORIZONTAL_POD_AUTOSCALERS = Resource(
 )
 VOLCANO_POD_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
 COSCHEDULING_POD_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
+NATIVE_POD_GROUPS = Resource("scheduling.k8s.io", "v1beta1", "PodGroup", "podgroups")
 LEASES = Resource("coordination.k8s.io", "v1", "Lease", "leases")

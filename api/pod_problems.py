@@ -22,11 +22,11 @@ _SCHEDULED: Final = "PodScheduled"
 """The type of the condition in which a scheduler reports why a pod has no node."""
 _GANG_REFUSAL: Final = re.compile(
     r"optimistic rejection|rejection in Unreserve|rejected (?:due to timeout|while waiting on permit)"
-    r"|podGroup \S+ failed recently|cannot find enough sibling pods|pod group is not ready"
+    r"|podGroup \S+ failed recently|cannot find enough sibling pods|pod group is not ready|pod group is unschedulable"
 )
 """In messages for the rest of a gang. Coscheduling's "gets rejected due to Pod … even after PostFilter" is for the pod that fits no node, too.
 
-Source: scheduler-plugins 0.32, pkg/coscheduling; volcano 1.14, pkg/scheduler/plugins/gang.
+Source: scheduler-plugins 0.32, pkg/coscheduling; volcano 1.14, pkg/scheduler/plugins/gang; Kubernetes 1.37, pkg/scheduler.
 """
 _MESSAGE_LINES: Final = 3
 """Lines of a termination message that a description contains."""

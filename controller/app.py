@@ -390,9 +390,8 @@ def _controller_process(
             on_pods[before.owner_kind](before, after)
 
     children = watches.children(*around, {resource for kind in served for resource in kind.children}, on_pod)
-    groups = (
-        [watches.pod_groups(*around, groups_of(options.gang_scheduler))] if options.gang_scheduler else []
-    )
+    group_resource = groups_of(options.gang_scheduler)
+    groups = [watches.pod_groups(*around, group_resource)] if group_resource else []
     node_labels = {label for kind in served if (label := kind.node_label(options))}
     nodes = {label: watches.nodes(client, label) for label in node_labels}
     shared_by_all = set.intersection(*(set(kind.children) for kind in served))
@@ -593,10 +592,9 @@ def _shadow_controller(
 
 def _caches_of(shared: _Shared, kind: JobKind[Any]) -> dict[Resource, Cache]:
     """Return the caches of the children of one kind, and of their PodGroups."""
-    gangs = shared.options.gang_scheduler
-    groups = {groups_of(gangs)} if gangs else set[Resource]()
+    groups = groups_of(shared.options.gang_scheduler)
     return {
         resource: cache
         for resource, cache in shared.caches.items()
-        if resource in groups.union(kind.children)
+        if resource == groups or resource in kind.children
     }

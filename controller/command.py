@@ -234,7 +234,7 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
         "--gang-scheduler-name",
         "--gang-scheduling",
         default=defaults.gang_scheduler_name,
-        help="gang-schedule the pods of each job: volcano, or the name of a scheduler with coscheduling",
+        help="gang-schedule the pods of each job: kubernetes, volcano, yunikorn, or the name of a scheduler with coscheduling",
     )
     flag("--events", default=defaults.events, help="events to record: full, compact or off")
     flag(

@@ -116,9 +116,10 @@ class Settings:
     """
 
     gang_scheduler_name: str = ""
-    """``volcano`` (case-insensitive), or the name of a scheduler with the coscheduling of scheduler-plugins. Flag ``--gang-scheduler-name``.
+    """``volcano``, ``kubernetes`` or ``yunikorn`` (case-insensitive), or the name of a scheduler with the coscheduling of scheduler-plugins.
 
-    Empty or ``None`` disables gang scheduling. The CRD of the scheduler's PodGroups must be installed; until then no job gets pods.
+    Flag ``--gang-scheduler-name``. Empty or ``None`` disables gang scheduling. The scheduler's PodGroups must be served, of which YuniKorn has
+    none; until then no job gets pods.
     """
 
     events: str = "full"

@@ -48,7 +48,9 @@ class Options:
     """The settings that planning reads."""
 
     gang_scheduler: str = ""
-    """``volcano``, or the name of a scheduler with the coscheduling of scheduler-plugins; empty disables gang scheduling."""
+    """``volcano``, ``kubernetes``, ``yunikorn``, or the name of a scheduler with the coscheduling of scheduler-plugins; empty disables gang
+    scheduling.
+    """
     max_replicas: int = 10_000
     """The maximum number of pods of one job."""
     clean_finished_pods: bool = False

@@ -3,7 +3,8 @@ content and members.
 
 It also says what a waiting group waits for, for the status of its job.
 
-With Volcano, pods are created once the group is Inqueue; with the coscheduling of scheduler-plugins, pods wait in the scheduler.
+With Volcano, pods are created once the group is Inqueue; with the coscheduling of scheduler-plugins and with Kubernetes' own gang scheduling,
+pods wait in the scheduler. YuniKorn has no group: its pods say what their job needs.
 
 Source: training-operator 1.9, pkg/controller.v1/common/scheduling.go and util.go, pkg/controller.v1/control/podgroup_control.go.
 """
@@ -19,15 +20,19 @@ import msgspec
 from api import labels, quantity
 from api.children import STARTED_PHASES, UNADMITTED_PHASES, PodGroup
 from api.job import Job, JobStatus, SchedulingPolicy, owner_reference
-from api.meta import COSCHEDULING_POD_GROUPS, VOLCANO_POD_GROUPS, Resource
+from api.meta import COSCHEDULING_POD_GROUPS, NATIVE_POD_GROUPS, VOLCANO_POD_GROUPS, Resource
 from api.pod_problems import is_gang_refusal
 from api.queues import queue_of, queue_problem
 from api.requests import Amounts, requests, total
 from controller.domain import Child, Deletion, Role, Snapshot, WriteMode
 from controller.kind import Roles
 from controller.kind.idle import is_waiting_for_gang
+from controller.policy import native_gang, yunikorn
 
 VOLCANO = "volcano"
+KUBERNETES = "kubernetes"
+"""Kubernetes' own gang scheduling."""
+YUNIKORN = "yunikorn"
 REPORT_AFTER_SECONDS: Final = 30.0
 """A gang that waits for less needs no explanation: schedulers work in cycles of a second or more."""
 REPORT_AGAIN_SECONDS: Final = 300.0
@@ -64,18 +69,29 @@ def scheduler_of(flag: str) -> str:
     """
     if flag == "None":
         return ""
-    return VOLCANO if flag.lower() == VOLCANO else flag
+    return flag.lower() if flag.lower() in {VOLCANO, KUBERNETES, YUNIKORN} else flag
 
 
-def groups_of(scheduler: str) -> Resource:
-    """The PodGroup resource of this scheduler."""
-    return VOLCANO_POD_GROUPS if scheduler == VOLCANO else COSCHEDULING_POD_GROUPS
+def groups_of(scheduler: str) -> Resource | None:
+    """Return the PodGroup resource of this scheduler, None if it has none or is empty."""
+    if scheduler in {"", YUNIKORN}:
+        return None
+    return {VOLCANO: VOLCANO_POD_GROUPS, KUBERNETES: NATIVE_POD_GROUPS}.get(
+        scheduler, COSCHEDULING_POD_GROUPS
+    )
 
 
 def is_waiting(scheduler: str, snapshot: Snapshot) -> bool:
-    """Return whether no pod may be created yet, because Volcano must admit the group to its queue first."""
+    """Return whether no pod may be created yet: Volcano must admit the group to its queue first, or a group of earlier pods still exists."""
     group = snapshot.group
-    return scheduler == VOLCANO and (group is None or group.deleting or is_unadmitted(group))
+    if scheduler == VOLCANO:
+        return group is None or group.deleting or is_unadmitted(group)
+    return is_leaving(scheduler, snapshot)
+
+
+def is_leaving(scheduler: str, snapshot: Snapshot) -> bool:
+    """Return whether no pod of any version may be created yet, because Kubernetes' group of earlier pods still exists."""
+    return scheduler == KUBERNETES and native_gang.is_leaving(snapshot.group, snapshot)
 
 
 def is_unadmitted(group: PodGroup) -> bool:
@@ -105,7 +121,11 @@ def gang_wait(scheduler: str, job: Job, status: JobStatus, snapshot: Snapshot, n
     Differs: the original says nothing about a waiting group. See docs/decisions/0015-gang-scheduling.md.
     """
     group = snapshot.group
-    if not scheduler or (group is not None and (group.deleting or group.phase in STARTED_PHASES)):
+    if groups_of(scheduler) is None:
+        return GangWait()
+    if group is not None and is_leaving(scheduler, snapshot):
+        return _reported(job, status, now, f"its earlier PodGroup {group.name}, which is being deleted")
+    if group is not None and (group.deleting or group.phase in STARTED_PHASES):
         return GangWait()
     if group is None:  # it is about to be created, which triggers no reconcile
         return GangWait(due_seconds=REPORT_AFTER_SECONDS)
@@ -119,24 +139,31 @@ def gang_wait(scheduler: str, job: Job, status: JobStatus, snapshot: Snapshot, n
     waits_in_queue = is_waiting(scheduler, snapshot)
     if not unscheduled and not waits_in_queue:
         return GangWait()
-    left = report_due_in(job.kind, status, now)
-    if left > 0:
-        return GangWait(due_seconds=left)
     spec = msgspec.json.decode(group.spec) or {}
     queue = queue_of(spec) if scheduler == VOLCANO else ""
     # One pod that fits no node keeps the others of its gang waiting, whose messages only say that.
-    causes = [group.message or min(unscheduled, key=is_gang_refusal, default="")]
+    of_pod = min(unscheduled, key=is_gang_refusal, default="")
+    # kube-scheduler counts in the group's message, and names what a pod lacks only in that pod's.
+    is_known = scheduler == KUBERNETES and of_pod and not is_gang_refusal(of_pod)
+    causes = [of_pod if is_known else group.message or of_pod]
     if waits_in_queue and snapshot.queue is not None:
         causes.insert(0, queue_problem(queue, snapshot.queue, spec.get("minResources") or {}))
     cause = "; ".join(filter(None, causes)) or (
         f"the scheduler {scheduler} does not say why; see the events of the PodGroup"
     )
     where = f" in queue {queue}" if queue else ""
-    message = (
-        f"{job.kind} {job.metadata.name} waits for its PodGroup {group.name}, which is {group.phase or 'without a phase'}{where} "
-        f"and needs {spec.get('minMember', 0)} pods at once: {cause}"
-    )
-    return GangWait(message, REPORT_AGAIN_SECONDS)
+    state = "not scheduled" if scheduler == KUBERNETES else f"{group.phase or 'without a phase'}{where}"
+    needed = native_gang.min_count(spec) if scheduler == KUBERNETES else spec.get("minMember", 0)
+    text = f"its PodGroup {group.name}, which is {state} and needs {needed} pods at once: {cause}"
+    return _reported(job, status, now, text)
+
+
+def _reported(job: Job, status: JobStatus, now: datetime, text: str) -> GangWait:
+    """Return that the job waits for this, without a message until it has waited long enough."""
+    left = report_due_in(job.kind, status, now)
+    if left > 0:
+        return GangWait(due_seconds=left)
+    return GangWait(f"{job.kind} {job.metadata.name} waits for {text}", REPORT_AGAIN_SECONDS)
 
 
 def group(
@@ -156,6 +183,8 @@ def group(
     docs/decisions/0015-gang-scheduling.md.
     """
     resource, there = groups_of(scheduler), snapshot.group
+    if resource is None or (scheduler == KUBERNETES and native_gang.brings_own_group(roles)):
+        return
     if there is None:
         annotations = job.metadata.annotations if rules.copies_annotations else None
         body = partial(
@@ -164,7 +193,10 @@ def group(
         yield Child(resource, job.metadata.name, body, first=1)
     elif not there.deleting:
         said = msgspec.json.decode(there.spec) or {}
-        change = _change(said, _spec(resource, job, roles, said, rules, later), _FIELDS[resource])
+        if resource == NATIVE_POD_GROUPS:
+            change = native_gang.change(said, _members(job, roles, later), _pods(roles), snapshot)
+        else:
+            change = _change(said, _spec(resource, job, roles, said, rules, later), _FIELDS[resource])
         if change:
             patch = {"metadata": {"uid": there.uid}, "spec": change}
             yield Child(resource, job.metadata.name, lambda: patch, WriteMode.PATCH, first=1)
@@ -172,50 +204,71 @@ def group(
 
 def remains(scheduler: str, snapshot: Snapshot) -> tuple[Deletion, ...]:
     """Return the group of a job that runs no pods any more."""
-    group = snapshot.group
-    if group is None or group.deleting:
+    group, resource = snapshot.group, groups_of(scheduler)
+    if group is None or group.deleting or resource is None:
         return ()
-    return (Deletion(groups_of(scheduler), group.name, group.uid),)
+    return (Deletion(resource, group.name, group.uid),)
 
 
-def member(scheduler: str, job: Job, role: Role, pod: Child) -> Child:
-    """Return the pod as a member of the job's group."""
-    return replace(pod, body=partial(_member_body, scheduler, job.metadata.name, role.label, pod))
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Makes pods members of the gang of one job.
 
-
-def enlisted(scheduler: str, job: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the pod or pod template as a member of the job's group, whatever scheduler it names.
-
-    Source: mpi-operator 0.8, pkg/controller/podgroup.go, decoratePodTemplateSpec.
+    Roles that start ``later``, when others run, are no part of what must be free at the start.
     """
-    if scheduler == VOLCANO:
-        kind, marks = "annotations", {labels.GROUP_NAME: job}
-    else:
-        kind, marks = "labels", {labels.POD_GROUP: job}
-    metadata = {**body["metadata"], kind: {**body["metadata"].get(kind, {}), **marks}}
-    return {**body, "metadata": metadata, "spec": {**body["spec"], "schedulerName": scheduler}}
+
+    scheduler: str
+    job: Job
+    roles: Roles
+    later: Collection[str] = ()
+
+    def of(self, role: Role, pod: Child) -> Child:
+        """Return the pod as a member of the gang; it keeps the scheduler that it names."""
+        return replace(pod, body=partial(self._body, role, pod))
+
+    def enlisted(self, role: Role, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the pod or pod template as a member of the gang, whatever scheduler it names.
+
+        Source: mpi-operator 0.8, pkg/controller/podgroup.go, decoratePodTemplateSpec.
+        """
+        if self.scheduler == KUBERNETES:
+            return native_gang.member(self.job, self.roles, body)
+        marks = {labels.GROUP_NAME: self.job.metadata.name}
+        body = self._marked(role, body, marks)
+        return {**body, "spec": {**body["spec"], "schedulerName": self.scheduler}}
+
+    def _body(self, role: Role, pod: Child) -> dict[str, Any]:
+        body = pod.body()
+        if self.scheduler == KUBERNETES:
+            return native_gang.member(self.job, self.roles, body)
+        marks = {labels.GROUP_NAME: self.job.metadata.name, labels.TASK_SPEC: role.label}
+        body = self._marked(role, body, marks)
+        name = body["spec"].get("schedulerName") or self.scheduler
+        return {**body, "spec": {**body["spec"], "schedulerName": name}}
+
+    def _marked(self, role: Role, body: dict[str, Any], of_volcano: Mapping[str, str]) -> dict[str, Any]:
+        if self.scheduler == YUNIKORN:
+            present = {name: each.replicas for name, each in self.roles.items() if name not in self.later}
+            members = members_of(present, _members(self.job, self.roles, self.later))
+            return yunikorn.member(self.job, self.roles, role.label, members, body)
+        is_volcano = self.scheduler == VOLCANO
+        kind = "annotations" if is_volcano else "labels"
+        marks = of_volcano if is_volcano else {labels.POD_GROUP: self.job.metadata.name}
+        metadata = {**body["metadata"], kind: {**body["metadata"].get(kind, {}), **marks}}
+        return {**body, "metadata": metadata}
 
 
 def is_elsewhere(scheduler: str, role: Role) -> bool:
-    """Return whether the template names another scheduler, which ignores the group."""
+    """Return whether the template names another scheduler, which ignores the gang. Kubernetes' own gangs work in each kube-scheduler."""
     requested = (role.template.get("spec") or {}).get("schedulerName")
-    return bool(requested) and requested != scheduler
+    return bool(requested) and requested != scheduler and scheduler != KUBERNETES
 
 
 def is_named(scheduler: str, roles: Roles) -> bool:
-    """Return whether a template names that scheduler."""
-    return any((role.template.get("spec") or {}).get("schedulerName") == scheduler for role in roles.values())
-
-
-def _member_body(scheduler: str, job: str, role: str, pod: Child) -> dict[str, Any]:
-    body = pod.body()
-    if scheduler == VOLCANO:
-        kind, marks = "annotations", {labels.GROUP_NAME: job, labels.TASK_SPEC: role}
-    else:
-        kind, marks = "labels", {labels.POD_GROUP: job}
-    metadata = {**body["metadata"], kind: {**body["metadata"].get(kind, {}), **marks}}
-    name = body["spec"].get("schedulerName") or scheduler
-    return {**body, "metadata": metadata, "spec": {**body["spec"], "schedulerName": name}}
+    """Return whether a template names that scheduler, or need not name it."""
+    return scheduler == KUBERNETES or any(
+        (role.template.get("spec") or {}).get("schedulerName") == scheduler for role in roles.values()
+    )
 
 
 def _body(
@@ -241,10 +294,10 @@ def _spec(
 ) -> dict[str, Any]:
     """Return the desired values of the fields that this operator owns; ``said`` is the current spec."""
     policy = job.spec.policy.scheduling_policy or SchedulingPolicy()
+    members = _members(job, roles, later)
+    if resource == NATIVE_POD_GROUPS:
+        return native_gang.spec(job, roles, members)
     present = {name: role for name, role in roles.items() if name not in later}
-    total, count = _pods(roles), _pods(present)
-    members = total if policy.min_available is None else policy.min_available
-    members = max(min(members, count), members - (total - count)) if later else members
     spec: dict[str, Any] = {"minMember": members}
     resources = policy.min_resources
     if resources is None:
@@ -263,6 +316,17 @@ def _spec(
     elif policy.schedule_timeout_seconds is not None:
         spec["scheduleTimeoutSeconds"] = policy.schedule_timeout_seconds
     return spec
+
+
+def _members(job: Job, roles: Roles, later: Collection[str]) -> int:
+    """Return how many pods must start together."""
+    policy = job.spec.policy.scheduling_policy or SchedulingPolicy()
+    total = _pods(roles)
+    members = total if policy.min_available is None else policy.min_available
+    if not later:
+        return members
+    count = sum(role.replicas for name, role in roles.items() if name not in later)
+    return max(min(members, count), members - (total - count))
 
 
 def _pods(roles: Roles) -> int:

@@ -55,11 +55,11 @@ def sources_of(
     answered: Container[str] = (),
 ) -> Sources:
     """Return the stores of the watched children. ``answered`` contains the UIDs of the probed pods that have answered."""
-    gangs = options.gang_scheduler
+    groups = groups_of(options.gang_scheduler)
     return Sources(
         pods=stores[PODS],
         services=stores.get(SERVICES),
-        groups=stores.get(groups_of(gangs)) if gangs else None,
+        groups=stores.get(groups) if groups else None,
         batch_jobs=stores.get(BATCH_JOBS),
         nodes=nodes,
         answered=answered,

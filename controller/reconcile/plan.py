@@ -492,6 +492,8 @@ class _Planner:
         there = {(PODS.kind, pod.name) for pod in self.snapshot.pods} | {
             (SERVICES.kind, service.name) for service in self.snapshot.services
         }
+        later = self.kind.later(self.job, self.snapshot, self.options) if scheduler else ()
+        membership = gang.Membership(scheduler, self.job, self.roles, later)
         missing: list[Child] = []
         agents = in_place.Agents.of(self.kind, self.job, self.roles, self.options)
         for role, _, child in self.kind.wanted(self.job, self.roles, self.options):
@@ -500,7 +502,7 @@ class _Planner:
             if child.resource == PODS:
                 self._record_template_warnings(role)
                 if scheduler:
-                    child = gang.member(scheduler, self.job, role, child)
+                    child = membership.of(role, child)
                 child = replacement.marked(self.snapshot.failures, child)
                 if recovery.has_attempts(self.job.spec.policy, self.builder.status):
                     child = recovery.marked(child, self.builder.status)

@@ -22,7 +22,7 @@ from controller.kind.idle import IdleReason, has_run
 from controller.kube import errors
 from controller.kube.client import Client
 from controller.policy import replacement, troubles
-from controller.policy.gang import VOLCANO, groups_of
+from controller.policy.gang import KUBERNETES, VOLCANO, groups_of
 from controller.reconcile import plan as planning
 from controller.reconcile.apply import Applier, Cache
 from controller.reconcile.commit import Counter, JobCommitter
@@ -269,16 +269,20 @@ class Reconciler:
         One about a missing namespace names it.
         """
         scheduler = self._options.gang_scheduler
-        if not scheduler or not isinstance(error, errors.NotFound) or error.kind:
-            return []
         resource = groups_of(scheduler)
+        if resource is None or not isinstance(error, errors.NotFound) or error.kind:
+            return []
         if not any(
             child.resource == resource and child.write_mode is WriteMode.CREATE
             for child in decision.plan.create
         ):
             return []
-        text = f"the API server serves no {resource.plural}.{resource.group}: install the definitions of the scheduler {scheduler}"
-        return [(None, text)]
+        step = (
+            f"enable {resource.api_version} and the feature gate GenericWorkload, in Kubernetes 1.37 or newer"
+            if scheduler == KUBERNETES
+            else f"install the definitions of the scheduler {scheduler}"
+        )
+        return [(None, f"the API server serves no {resource.plural}.{resource.group}: {step}")]
 
     async def _report_unreadable(self, loaded: LoadedJob, unreadable: Sequence[Problem]) -> ReconcileResult:
         """Report that a part of the object cannot be parsed; nothing is planned until it changes."""

@@ -120,7 +120,7 @@ class JobReader:
         which a server reads whole whatever the selector.
         """
         selected = {"labelSelector": f"{JOB_NAME}={name_of(jobs[0])}"} if by_label else {}
-        groups = [] if self.only_timeline else ["volcano.sh", "scheduling.x-k8s.io"]
+        groups = [] if self.only_timeline else ["volcano.sh", "scheduling.x-k8s.io", "scheduling.k8s.io"]
         pods, batch_jobs, listed, gangs, workloads = await asyncio.gather(
             self._all(PODS, **selected),
             self._all(BATCH_JOBS),

@@ -18,7 +18,7 @@ from typing_extensions import override
 from controller.crds import all_crds
 from controller.kinds import ALL
 from controller.kinds.mpi.options import MPIOptions
-from controller.policy.gang import scheduler_of
+from controller.policy.gang import KUBERNETES, YUNIKORN, scheduler_of
 from controller.runtime import clock
 from controller.settings import Settings
 from rallypoint.local import private
@@ -133,6 +133,10 @@ def settings_of(args: argparse.Namespace) -> Settings:
 def gang_scheduler(text: str) -> str:
     """Return the scheduler's name; raise argparse.ArgumentTypeError if it is not a valid name."""
     name = scheduler_of(text)
+    if name in {KUBERNETES, YUNIKORN}:
+        raise argparse.ArgumentTypeError(
+            f"the gangs of {name} need a real cluster; a local one has those of volcano and of coscheduling"
+        )
     if name and names.subdomain(name):
         raise argparse.ArgumentTypeError(f"{text!r} is not the name of a scheduler, such as volcano")
     return name

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 
-from api.children import STARTED_PHASES, UNADMITTED_PHASES
+from api.children import STARTED_PHASES, UNADMITTED_PHASES, UNSCHEDULED
 from api.job import ConditionType
 from api.messages import first_of
+from api.meta import NATIVE_POD_GROUPS
 from api.queues import queue_of, queue_problem
 from controller.kind.idle import IdleReason
+from controller.policy import native_gang
 from rallypoint.diagnosis.objects import (
     Object,
     condition,
@@ -29,7 +31,7 @@ def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
 
     What the operator has found out about the queue follows if the user may not read the queue.
     """
-    waiting = [gang for gang in snapshot.gangs if _phase(gang) not in STARTED_PHASES]
+    waiting = [gang for gang in snapshot.gangs if not _has_started(gang)]
     for gang in waiting:
         problem = problem_of_queue(snapshot, gang)
         parts = [problem, "" if problem else _last_message(snapshot, gang)]
@@ -46,6 +48,20 @@ def is_unadmitted(gang: Object) -> bool:
     return _phase(gang) in UNADMITTED_PHASES
 
 
+def _is_native(gang: Object) -> bool:
+    """Return whether the PodGroup is that of Kubernetes itself, which has no phase."""
+    return str(gang.get("apiVersion", "")).startswith(f"{NATIVE_POD_GROUPS.group}/")
+
+
+def _has_started(gang: Object) -> bool:
+    if not _is_native(gang):
+        return _phase(gang) in STARTED_PHASES
+    return any(
+        condition.get("type") == "PodGroupInitiallyScheduled" and condition.get("status") == "True"
+        for condition in status_of(gang).get("conditions") or ()
+    )
+
+
 def _is_queue_unread(snapshot: JobSnapshot, gang: Object) -> bool:
     return bool(spec_of(gang).get("queue")) and queue_of(spec_of(gang)) not in snapshot.queues
 
@@ -55,6 +71,9 @@ def _phase(gang: Object) -> str:
 
 
 def _description(gang: Object) -> str:
+    if _is_native(gang):
+        deleting = gang["metadata"].get("deletionTimestamp")
+        return "PodGroup is being deleted" if deleting else "PodGroup is not scheduled"
     queue = spec_of(gang).get("queue")
     phase = _phase(gang) or "has no status from its scheduler"
     return f"PodGroup {phase}" + (f" in queue {queue}" if queue else "")
@@ -69,7 +88,7 @@ def problem_of_queue(snapshot: JobSnapshot, gang: Object) -> str:
 
 
 def _last_message(snapshot: JobSnapshot, gang: Object) -> str:
-    """Return the message of the newest condition if that is Unschedulable: Volcano keeps it when it has scheduled the group since.
+    """Return the message of the newest condition if the group waits by it: Volcano keeps it when it has scheduled the group since.
 
     Volcano reports a group that it does not admit to its queue only by events.
     """
@@ -77,7 +96,7 @@ def _last_message(snapshot: JobSnapshot, gang: Object) -> str:
     newest: Object = max(
         conditions, key=lambda condition: str(condition.get("lastTransitionTime")), default={}
     )
-    if newest.get("type") == "Unschedulable" and newest.get("status") != "False" and newest.get("message"):
+    if (newest.get("type"), newest.get("status", "True")) in UNSCHEDULED and newest.get("message"):
         return str(newest["message"])
     events = snapshot.events_of(gang) if gang["metadata"].get("uid") else ()
     return next((str(event["message"]) for event in events if event.get("message")), "")
@@ -85,7 +104,7 @@ def _last_message(snapshot: JobSnapshot, gang: Object) -> str:
 
 def _missing_members(snapshot: JobSnapshot, gang: Object) -> str:
     """Name the missing pods of an incomplete gang. The scheduler starts no pod of it before it is complete."""
-    min_member = spec_of(gang).get("minMember") or 0
+    min_member = spec_of(gang).get("minMember") or native_gang.min_count(spec_of(gang))
     existing = [pod for pod in snapshot.pods if pod["metadata"]["uid"] not in snapshot.replaced_pod_uids]
     if not snapshot.pods_known or not 0 < len(existing) < min_member:
         return ""

@@ -400,6 +400,19 @@ def test_a_pod_group_has_the_newest_message_about_why_it_does_not_start(schedule
     assert pod_group_from_json(msgspec.json.encode(body)).message == message
 
 
+@pytest.mark.parametrize(("status", "message"), [("False", "0/4 nodes are available"), ("True", "")])
+def test_a_pod_group_of_kubernetes_has_its_message_until_it_is_scheduled(status: str, message: str) -> None:
+    condition = {
+        "type": "PodGroupInitiallyScheduled",
+        "status": status,
+        "message": "0/4 nodes are available",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    body = {"metadata": {"name": "train"}, "status": {"conditions": [condition]}}
+
+    assert pod_group_from_json(msgspec.json.encode(body)).message == message
+
+
 def test_the_failure_of_a_pod() -> None:
     row = read(phase="Failed", reason="Evicted", message="disk pressure")
 

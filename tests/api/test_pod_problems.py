@@ -124,6 +124,7 @@ def test_the_description_of_an_end(code: int, reason: str, message: str, text: s
     [
         ("rejected by an optimistic rejection in PostFilter", True),
         ("pod group is not ready, 3 minAvailable", True),
+        ("pod group is unschedulable, minCount (5) cannot be satisfied: 4 scheduled, 0 remaining", True),
         ("0/2 nodes are available: podGroup default/large failed recently. preemption: …", True),
         ("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.", False),
         (

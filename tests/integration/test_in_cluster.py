@@ -20,7 +20,7 @@ API_SERVER = (
 )
 GANGS = {
     (group, "podgroups", verb)
-    for group in ("scheduling.volcano.sh", "scheduling.x-k8s.io")
+    for group in ("scheduling.k8s.io", "scheduling.volcano.sh", "scheduling.x-k8s.io")
     for verb in ("get", "list", "watch", "create", "patch", "delete")
 } | {("scheduling.volcano.sh", "queues", "get")}
 """Permissions for --gang-scheduler-name, which is not set here; the recorded cases use them."""

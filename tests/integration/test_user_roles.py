@@ -28,6 +28,7 @@ CONFIGMAPS = Resource("", "v1", "ConfigMap", "configmaps")
 REVIEWS = Resource("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews")
 EDIT, VIEW = "kubeflow-training-edit", "kubeflow-training-view"
 EXPLAINING = [
+    ("scheduling.k8s.io", "podgroups"),
     ("scheduling.volcano.sh", "podgroups"),
     ("scheduling.x-k8s.io", "podgroups"),
     ("kueue.x-k8s.io", "workloads"),

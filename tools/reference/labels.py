@@ -9,7 +9,19 @@ from typing import Any, Final
 
 from api import labels
 from api.job import replica_field
-from api.labels import FAILED_BEFORE, GROUP_NAME, KUEUE_PREFIX, LAST_APPLIED, POD_GROUP, TASK_SPEC
+from api.labels import (
+    FAILED_BEFORE,
+    GROUP_NAME,
+    KUEUE_PREFIX,
+    LAST_APPLIED,
+    POD_GROUP,
+    SCHEDULING_PARAMETERS,
+    TASK_GROUP_NAME,
+    TASK_GROUPS,
+    TASK_SPEC,
+    YUNIKORN_APP,
+    YUNIKORN_QUEUE,
+)
 from api.mpijob import FLAVOR, Flavor, MPIJob
 from controller.crds.definition import KUBERNETES_VERSION
 from controller.crds.kubernetes import shipped
@@ -64,6 +76,11 @@ LABELS: Mapping[str, tuple[str, str]] = {
     "mpi_job_name": ("the name of the job", "Pods of v1alpha2 MPIJobs."),
     "mpi_role_type": ("`launcher` or `worker`", "Pods of v1alpha2 MPIJobs."),
     POD_GROUP: ("the name of the job", "Pods under the coscheduling plugin: their PodGroup."),
+    YUNIKORN_APP: (
+        "the UID of the job, with the number of its attempt from the first restart as a whole on",
+        "Pods under YuniKorn: their application.",
+    ),
+    YUNIKORN_QUEUE: ("`runPolicy.schedulingPolicy.queue`", "Pods under YuniKorn: their queue."),
 }
 """Labels that the operator writes: value, and where."""
 
@@ -74,6 +91,15 @@ ANNOTATIONS_WRITTEN: Mapping[str, tuple[str, str]] = {
     ),
     GROUP_NAME: ("the name of the job", "Pods under Volcano: their PodGroup."),
     TASK_SPEC: ("the role in lower case", "Pods under Volcano: their task in the PodGroup."),
+    TASK_GROUP_NAME: ("the role in lower case", "Pods under YuniKorn: their task group."),
+    TASK_GROUPS: (
+        "JSON: for each role how many pods start together, and what each needs",
+        "Pods under YuniKorn: the [gang](../how-to/gang-scheduling.md#apache-yunikorn).",
+    ),
+    SCHEDULING_PARAMETERS: (
+        "that of the job, else `placeholderTimeoutInSeconds` from `scheduleTimeoutSeconds`",
+        "Pods under YuniKorn.",
+    ),
     FLAVOR: (
         "`v1`, `v1alpha2`",
         "MPIJobs that another controller copies, such as MultiKueue, so that the copy keeps its [flavor](mpijob-versions.md).",
@@ -93,6 +119,10 @@ ANNOTATIONS_READ: Mapping[str, tuple[str, str]] = {
     labels.CHECKPOINT_TIME: (
         "such as `2026-11-27T12:00:00Z`",
         "A pod, which writes it about itself: when its newest checkpoint was complete. See [checkpoints](../how-to/goodput.md#checkpoints).",
+    ),
+    SCHEDULING_PARAMETERS: (
+        "such as `gangSchedulingStyle=Hard`",
+        "Jobs under YuniKorn: how it schedules the gang; copied to the pods.",
     ),
     FLAVOR: (
         "`v1`, `v1alpha2`, `v2beta1`",

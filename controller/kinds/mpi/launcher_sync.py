@@ -226,7 +226,8 @@ class LauncherSync:
         )
         surplus = [pod for pod in self.snapshot.pods if pod.index >= self.desired_workers]
         is_missing_workers = self.kind.creates_workers_first and len(workers) < self.desired_workers
-        start = () if is_waiting or is_missing_workers else self._start_launcher(launcher)
+        is_held = gang.is_leaving(self.options.gang_scheduler, self.snapshot)
+        start = () if is_held or is_waiting or is_missing_workers else self._start_launcher(launcher)
         # Check the launcher's name before creating workers, which would otherwise hold GPUs in vain.
         name_checks = [] if launcher else [name_check(BATCH_JOBS, launcher_name(self.job))]
         return self.builder.plan(
@@ -234,7 +235,7 @@ class LauncherSync:
                 *self._pod_group(),
                 *name_checks,
                 *self._support_objects(),
-                *self._missing_workers(),
+                *(() if is_held else self._missing_workers()),
                 *start,
             ),
             delete=_deletions([*lost, *surplus]),
@@ -385,8 +386,13 @@ class LauncherSync:
                 self.roles,
                 self.snapshot,
                 gang.MPI_OPERATOR,
-                later=(LAUNCHER,) if self._is_waiting_for_workers(self.launcher) else (),
+                later=self._later,
             )
+
+    @property
+    def _later(self) -> tuple[str, ...]:
+        """The roles whose pods are created when others run."""
+        return (LAUNCHER,) if self._is_waiting_for_workers(self.launcher) else ()
 
     def _support_objects(self) -> Iterable[Child]:
         return self.kind.support_objects(self.job, self.roles, self.snapshot, self.builder.now, self.options)
@@ -401,7 +407,7 @@ class LauncherSync:
                 yield recovery.marked(child, self.builder.status) if self.has_attempts else child
 
     def _worker_body(self, index: int) -> dict[str, Any]:
-        return self._with_gang(self.kind.worker_pod(self.job, self.roles, index, self.options))
+        return self._with_gang(WORKER, self.kind.worker_pod(self.job, self.roles, index, self.options))
 
     def _start_launcher(self, launcher: BatchJob | None) -> Iterable[Child]:
         """Return the launcher, or the patches that resume a suspended one with the scheduling directives of the current spec."""
@@ -430,12 +436,14 @@ class LauncherSync:
         return launcher_job.of_attempt(body, number) if self.has_attempts else body
 
     def _launcher_template(self) -> dict[str, Any]:
-        template = self._with_gang(self.kind.launcher_template(self.job, self.roles, self.options))
+        template = self._with_gang(LAUNCHER, self.kind.launcher_template(self.job, self.roles, self.options))
         return recovery.of_attempt(template, self.builder.status) if self.has_attempts else template
 
-    def _with_gang(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _with_gang(self, role: str, body: dict[str, Any]) -> dict[str, Any]:
         scheduler = self.options.gang_scheduler
-        return gang.enlisted(scheduler, self.job.metadata.name, body) if scheduler else body
+        if not scheduler:
+            return body
+        return gang.Membership(scheduler, self.job, self.roles, self._later).enlisted(self.roles[role], body)
 
     def _missing_workers_report(self, workers: Sequence[Pod], init_failures: str) -> tuple[str, float | None]:
         """Return the missing workers and the known causes if they are late; else an empty text and the seconds until they are."""

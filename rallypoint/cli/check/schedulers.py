@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 import yaml
 
-from api.meta import CONFIG_MAPS, Resource
+from api.meta import CONFIG_MAPS, NATIVE_POD_GROUPS, Resource
 from controller.kinds import ALL
-from controller.policy.gang import VOLCANO, groups_of, scheduler_of
+from controller.policy.gang import KUBERNETES, VOLCANO, YUNIKORN, groups_of, scheduler_of
 from rallypoint.cli.check.facts import Facts
 from rallypoint.cli.check.findings import Finding, blocker, names, ok, unknown, warning
 from rallypoint.cli.check.jobs import JobSummary
@@ -20,9 +20,7 @@ _KUEUE_GROUP = "kueue.x-k8s.io"
 _KUEUE_CONFIG = "kueue-manager-config"
 _KUEUE_MANAGER = "kueue-controller-manager"
 _KUEUE_NAMESPACE = "kueue-system"
-_NATIVE = "scheduling.k8s.io"
-_NATIVE_GANGS = frozenset({"workloads", "podgroups"})
-"""Resources of the gang scheduling of Kubernetes itself, which are alpha or beta."""
+_NATIVE_NAME = f"{NATIVE_POD_GROUPS.plural}.{NATIVE_POD_GROUPS.group}/{NATIVE_POD_GROUPS.version}"
 
 
 async def scheduler_findings(facts: Facts) -> AsyncIterator[Finding]:
@@ -33,19 +31,24 @@ async def scheduler_findings(facts: Facts) -> AsyncIterator[Finding]:
         found = [name for name in (VOLCANO, "coscheduling") if _scheduler_workloads(name, workloads)]
         text = f"; the cluster has {' and '.join(found)}" if found else ""
         yield ok(CHECK, f"no gang scheduling: --gang-scheduler-name is not set{text}")
-    else:
-        groups = groups_of(scheduler)
+    native = [
+        served.resource.version
+        for served in facts.reader.cluster.resources
+        if (served.resource.group, served.resource.plural)
+        == (NATIVE_POD_GROUPS.group, NATIVE_POD_GROUPS.plural)
+    ]
+    groups = groups_of(scheduler)
+    if scheduler == KUBERNETES:
+        yield native_finding(native)
+    elif groups is not None:
         for finding in gang_findings(scheduler, groups, await facts.reader.versions(groups.group), workloads):
             yield finding
-    native = [
-        served.resource
-        for served in facts.reader.cluster.resources
-        if served.resource.group == _NATIVE and served.resource.plural in _NATIVE_GANGS
-    ]
-    for resource in native:
+    elif scheduler == YUNIKORN:
+        yield _running(scheduler, "its gangs need no PodGroups", workloads)
+    if scheduler != KUBERNETES and NATIVE_POD_GROUPS.version in native:
         yield ok(
             CHECK,
-            f"the cluster serves {resource.plural}.{_NATIVE}/{resource.version}, which Rallypoint does not use",
+            f"the cluster serves {_NATIVE_NAME}, which --gang-scheduler-name={KUBERNETES} uses, {_GUIDE}",
         )
 
 
@@ -75,23 +78,35 @@ def gang_findings(
             f"install a release of the scheduler with {groups.api_version}, {_GUIDE}",
         )
         return
+    yield _running(scheduler, f"{name}/{groups.version} is served", workloads)
+
+
+def native_finding(versions: Sequence[str]) -> Finding:
+    """Return whether the PodGroups of Kubernetes itself are served in the right version."""
+    if NATIVE_POD_GROUPS.version in versions:
+        return ok(
+            CHECK, f"{_NATIVE_NAME} is served; kube-scheduler needs the feature gate GenericWorkload, too"
+        )
+    others = f" (only {', '.join(versions)})" if versions else ""
+    return blocker(
+        CHECK,
+        f"--gang-scheduler-name={KUBERNETES} needs {_NATIVE_NAME}, which the cluster does not serve{others}: no job gets pods",
+        f"enable it in Kubernetes 1.37 or newer, or remove the flag, {_GUIDE}",
+    )
+
+
+def _running(scheduler: str, groups: str, workloads: Iterable[Object]) -> Finding:
+    """Return whether a Deployment of the scheduler is ready; ``groups`` says what is known of its PodGroups."""
     found = _scheduler_workloads(scheduler, workloads)
     ready = [body for body in found if status_of(body).get("readyReplicas")]
     where = names(f"{body['metadata']['namespace']}/{name_of(body)}" for body in found)
     if ready:
-        yield ok(CHECK, f"{name}/{groups.version} is served, and {scheduler} runs: {where}")
-    elif found:
-        yield warning(
-            CHECK,
-            f"the scheduler {scheduler} ({where}) has no ready replica, so new jobs wait",
-            "look at its logs",
-        )
-    else:
-        yield warning(
-            CHECK,
-            f"{name}/{groups.version} is served, but no Deployment of a scheduler {scheduler} was found",
-            f"check that a scheduler of that name runs, {_GUIDE}",
-        )
+        return ok(CHECK, f"{groups}, and {scheduler} runs: {where}")
+    if found:
+        text = f"the scheduler {scheduler} ({where}) has no ready replica, so new jobs wait"
+        return warning(CHECK, text, "look at its logs")
+    text = f"{groups}, but no Deployment of a scheduler {scheduler} was found"
+    return warning(CHECK, text, f"check that a scheduler of that name runs, {_GUIDE}")
 
 
 def _scheduler_workloads(scheduler: str, workloads: Iterable[Object]) -> list[Object]:
@@ -104,6 +119,8 @@ def _runs_scheduler(scheduler: str, body: Object) -> bool:
     images = [str(container.get("image") or "") for container in containers]
     if scheduler == VOLCANO:
         return any(image_name(image).endswith("vc-scheduler") for image in images)
+    if scheduler == YUNIKORN:
+        return name_of(body).startswith("yunikorn-scheduler")
     words = [
         word
         for container in containers

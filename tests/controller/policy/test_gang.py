@@ -1,5 +1,6 @@
 """The PodGroup of a job: its spec, its writes and the membership of pods."""
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -11,7 +12,7 @@ from api.v1.pytorchjob import PyTorchJob
 from controller.domain import Child, Snapshot, WriteMode
 from controller.kinds.pytorch import PYTORCH
 from controller.policy import gang
-from tests.support.builders import UID, pod_group, pytorch_job, template
+from tests.support.builders import UID, pod, pod_group, pytorch_job, template
 
 OTHER = "scheduler-plugins-scheduler"
 TWO_CORES = {
@@ -55,7 +56,8 @@ def policy(**fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("flag", "scheduler"),
-    [("", ""), ("None", ""), ("volcano", "volcano"), ("Volcano", "volcano"), ("VOLCANO", "volcano"), (OTHER, OTHER)],
+    [("", ""), ("None", ""), ("volcano", "volcano"), ("Volcano", "volcano"), ("VOLCANO", "volcano"),
+     ("Kubernetes", "kubernetes"), ("YuniKorn", "yunikorn"), (OTHER, OTHER)],
 )  # fmt: skip
 def test_the_scheduler_of_the_flag(flag: str, scheduler: str) -> None:
     assert gang.scheduler_of(flag) == scheduler
@@ -241,18 +243,28 @@ def test_a_pod_group_that_is_being_deleted_is_not_written() -> None:
         pytest.param("volcano", there({}, "Running"), False, id="running"),
         pytest.param("volcano", there({}, "Unknown"), False, id="partly running"),
         pytest.param("volcano", there({}, deleting=True), True, id="terminating"),
+        pytest.param("kubernetes", Snapshot(), False, id="kube-scheduler delays pods itself"),
+        pytest.param("kubernetes", there({}, deleting=True), True, id="the group of earlier pods"),
+        pytest.param(
+            "kubernetes",
+            replace(there({}, deleting=True), pods=(pod(),)),
+            False,
+            id="a group that its pods keep while it is being deleted",
+        ),
+        pytest.param("yunikorn", Snapshot(), False, id="YuniKorn delays pods itself"),
         pytest.param(OTHER, Snapshot(), False, id="coscheduling delays pods itself"),
         pytest.param("", Snapshot(), False, id="no gang scheduling"),
     ],
 )
-def test_pods_wait_for_volcano(scheduler: str, snapshot: Snapshot, waiting: bool) -> None:
+def test_pods_wait_for_their_group(scheduler: str, snapshot: Snapshot, waiting: bool) -> None:
     assert gang.is_waiting(scheduler, snapshot) is waiting
 
 
 def joined(scheduler: str, **body: Any) -> dict[str, Any]:
     job = pytorch_job()
     pod = Child(PODS, "train-worker-0", lambda: {"metadata": {"name": "train-worker-0"}, "spec": {}, **body})
-    return gang.member(scheduler, job, PYTORCH.roles(job)["Worker"], pod).body()
+    roles = PYTORCH.roles(job)
+    return gang.Membership(scheduler, job, roles).of(roles["Worker"], pod).body()
 
 
 def test_members_of_a_volcano_group() -> None:

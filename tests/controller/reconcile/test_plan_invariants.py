@@ -15,7 +15,7 @@ from api.meta import PODS
 from api.names import child_name
 from controller.domain import Child, Plan, WriteMode
 from controller.kind import Options
-from controller.policy.gang import VOLCANO, groups_of
+from controller.policy.gang import KUBERNETES, VOLCANO, groups_of
 from tests.support.builders import pytorch_job
 from tests.support.in_memory_cluster import InMemoryCluster
 
@@ -23,7 +23,7 @@ POLICIES = st.sampled_from(["Never", "OnFailure", "Always", "ExitCode"])
 PHASES = st.sampled_from(["Pending", "Running", "Succeeded", "Failed", "Unknown"])
 LIMITS = st.one_of(st.none(), st.integers(0, 4))
 CODES = st.sampled_from([None, 0, 1, 127, 128, 137])
-SCHEDULERS = st.sampled_from(["", "volcano", "coscheduler"])
+SCHEDULERS = st.sampled_from(["", "volcano", "coscheduler", "kubernetes"])
 GANGS = st.sampled_from(
     [
         None,
@@ -201,7 +201,9 @@ class AnyJob(RuleBasedStateMachine):
         assert [deletion.uid for deletion in deletions] in ([], [before and before.uid])
         if self.scheduler == VOLCANO and (not before or before.deleting or before.phase in {"", "Pending"}):
             assert not pods
-        for body in pods:
+        for body in pods if self.scheduler == KUBERNETES else ():
+            assert body["spec"]["schedulingGroup"] == {"podGroupName": "train"}
+        for body in () if self.scheduler == KUBERNETES else pods:
             marks = {**body["metadata"]["labels"], **body["metadata"].get("annotations", {})}
             assert "train" in {marks.get(labels.GROUP_NAME), marks.get(labels.POD_GROUP)}
             assert body["spec"]["schedulerName"] == self.scheduler

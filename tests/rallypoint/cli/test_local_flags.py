@@ -42,6 +42,15 @@ def test_an_unknown_scheduler_is_rejected(capsys: pytest.CaptureFixture[str]) ->
     assert "'Bad_Name' is not the name of a scheduler" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["kubernetes", "YuniKorn"])
+def test_a_scheduler_that_only_real_clusters_have_is_rejected(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        parsed("--gang-scheduler-name", name)
+    assert f"the gangs of {name.lower()} need a real cluster" in capsys.readouterr().err
+
+
 def test_images(tmp_path: Path) -> None:
     given = parsed(f"--image=a={tmp_path}", f"--image=b:1={tmp_path}")
 

@@ -78,3 +78,33 @@ def test_the_operator_knows_a_group_that_the_user_may_not_read() -> None:
 
 def test_a_coscheduled_group_has_no_queue() -> None:
     assert causes(gangs=[gang("Scheduling", queue="")])[0] == (("j",), "PodGroup Scheduling")
+
+
+def native_gang(**status: Any) -> Object:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "metadata": {"name": "j", "uid": "g", "creationTimestamp": at(60)},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+        "status": status,
+    }
+
+
+def scheduled(status: str, message: str = "") -> Object:
+    return {"type": "PodGroupInitiallyScheduled", "status": status, "message": message}
+
+
+def test_a_group_of_kubernetes_says_why_it_is_not_scheduled() -> None:
+    group = native_gang(conditions=[scheduled("False", "0/4 nodes are available")])
+
+    assert causes(gangs=[group], pods=[])[0] == (("j",), "PodGroup is not scheduled: 0/4 nodes are available")
+
+
+def test_a_scheduled_group_of_kubernetes_blocks_nothing() -> None:
+    assert causes(gangs=[native_gang(conditions=[scheduled("True")])]) == causes(gangs=[])
+
+
+def test_a_group_of_kubernetes_that_is_being_deleted_is_named() -> None:
+    group = native_gang()
+    group["metadata"]["deletionTimestamp"] = at(1)
+
+    assert causes(gangs=[group])[0] == (("j",), "PodGroup is being deleted")

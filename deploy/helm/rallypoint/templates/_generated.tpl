@@ -84,6 +84,7 @@
   - patch
   - delete
 - apiGroups:
+  - scheduling.k8s.io
   - scheduling.volcano.sh
   - scheduling.x-k8s.io
   resources:

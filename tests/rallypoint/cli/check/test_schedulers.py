@@ -8,7 +8,12 @@ import yaml
 from api.meta import COSCHEDULING_POD_GROUPS, VOLCANO_POD_GROUPS
 from rallypoint.cli.check.findings import Level
 from rallypoint.cli.check.jobs import JobSummary
-from rallypoint.cli.check.schedulers import gang_findings, managed_findings, managed_frameworks
+from rallypoint.cli.check.schedulers import (
+    gang_findings,
+    managed_findings,
+    managed_frameworks,
+    native_finding,
+)
 
 KINDS = ["PyTorchJob", "MPIJob"]
 
@@ -61,6 +66,23 @@ def test_a_scheduler_with_coscheduling(workload: dict[str, Any], level: Level) -
     (finding,) = gang_findings("gangs", COSCHEDULING_POD_GROUPS, ["v1alpha1"], [workload])
 
     assert finding.level is level
+
+
+@pytest.mark.parametrize(
+    ("versions", "level", "says"),
+    [
+        pytest.param([], Level.BLOCKER, "which the cluster does not serve: no job", id="not served"),
+        pytest.param(
+            ["v1alpha2"], Level.BLOCKER, "does not serve (only v1alpha2): no job", id="an older one"
+        ),
+        pytest.param(["v1beta1"], Level.OK, "podgroups.scheduling.k8s.io/v1beta1 is served", id="fine"),
+    ],
+)
+def test_the_gangs_of_kubernetes(versions: list[str], level: Level, says: str) -> None:
+    finding = native_finding(versions)
+
+    assert finding.level is level
+    assert says in finding.text
 
 
 def configuration(text: str) -> dict[str, Any]:

@@ -1,0 +1,100 @@
+"""The PodGroup of Kubernetes' own gang scheduling, and the membership of pods in it.
+
+kube-scheduler accepts a gang only if all its pods have the same ``schedulerName``, and the priority of their group.
+
+Source: Kubernetes 1.37, staging/src/k8s.io/api/scheduling/v1beta1/types.go; pkg/scheduler/schedule_one_podgroup.go, validatePodGroup.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from api.children import PodGroup
+from api.job import Job, SchedulingPolicy
+from controller.domain import Snapshot
+from controller.kind import Roles
+
+
+def brings_own_group(roles: Roles) -> bool:
+    """Return whether a template names a group of the user's; such a job gets none."""
+    return any(_spec_of(role.template).get("schedulingGroup") for role in roles.values())
+
+
+def spec(job: Job, roles: Roles, members: int) -> dict[str, Any]:
+    """Return the spec of a new group; ``members`` pods start together. The API server allows no other change than that of ``minCount``.
+
+    All pods are preempted together, unless the job can do with fewer: then one by one.
+    """
+    policy = _policy(job)
+    total = sum(role.replicas for role in roles.values())
+    is_whole = policy.min_available is None or policy.min_available >= total
+    wanted: dict[str, Any] = {
+        "schedulingPolicy": _gang(members),
+        "disruptionMode": {"all": {}} if is_whole else {"single": {}},
+        "priorityClassName": priority_class(job, roles),
+        "schedulingConstraints": policy.scheduling_constraints and policy.scheduling_constraints.to_wire(),
+        "resourceClaims": [claim.to_wire() for claim in policy.resource_claims or ()],
+    }
+    return {name: value for name, value in wanted.items() if value}
+
+
+def change(said: Mapping[str, Any], members: int, job_size: int, snapshot: Snapshot) -> dict[str, Any]:
+    """Return the merge patch of an existing group; empty if it needs none. ``job_size`` is the number of pods in the job's spec.
+
+    A pod that has succeeded is no member any more. While others run, that matters only to one that waits for a node.
+    """
+    gang = (said.get("schedulingPolicy") or {}).get("gang")
+    succeeded = sum(pod.phase == "Succeeded" for pod in snapshot.pods)
+    if succeeded:
+        is_complete = len(snapshot.pods) >= job_size and all(
+            pod.phase in {"Running", "Succeeded"} for pod in snapshot.pods
+        )
+        if is_complete:
+            return {}
+        members = min(members, job_size - succeeded)
+    if gang is None or gang.get("minCount") == max(members, 1):
+        return {}
+    return {"schedulingPolicy": _gang(members)}
+
+
+def min_count(said: Mapping[str, Any]) -> int:
+    """Return how many pods of the group must start together; 0 if it says nothing."""
+    return int(((said.get("schedulingPolicy") or {}).get("gang") or {}).get("minCount") or 0)
+
+
+def is_leaving(group: PodGroup | None, snapshot: Snapshot) -> bool:
+    """Return whether the group of pods that are gone still exists: new pods would keep it from being deleted.
+
+    Source: Kubernetes 1.37, pkg/controller/scheduling/podgroupprotection.
+    """
+    return group is not None and group.deleting and not (snapshot.pods or snapshot.batch_pods)
+
+
+def priority_class(job: Job, roles: Roles) -> str:
+    """Return the priority class of the group: that of the policy, else of the first template that names one.
+
+    Source: mpi-operator 0.8, pkg/controller/podgroup.go, calculatePriorityClassName.
+    """
+    named = (str(_spec_of(role.template).get("priorityClassName") or "") for role in roles.values())
+    return _policy(job).priority_class or next(filter(None, named), "")
+
+
+def member(job: Job, roles: Roles, body: dict[str, Any]) -> dict[str, Any]:
+    """Return the pod or pod template as a member of the job's group, with the group's priority if it names none."""
+    if brings_own_group(roles):
+        return body
+    added: dict[str, Any] = {"schedulingGroup": {"podGroupName": job.metadata.name}}
+    if (name := priority_class(job, roles)) and not body["spec"].get("priorityClassName"):
+        added["priorityClassName"] = name
+    return {**body, "spec": {**body["spec"], **added}}
+
+
+def _gang(members: int) -> dict[str, Any]:
+    return {"gang": {"minCount": max(members, 1)}}
+
+
+def _policy(job: Job) -> SchedulingPolicy:
+    return job.spec.policy.scheduling_policy or SchedulingPolicy()
+
+
+def _spec_of(template: Mapping[str, Any]) -> Mapping[str, Any]:
+    return template.get("spec") or {}
