@@ -114,7 +114,7 @@ class Pod(Owned, frozen=True, gc=False):
     failed_before: int = 0
     """How many pods of its name failed in a row before it, from its annotation."""
     scheduled_at: datetime | None = None
-    """When it got its node; None for a pod that was created for a node. Planning does not read it."""
+    """When it got its node; None for a pod that was created for a node. A change of it alone triggers no reconcile."""
     created_at: datetime | None = None
     prepared_at: datetime | None = None
     """When its network and volumes were there, so that images are pulled; None in an ended pod. Planning does not read it."""
@@ -134,6 +134,10 @@ class Pod(Owned, frozen=True, gc=False):
     """The devices of its containers that their plugin reports as Unhealthy, such as ``nvidia.com/gpu GPU-5aa``."""
     trouble_seconds: tuple[tuple[str, float], ...] = ()
     """Of a pod that counts as failed because of troubles that a failure rule names: for how long it has had each. Only planning sets it."""
+    assigned_node: str = ""
+    """The node that it was assigned to, also before it runs. A change of it alone triggers no reconcile."""
+    lost_since: datetime | None = None
+    """When its node gave its last sign of life, if planning takes it as lost with the node. The cache has no such pods."""
     extended: Extended = ()
     """The extended resources that it requests, such as GPUs. Pods with equal requests share them."""
 
@@ -242,6 +246,7 @@ def pod_from_json(raw: bytes | memoryview | msgspec.Raw) -> Pod:
         created_at=time_of(pod.metadata.creation_timestamp),
         pulled_at=_first_start((*init, *regular)),
         checkpoint_at=time_of(pod.metadata.annotations.checkpoint_time) if pod.metadata.annotations else None,
+        assigned_node=_shared(pod.spec.node_name),
         **_placement(status),
         **_whereabouts(pod.spec, status),
     )

@@ -85,6 +85,8 @@ class FailurePolicy(Wire):
     """How often ``RestartJob`` may restart the job; the next failure with that action fails the job. No limit if unset."""
     restart_strategy: str | None = None
     """``Recreate`` deletes all pods. ``InPlaceRestart`` restarts the main containers in their pods if possible. Defaults to ``Recreate``."""
+    avoid_failed_nodes: bool | None = None
+    """Whether new pods avoid the nodes on which the recorded attempts failed first. Defaults to ``false``."""
 
 
 class Attempt(Wire):

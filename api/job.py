@@ -127,6 +127,10 @@ class RunPolicy(Wire):
     """Controller that manages the job. ``kubeflow.org/training-operator`` is this operator; ``kueue.x-k8s.io/multikueue`` leaves the job to
     MultiKueue. Immutable. Defaults to this operator.
     """
+    node_lost_seconds: int | None = None
+    """Seconds without a sign of life, at least 30, after which a node counts as lost: its pods are deleted without waiting for it, and replaced.
+    If the node has only lost its network, its containers still run. If unset, only nodes that are certainly gone are lost.
+    """
     failure_policy: FailurePolicy | None = None
     """What happens when a pod fails: ordered rules, and the restart of the whole job. If unset, the restart policies of the roles decide.
 

@@ -38,6 +38,7 @@ from controller.runtime.informer import Informer
 from controller.runtime.leader import Election, new_identity
 from controller.runtime.lifecycle import Controller, ControllerProcess, NothingServed
 from controller.runtime.migration import migrated
+from controller.runtime.nodes import NodeMonitor
 from controller.runtime.prober import ProbeTarget, TCPProber
 from controller.runtime.queue import Queue
 from controller.runtime.recorder import Recorder
@@ -345,6 +346,7 @@ class _Shared:
     tracing: "Tracing | None"
     prober: TCPProber
     events: EventRecorder
+    monitor: NodeMonitor
     caches: Mapping[Resource, Cache]
     nodes: Mapping[str, Informer[NodeDomain]]
     """By the label in their selector."""
@@ -380,7 +382,13 @@ def _controller_process(
         for kind in served
     }
     around = client, settings.namespace, queues
-    memories = {kind.resource.kind: JobMemories(metrics.jobs.discard) for kind in served}
+    monitor = NodeMonitor(client, server_clock.now)
+
+    def discard(uid: str) -> None:
+        metrics.jobs.discard(uid)
+        monitor.unfollow(uid)
+
+    memories = {kind.resource.kind: JobMemories(discard) for kind in served}
     on_pods: dict[str, Callable[[Pod | None, Pod | None], None]] = {
         kind: of_kind.observe_pod for kind, of_kind in memories.items()
     }
@@ -404,6 +412,7 @@ def _controller_process(
         tracing,
         prober,
         events,
+        monitor,
         caches,
         nodes,
         {cache.resource: cache for cache, _ in children if cache.resource not in shared_by_all},
@@ -445,6 +454,7 @@ def _controller_process(
         on_ready=on_ready,
         errands=[
             *(Relist(informer).run for informer in informers),
+            monitor.run,
             # A version can only be removed from the stored versions by a process that sees the objects of all namespaces.
             *(
                 partial(_when_served, controller.jobs, partial(migrated, client, kind.resource))
@@ -505,6 +515,8 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key], memories
         nodes=nodes.store if nodes else None,
         answered=prober.answered,
         probe=start_probe,
+        monitor=shared.monitor,
+        wake=queue.add,
         now=shared.now,
     )
     observer = metrics.controller(kind.controller_name, settings.controller_threads)

@@ -16,6 +16,7 @@ from api.batch import BatchJob
 from api.children import Pod, PodGroup, Service
 from api.job import JobStatus
 from api.meta import Resource
+from api.nodes import NodeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,10 @@ class Snapshot:
     """The last failures of the job's pods, by pod name."""
     queue: Mapping[str, Any] | None = None
     """The Volcano queue of a waiting group as the API server has it: empty if it does not exist, None if it is unknown."""
+    nodes: Mapping[str, NodeState] = field(default_factory=dict[str, NodeState])
+    """The nodes that may be lost or have problems, by name; empty unless the job asks about nodes."""
+    nodes_error: str = ""
+    """Why the state of nodes is unknown."""
     is_blocked: bool = False
     """Whether the last attempt to create missing children found a cause that somebody must remove; the status describes it."""
     troubles_since: Mapping[TroubleKey, datetime] = field(default_factory=dict[TroubleKey, datetime])
@@ -205,6 +210,8 @@ class Deletion:
     uid: str = ""
     is_foreground: bool = False
     """Whether the object stays until its dependents are gone."""
+    is_forced: bool = False
+    """Whether not to wait for a pod's node to end its containers."""
 
 
 def shortened(text: str, longest: int) -> str:

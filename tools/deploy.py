@@ -23,7 +23,7 @@ from controller.kinds.mpi import MPI
 from rallypoint.testing.manifests import build
 from tools.chart.__main__ import CHART
 from tools.chart.__main__ import write as write_chart
-from tools.chart.templates import CLUSTER_SCOPED
+from tools.chart.templates import is_cluster_wide
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {
@@ -96,12 +96,7 @@ def _naming(role: Path, kinds: Iterable[JobKind[Any]]) -> str:
 
 def _namespaced(roles: Iterable[str]) -> str:
     """The text of the Role with the rules of these roles that are not cluster-scoped."""
-    rules = [
-        rule
-        for role in roles
-        for rule in yaml.safe_load(role)["rules"]
-        if not CLUSTER_SCOPED & set(rule["resources"])
-    ]
+    rules = [rule for role in roles for rule in yaml.safe_load(role)["rules"] if not is_cluster_wide(rule)]
     name = "training-operator"
     role = {
         "apiVersion": "rbac.authorization.k8s.io/v1",

@@ -82,5 +82,11 @@ class EventReason(StrEnum):
     """Warning, MPIJobs: the manifest was applied again with another ``apiVersion``. The job keeps its flavor."""
     FIELDS_IGNORED = "FieldsIgnored"
     """Warning, MPIJobs: fields are set that the job's flavor does not read."""
+    NODE_LOST = "NodeLost"
+    """Warning: the node of a pod is lost, so the pod is deleted without waiting for the node. The message has the evidence."""
+    NODES_UNKNOWN = "NodesUnknown"
+    """Warning: the job has ``runPolicy.nodeLostSeconds``, and the operator cannot read nodes or their Leases, for example because it serves
+    one namespace.
+    """
     NO_WORKERS = "NoWorkers"
     """Warning, MPIJobs of v1 and v1alpha2: there are no workers, so all ranks run on the launcher."""

@@ -28,6 +28,8 @@ ATTEMPT_VARIABLE: Final = "RALLYPOINT_RESTART_ATTEMPT"
 """The environment variable with the number of the attempt, from 0."""
 DELETED: Final = "Deleted"
 """The reason of a pod that somebody deleted while it ran."""
+NODE_LOST: Final = "NodeLost"
+"""The reason of a pod whose node is lost; kubectl knows it, too."""
 UNHEALTHY_DEVICE: Final = "UnhealthyDevice"
 """The reason of a pod that has a device, such as a GPU, which its device plugin reports as Unhealthy."""
 PENDING_TIMEOUT: Final = "PendingTimeout"
@@ -64,13 +66,15 @@ class PodFailure:
     message: str = ""
     uid: str = ""
     """Empty for a pod that is gone."""
+    since: datetime | None = None
+    """When it failed, if no container of it did."""
     trouble_seconds: Mapping[str, float] | None = None
     """Of a pod that has not failed: for how long it has had each reason. Only rules that name one match it."""
 
     @property
     def at(self) -> datetime | None:
-        """When the first container failed; None if none did."""
-        return self.exits[0].finished_at if self.exits else None
+        """When the first container failed, or the pod as a whole; None if that is unknown."""
+        return self.exits[0].finished_at if self.exits else self.since
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +187,7 @@ def failure_of(role: Role, pod: Pod) -> PodFailure | None:
             trouble_seconds=dict(pod.trouble_seconds),
         )
     exits = tuple(sorted((end for end in pod.exits if end.code), key=_by_time))
-    deleted = "" if pod.phase == "Failed" else DELETED
+    deleted = "" if pod.phase == "Failed" or pod.reason == NODE_LOST else DELETED
     unhealthy = UNHEALTHY_DEVICE if pod.unhealthy_devices else ""
     return PodFailure(
         role=role.name,
@@ -195,6 +199,7 @@ def failure_of(role: Role, pod: Pod) -> PodFailure | None:
         reason=pod.reason or pod.disruption or deleted,
         message=pod.message or device_message(pod),
         uid=pod.uid,
+        since=pod.lost_since,
     )
 
 
@@ -266,7 +271,7 @@ def adjusted(
         role = replace(role, restart_policy=RestartPolicy.EXIT_CODE)
     failures = [matched.failure for matched in matches if matched.action is FailureAction.IGNORE]
     gone = sum(not failure.uid for failure in failures)
-    leaving = sum(DELETED in failure.reasons for failure in failures) - gone
+    leaving = sum(not failure.reasons.isdisjoint({DELETED, NODE_LOST}) for failure in failures) - gone
     failed = len(failures) - gone
     return replace(role, replicas=role.replicas - (failed - leaving)), replace(
         counts,

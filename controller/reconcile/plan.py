@@ -45,6 +45,7 @@ from controller.policy import (
     gang,
     in_place,
     limits,
+    nodes,
     pending,
     recovery,
     replacement,
@@ -68,11 +69,15 @@ def decide(
     ``malformed`` are the fields of the spec that could not be parsed; ``job`` lacks them.
     """
     flow, normal = kind.flow or _Roles(cast(Replicas[Any], kind)), kind.normal(job)
-    policy, failed = normal.spec.policy, snapshot
+    policy, status = normal.spec.policy, job.status
+    snapshot = nodes.with_losses(policy, status, snapshot, now)
+    failed = snapshot
     if snapshot.troubles_since:
         failed = troubles.with_failures(policy, kind.roles(normal), snapshot, now)
     plan = flow.decide(normal, failed, now, options, malformed)
     plan = troubles.in_time(policy, snapshot, plan, now)
+    if nodes.asks(policy):
+        plan = nodes.applied(plan, policy, status, snapshot)
     if CHECKPOINT_DIR in (job.metadata.annotations or {}):
         create = tuple(checkpoints.with_directory(job, child) for child in plan.create)
         plan = dataclasses.replace(plan, create=create)
@@ -85,6 +90,7 @@ def problems(kind: JobKind[Any], job: Job, options: Options) -> list[Problem]:
     found = [*(kind.flow or cast(Replicas[Any], kind)).problems(normal, options)]
     policy = normal.spec.policy
     found += pending.problems(policy)
+    found += nodes.problems(policy)
     if policy.failure_policy or policy.success_policy:
         roles = kind.roles(normal)
         found += recovery.problems(policy, roles)

@@ -9,18 +9,20 @@ import asyncio
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import aiohttp
 
 from api import conditions
 from api.meta import Resource
-from api.nodes import NodeDomain
+from api.nodes import NodeDomain, NodeInterest
 from controller.domain import Count, Event, Key, Plan, Probe, Problem, Severity, Snapshot, WriteMode
 from controller.kind import JobKind, Options
 from controller.kind.idle import IdleReason, has_run
 from controller.kube import errors
 from controller.kube.client import Client
+from controller.policy import nodes as node_policy
 from controller.policy import replacement, troubles
 from controller.policy.gang import KUBERNETES, VOLCANO, groups_of
 from controller.reconcile import plan as planning
@@ -33,7 +35,7 @@ from controller.reconcile.job_metrics import JobMetrics
 from controller.reconcile.jobs import JobRow, of_spec
 from controller.reconcile.load import LoadedJob, Loader
 from controller.reconcile.memory import JobMemories
-from controller.reconcile.observe import observe, sources_of
+from controller.reconcile.observe import observe, pods_of, sources_of
 from controller.reconcile.ownership import Ownership
 from controller.reconcile.parent import Parent, Pods
 from controller.reconcile.restart_rules import RestartRules
@@ -41,6 +43,7 @@ from controller.reconcile.suspensions import settle_suspension
 from controller.reconcile.uncached import NEVER
 from controller.reconcile.writes import Occupied, Refused
 from controller.runtime import clock
+from controller.runtime.nodes import NodeMonitor
 from controller.runtime.store import Store
 from controller.runtime.workers import ReconcileResult, Terminal
 from controller.telemetry.metrics.jobs import JobTotals
@@ -78,9 +81,16 @@ class Reconciler:
         nodes: Store[NodeDomain] | None = None,
         answered: Container[str] = (),
         probe: Callable[[Key, Probe], None] = lambda key, probe: None,
+        monitor: NodeMonitor | None = None,
+        wake: Callable[[Key], None] = lambda key: None,
         now: Callable[[], datetime] = lambda: clock.now(),
     ) -> None:
-        """``probe`` probes a pod; the job is reconciled again when ``answered`` contains the pod."""
+        """``probe`` probes a pod; the job is reconciled again when ``answered`` contains the pod.
+
+        ``monitor`` calls ``wake`` when nodes of a job that asks about nodes are lost.
+        """
+        self._monitor = monitor
+        self._wake = wake
         self._probe = probe
         self._now = now
         self._kind = kind
@@ -160,9 +170,29 @@ class Reconciler:
             memory.troubles_since = troubles.observed(memory.troubles_since, pods, self._now())
             snapshot = replace(snapshot, troubles_since=memory.troubles_since)
         memory.is_new = memory.is_new or job.status is None or not job.status.conditions
-        return replace(
+        snapshot = replace(
             snapshot, is_blocked=memory.is_blocked, failures=memory.failures, queue=self._queues.get(row)
         )
+        return snapshot if self._monitor is None else self._with_nodes(loaded, snapshot, self._monitor)
+
+    def _with_nodes(self, loaded: LoadedJob, snapshot: Snapshot, monitor: NodeMonitor) -> Snapshot:
+        """Follow the nodes of the job while it has a question about them, and return the snapshot with their states."""
+        row, job = loaded.row, loaded.job
+        if not node_policy.asks(job.spec.policy):
+            monitor.unfollow(row.uid)
+            return snapshot
+        key = Key(row.namespace, row.name)
+
+        def interest() -> NodeInterest:
+            own, of_batch_jobs = pods_of(self._sources, loaded.kind, key, row.uid)
+            return node_policy.interest(job.spec.policy, job.status, (*own, *of_batch_jobs), self._now())
+
+        wanted = interest()
+        if wanted.suspects or wanted.lost_seconds is not None:
+            monitor.follow(row.uid, interest, partial(self._wake, key))
+        else:
+            monitor.unfollow(row.uid)
+        return replace(snapshot, nodes=monitor.states, nodes_error=monitor.error)
 
     def _decide(self, loaded: LoadedJob, snapshot: Snapshot) -> _Decision:
         """Plan for the job, with a suspension that ended unobserved and a status that waits to be written."""

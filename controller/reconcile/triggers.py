@@ -82,6 +82,7 @@ def is_same(before: C | None, after: C | None) -> bool:
             "pulled_at": before.pulled_at,
             "checkpoint_at": before.checkpoint_at,
             "disruption": before.disruption,
+            "assigned_node": before.assigned_node,
         }
     return msgspec.structs.replace(after, **ignored) == before
 

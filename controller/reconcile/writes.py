@@ -111,6 +111,7 @@ class Writer:
                 namespace,
                 deletion.name,
                 uid=uid,
+                grace_period_seconds=0 if deletion.is_forced else None,
                 propagation="Foreground" if deletion.is_foreground else "Background",
             )
         except (errors.NotFound, errors.Conflict):

@@ -18,6 +18,7 @@ from tests.support.history import History, record_history
 from tests.support.scenarios import (
     ELASTIC,
     EXHAUSTED,
+    LOST,
     PAUSED,
     RESTARTED,
     WHOLE,
@@ -33,6 +34,7 @@ SCENARIOS = [
     pytest.param(ELASTIC, id="elastic"),
     pytest.param(EXHAUSTED, id="exhausted"),
     pytest.param(RESTARTED, id="restarted"),
+    pytest.param(LOST, id="lost"),
 ]
 
 

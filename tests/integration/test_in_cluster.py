@@ -45,6 +45,7 @@ def test_complete_job_runs_use_exactly_the_granted_permissions(plane: ControlPla
         follow_an_elastic_policy(plane, jobs)
         meet_taken_names(plane, jobs)
         write_beside_a_user(plane, jobs)
+        suspect_a_node(plane, jobs)
         assert (
             running.metric('controller_runtime_reconcile_panics_total{controller="pytorchjob-controller"}')
             == 0
@@ -101,6 +102,17 @@ def follow_an_elastic_policy(plane: ControlPlane, jobs: Jobs) -> None:
     jobs.patch("elastic", {"spec": {"runPolicy": {"suspend": True}}})
     jobs.wait_for("elastic", "Suspended")
     plane.wait("no autoscaler", lambda: not plane.has(path), seconds=30)
+
+
+def suspect_a_node(plane: ControlPlane, jobs: Jobs) -> None:
+    """A pod that is not ready is a reason to read its node, for a job that asks about nodes."""
+    jobs.create("asks", job(workers=0, runPolicy={"nodeLostSeconds": 60}))
+    jobs.wait_for("asks", "Running")
+    unready = {"type": "Ready", "status": "False"}
+    jobs.patch_pod_status("asks-master-0", {"conditions": [unready]})
+
+    wanted = {("", "nodes", "get"), ("coordination.k8s.io", "leases", "list")}
+    plane.wait("node and Leases read", lambda: wanted <= requested_rights(plane), seconds=60)
 
 
 def meet_taken_names(plane: ControlPlane, jobs: Jobs) -> None:

@@ -26,12 +26,18 @@ def plane() -> Generator[ControlPlane]:
         yield plane
 
 
-def test_jobs_of_its_namespace_run_without_any_other_right(plane: ControlPlane, tmp_path: Path) -> None:
+@pytest.fixture
+def overlay(plane: ControlPlane, tmp_path: Path) -> Path:
+    """The overlay for the namespace, whose objects are installed."""
     overlay = tmp_path / "overlay"
     overlay.mkdir()
     kustomization = {"namespace": NAMESPACE, "resources": [str(NAMESPACED)]}
     (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     plane.apply(*(document for document in build(overlay) if document["kind"] != "Deployment"))
+    return overlay
+
+
+def test_jobs_of_its_namespace_run_without_any_other_right(plane: ControlPlane, overlay: Path) -> None:
     ours, others = Jobs(plane, NAMESPACE), Jobs(plane, OTHER)
 
     with in_cluster_service(plane, overlay=overlay):
@@ -45,3 +51,19 @@ def test_jobs_of_its_namespace_run_without_any_other_right(plane: ControlPlane, 
     assert denied_rights(plane) == []
     assert plane.audit_log is not None
     assert {call.namespace for call in calls(plane.audit_log) if call.resource} == {NAMESPACE}
+
+
+def test_a_job_that_asks_about_nodes_runs_and_says_that_they_are_unknown(
+    plane: ControlPlane, overlay: Path
+) -> None:
+    jobs = Jobs(plane, NAMESPACE)
+    with in_cluster_service(plane, overlay=overlay):
+        jobs.create("asks", job(workers=1, runPolicy={"nodeLostSeconds": 60}))
+        jobs.wait_for("asks", "Running")
+        plane.wait("an event", lambda: "NodesUnknown" in jobs.event_reasons("asks"), seconds=60)
+        jobs.end_pod("asks-master-0", "Succeeded", 0)
+        jobs.wait_for("asks", "Succeeded")
+
+    (message,) = [item["message"] for item in jobs.items("events") if item["reason"] == "NodesUnknown"]
+    assert message.startswith("nodeLostSeconds has no effect: the Leases of nodes cannot be read: ")
+    assert set(denied_rights(plane)) == {("coordination.k8s.io", "leases", "list")}

@@ -262,11 +262,12 @@ def test_an_overlay_binds_the_permissions_for_v1_mpijobs_to_the_account() -> Non
     assert all(binding["subjects"] == [ACCOUNT] for binding in bindings)
 
 
-def test_only_the_topology_component_grants_reading_nodes() -> None:
+def test_only_the_topology_component_grants_watching_nodes() -> None:
+    """Of lost nodes single ones are read, by name."""
     base = rights(build(MANIFESTS / "base" / "rbac"))
     role, binding = build(MANIFESTS / "components" / "mpi-topology")
 
-    assert not [verb for resource, verb in base if resource == "nodes"]
+    assert [verb for resource, verb in base if resource == "nodes"] == ["get"]
     assert rights([role]) == {("nodes", "get"), ("nodes", "list"), ("nodes", "watch")}
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
 
@@ -299,7 +300,7 @@ def test_an_operator_for_one_namespace_has_no_object_outside_of_it(tmp_path: Pat
     ]
     assert documents["RoleBinding"]["subjects"] == [ACCOUNT | {"namespace": "team"}]
     shipped = [*build(MANIFESTS / "base" / "rbac"), *build(MANIFESTS / "components" / "mpi")]
-    cluster_scoped = {("customresourcedefinitions", "get"), ("queues", "get")}
+    cluster_scoped = {("customresourcedefinitions", "get"), ("nodes", "get"), ("queues", "get")}
     expected = rights(shipped, "ClusterRole", "Role") - cluster_scoped
     assert rights([documents["Role"]], "Role") == expected
     (container,) = documents["Deployment"]["spec"]["template"]["spec"]["containers"]

@@ -6,8 +6,10 @@ from typing import Any
 import orjson
 
 from api.meta import EVENTS, PODS, Resource
+from api.nodes import NODES
 from api.v1.pytorchjob import RESOURCE
 from controller.kube.client import MERGE_PATCH, Client
+from controller.kube.errors import AlreadyExists
 from tests.support.builders import pod_status, template
 
 
@@ -79,6 +81,28 @@ class Actors:
         """Set the phase of these pods as the kubelet does; of all pods without names."""
         for name in pods or await self.names(PODS):
             await self.change(PODS, name, {"status": pod_status(phase, container, code)}, "status")
+
+    async def bind(self, pod: str, node: str) -> None:
+        """Put a pod on a node, as the scheduler does."""
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
+        await self.client.create(PODS, self.namespace, orjson.dumps(body), name=pod, subresource="binding")
+
+    async def set_node(self, name: str, *taints: str, ready: str = "True") -> None:
+        """Set the taints of a node and its condition Ready, as an administrator and the node controller do. Create it if it does not exist."""
+        condition = {"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T12:00:00Z"}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name},
+            "spec": {"taints": [{"key": taint, "effect": "NoExecute"} for taint in taints]},
+            "status": {"conditions": [condition]},
+        }
+        try:
+            await self.client.create(NODES, "", orjson.dumps(body))
+        except AlreadyExists:
+            await self.change(NODES, name, {"spec": body["spec"]})
+            await self.change(NODES, name, {"status": body["status"]}, "status")
 
     async def conditions(self, name: str = "train") -> str:
         """Return the job's conditions, such as ``Created T, Running F``."""

@@ -13,6 +13,7 @@ from api.batch import BATCH_JOBS, batch_job_from_json
 from api.children import Exit, Pod, PodGroup, Service, pod_from_json, pod_group_from_json, service_from_json
 from api.job import Job, JobStatus
 from api.meta import PODS, SERVICES, Resource
+from api.nodes import NodeState
 from api.times import format_time
 from controller.domain import (
     Child,
@@ -73,6 +74,10 @@ class InMemoryCluster:
         """The topology of each node, by its name."""
         self.is_blocked = False
         """Whether somebody must act before missing children can be created."""
+        self.nodes: dict[str, NodeState] = {}
+        """The nodes that are not as they should be, by name."""
+        self.nodes_error = ""
+        """Why the controller cannot read nodes."""
         self.probed_uids: set[str] = set()
         """UIDs of pods whose probe has answered."""
         self.events: list[Event] = []
@@ -134,6 +139,8 @@ class InMemoryCluster:
             self.node_topologies,
             self._failures,
             self.queue,
+            nodes=self.nodes,
+            nodes_error=self.nodes_error,
             is_blocked=self.is_blocked,
             troubles_since=self._troubles_since,
         )
@@ -176,7 +183,7 @@ class InMemoryCluster:
         """Apply a plan."""
         for deletion in plan.delete:
             if deletion.resource == PODS:
-                self._delete_pod(deletion.name, deletion.uid)
+                self._delete_pod(deletion.name, deletion.uid, is_forced=deletion.is_forced)
             elif deletion.resource == SERVICES:
                 assert self.services.pop(deletion.name).uid == deletion.uid, (
                     f"{deletion.name} is another Service by now"
@@ -380,10 +387,10 @@ class InMemoryCluster:
             del self.batch_jobs[deletion.name]
             self.batch_pods = []
 
-    def _delete_pod(self, name: str, uid: str) -> None:
+    def _delete_pod(self, name: str, uid: str, *, is_forced: bool = False) -> None:
         pod = self.pods[name]
         assert pod.uid == uid, f"{name} is another pod by now"
-        if self._graceful and pod.phase != "Pending":
+        if self._graceful and pod.phase != "Pending" and not is_forced:
             self.pods[name] = msgspec.structs.replace(pod, deleting=True)
         else:
             del self.pods[name]

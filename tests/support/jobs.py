@@ -86,7 +86,12 @@ class Jobs:
 
     def end_pod(self, name: str, phase: str, code: int) -> None:
         """End a pod's container, as a kubelet reports it."""
-        status = pod_status(phase, self.container, code, reason="Error" if code else "Completed")
+        self.patch_pod_status(
+            name, pod_status(phase, self.container, code, reason="Error" if code else "Completed")
+        )
+
+    def patch_pod_status(self, name: str, status: dict[str, Any]) -> None:
+        """Report a pod's status, as a kubelet does."""
         path = f"/api/v1/namespaces/{self._namespace}/pods/{name}/status"
         self._plane.request("PATCH", path, {"status": status})
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from api.labels import JOB_NAME
 from api.meta import EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS, SERVICES, Resource
+from api.nodes import OUT_OF_SERVICE
 from api.v1.pytorchjob import RESOURCE
 from controller.kube.errors import NotFound
 from tests.support.actors import Actors, conditions
@@ -120,13 +121,30 @@ class ScenarioRunner:
 
     async def fail_attempt(self, job: str, name: str) -> None:
         """Fail a pod and wait until all pods of the job have been replaced."""
-        before = {pod["metadata"]["uid"] for pod in self._children(PODS, job).values()}
+        before = self._children(PODS, job)
+        await self.actors.set_phase("Failed", f"{job}-{name}", code=137)
+        await self._replacement(job, before)
+
+    async def bind(self, job: str, name: str, node: str) -> None:
+        """Put a pod on a healthy node once it exists."""
+        await self.actors.set_node(node)
+        await self._history.until(f"{job}: {name}", lambda: name in self._children(PODS, job))
+        await self.actors.bind(f"{job}-{name}", node)
+
+    async def lose(self, job: str, node: str) -> None:
+        """Take a node out of service, and wait until all pods of the job have been replaced."""
+        before = self._children(PODS, job)
+        await self.actors.set_node(node, OUT_OF_SERVICE, ready="Unknown")
+        await self._replacement(job, before)
+
+    async def _replacement(self, job: str, before: Mapping[str, Mapping[str, Any]]) -> None:
+        """Wait until all of these pods have been replaced."""
+        uids = {pod["metadata"]["uid"] for pod in before.values()}
 
         def are_replaced() -> bool:
             now = {pod["metadata"]["uid"] for pod in self._children(PODS, job).values()}
-            return len(now) == len(before) and not now & before
+            return len(now) == len(uids) and not now & uids
 
-        await self.actors.set_phase("Failed", f"{job}-{name}", code=137)
         await self._history.until(f"{job}: all pods replaced", are_replaced)
 
     async def succeed(self, job: str, name: str) -> None:
@@ -264,6 +282,16 @@ async def _restarted(runner: ScenarioRunner, job: str) -> None:
     await runner.wait_for_condition(job, "Failed T")
 
 
+async def _lost(runner: ScenarioRunner, job: str) -> None:
+    names = ("master-0", "worker-0", "worker-1")
+    await runner.bind(job, "worker-1", "node-1")
+    await runner.run(job, *names)
+    await runner.lose(job, "node-1")
+    await runner.run(job, *names)
+    await runner.succeed(job, "master-0")
+    await runner.wait_for_condition(job, "Succeeded T")
+
+
 WHOLE = Scenario(
     _whole,
     {
@@ -350,3 +378,28 @@ RESTARTED = Scenario(
     frozenset({"PyTorchJobRestarting", "PyTorchJobMaxRestartsExceeded"}),
 )
 """Restarts as a whole after the first failure; the second one exceeds maxRestarts."""
+
+LOST = Scenario(
+    _lost,
+    {
+        "pytorchReplicaSpecs": _roles(1, 2),
+        "runPolicy": {
+            "nodeLostSeconds": 30,
+            "failurePolicy": {
+                "rules": [{"action": "RestartJob", "onReasons": ["NodeLost"]}, {"action": "FailJob"}]
+            },
+        },
+    },
+    Outcome(
+        "Created T, Running F, Succeeded T",
+        {},
+        {
+            **{f"Pod {name}": 2 for name in ("master-0", "worker-0", "worker-1")},
+            **{f"Service {name}": 1 for name in ("master-0", "worker-0", "worker-1")},
+        },
+        frozenset(_children(master_0=1, worker_0=1, worker_1=1)),
+        ("0 worker-1 RestartJob",),
+    ),
+    frozenset({"PyTorchJobRestarting", "PyTorchJobSucceeded"}),
+)
+"""Loses a node, whose pod nobody ends, and restarts as a whole. A failure for any other reason would end it."""

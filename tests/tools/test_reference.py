@@ -169,6 +169,7 @@ NO_KEYS = {
     "kubeflow.org/training-operator",
     "kubernetes.io/ssh-auth",
     "kueue.x-k8s.io/multikueue",
+    "node.kubernetes.io/out-of-service",
 }
 """Texts of that form that are no label and no annotation of jobs or pods."""
 

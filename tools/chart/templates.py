@@ -20,8 +20,10 @@ from controller.kinds import DEFAULT
 from rallypoint.testing.manifests import Document, build
 from tools.chart.values import flags, is_on_off, long_option
 
-CLUSTER_SCOPED = {"customresourcedefinitions", "queues"}
+CLUSTER_SCOPED = {"customresourcedefinitions", "nodes", "queues"}
 """Resources in the operator's roles that a Role cannot grant. An operator for one namespace does without them."""
+NODE_LEASES = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list"]}
+"""The rule for the Leases of nodes, which are in a namespace of their own."""
 NAME = "training-operator"
 SHADOW_NAME = "rallypoint-shadow"
 """What the names of the operator's objects, or of a shadow's, begin with; ``fullnameOverride`` replaces it."""
@@ -66,6 +68,11 @@ class _Dumper(yaml.SafeDumper):
     @override
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+def is_cluster_wide(rule: Document) -> bool:
+    """Return whether a Role in the operator's namespace cannot grant a rule."""
+    return rule == NODE_LEASES or bool(CLUSTER_SCOPED & set(rule["resources"]))
 
 
 def render() -> dict[str, str]:
@@ -317,7 +324,7 @@ def _generated(
         "flags": json.dumps({name: long_option(action) for name, action in flags().items()}),
         "flags.onOff": json.dumps([name for name, action in flags().items() if is_on_off(action)]),
     } | {
-        f"rules.{name}": _yaml([rule for rule in found if not CLUSTER_SCOPED & set(rule["resources"])])
+        f"rules.{name}": _yaml([rule for rule in found if not is_cluster_wide(rule)])
         for name, found in rules.items()
     }
     return "".join(

@@ -19,8 +19,8 @@ CHECK = "rights"
 _GROUP = "authorization.k8s.io"
 REVIEWS = Resource(_GROUP, "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False)
 SELF_REVIEWS = Resource(_GROUP, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False)
-_CLUSTER_SCOPED = frozenset({"customresourcedefinitions", "nodes", "queues"})
-"""Resources that an operator for one namespace does without."""
+_CLUSTER_SCOPED = frozenset({"customresourcedefinitions", "leases", "nodes", "queues"})
+"""Resources that an operator for one namespace does without; those of its roles that are Leases are those of nodes."""
 _BINDINGS = Resource(
     "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False
 )

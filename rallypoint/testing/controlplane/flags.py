@@ -156,6 +156,6 @@ def kwok(program: Path, kubeconfig: Path, stages: Path | None) -> list[str | Pat
         f"--kubeconfig={kubeconfig}",
         f"--config={KWOK}",
         f"--config={stages or STAGES}",
-        "--manage-all-nodes",
+        "--manage-nodes-with-label-selector=type=kwok",
         "--cidr=10.128.0.0/9",
     ]

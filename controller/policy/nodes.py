@@ -1,0 +1,175 @@
+"""Lost nodes: which pods are lost with their nodes, and which nodes new pods avoid.
+
+Nobody ends the containers of a lost node, and nobody confirms that they have ended: its pods stay Terminating. A lost pod counts as one that
+is being deleted, it is deleted without waiting for its node, and the name is free for its replacement. docs/decisions/0035-lost-nodes.md says
+which evidence is certain, and which is the choice of the job's owner.
+
+A pod is deleted only once the status knows of it: whatever happens in between, its failure counts once, with the reason ``NodeLost``.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from api import conditions
+from api.children import Pod
+from api.job import JobStatus, RunPolicy
+from api.meta import PODS
+from api.nodes import NodeInterest
+from controller.domain import Child, Deletion, Event, Plan, Problem, Severity, Snapshot, WriteMode
+from controller.kind.reasons import EventReason
+from controller.policy import recovery
+
+LEAST_SECONDS: Final = 30
+"""The shortest ``nodeLostSeconds``: a healthy node may renew its Lease that late."""
+MOST_AVOIDED: Final = 10
+"""How many lost nodes a new pod avoids, besides those of failed attempts. Kubernetes taints silent ones a little later."""
+
+
+def problems(policy: RunPolicy) -> Iterator[Problem]:
+    """Return the problem of ``nodeLostSeconds``."""
+    seconds = policy.node_lost_seconds
+    if seconds is not None and seconds < LEAST_SECONDS:
+        text = (
+            f"Invalid value: {seconds}: must be at least {LEAST_SECONDS}: a node renews its Lease every 10 s"
+        )
+        yield Problem("spec.runPolicy.nodeLostSeconds", text)
+
+
+def asks(policy: RunPolicy) -> bool:
+    """Return whether the job asks about nodes."""
+    return policy.node_lost_seconds is not None or policy.failure_policy is not None
+
+
+def interest(policy: RunPolicy, status: JobStatus | None, pods: Iterable[Pod], now: datetime) -> NodeInterest:
+    """Return what the job with these pods wants to know.
+
+    Only with ``nodeLostSeconds`` it wants to know about all of its nodes; otherwise about those of terminating pods.
+    """
+    is_finished = conditions.is_finished(status)
+    pods = [pod for pod in pods if pod.assigned_node and _can_be_lost(pod, now, is_finished=is_finished)]
+    seconds = None if is_finished else policy.node_lost_seconds
+    return NodeInterest(
+        nodes=frozenset(pod.assigned_node for pod in pods),
+        suspects=frozenset(
+            pod.assigned_node
+            for pod in pods
+            if pod.deleting or (seconds is not None and pod.phase == "Running" and not pod.ready)
+        ),
+        lost_seconds=seconds,
+    )
+
+
+def with_losses(policy: RunPolicy, status: JobStatus | None, snapshot: Snapshot, now: datetime) -> Snapshot:
+    """Return the snapshot with its lost pods marked: they count as being deleted, with the reason ``NODE_LOST``."""
+    if not snapshot.nodes or not asks(policy):
+        return snapshot
+    is_finished = conditions.is_finished(status)
+
+    def marked(pod: Pod) -> Pod:
+        state = snapshot.nodes.get(pod.assigned_node)
+        if state is None or not _can_be_lost(pod, now, is_finished=is_finished):
+            return pod
+        text = state.loss(policy.node_lost_seconds)
+        if not text:
+            return pod
+        # What a failed pod reports of itself says more.
+        reason = {} if pod.is_finished else {"reason": recovery.NODE_LOST, "message": text}
+        since = now - timedelta(seconds=state.silent_seconds)
+        return msgspec.structs.replace(pod, deleting=True, lost_since=since, **reason)
+
+    return dataclasses.replace(
+        snapshot, pods=tuple(map(marked, snapshot.pods)), batch_pods=tuple(map(marked, snapshot.batch_pods))
+    )
+
+
+def _can_be_lost(pod: Pod, now: datetime, *, is_finished: bool) -> bool:
+    """Return whether the pod is lost if its node is.
+
+    Finished pods, and all those of a finished job, show what happened, unless somebody deletes them. A pod that was put on a lost node just
+    now would be lost and replaced again and again.
+    """
+    if pod.deleting or is_finished or pod.is_finished:
+        return pod.deleting
+    if pod.phase != "Pending":
+        return True
+    return pod.scheduled_at is not None and (now - pod.scheduled_at).total_seconds() >= LEAST_SECONDS
+
+
+def applied(plan: Plan, policy: RunPolicy, status: JobStatus | None, snapshot: Snapshot) -> Plan:
+    """Return the plan with what follows from lost nodes: lost pods are deleted, and new ones avoid nodes that are lost or failed."""
+    if away := _avoided(policy, status, snapshot):
+        plan = dataclasses.replace(plan, create=tuple(_kept_away(child, away) for child in plan.create))
+    if policy.node_lost_seconds is not None and snapshot.nodes_error and not conditions.is_finished(status):
+        text = f"nodeLostSeconds has no effect: {snapshot.nodes_error}"
+        unknown = Event(Severity.WARNING, EventReason.NODES_UNKNOWN, text, once=text)
+        plan = dataclasses.replace(plan, events=(*plan.events, unknown))
+    lost = {pod.uid: pod for pod in (*snapshot.pods, *snapshot.batch_pods) if pod.lost_since is not None}
+    if not lost or plan.delete_job:
+        return plan
+    if plan.status is not None and plan.status.to_wire() != (status or JobStatus()).to_wire():
+        return dataclasses.replace(plan, requeue_after_seconds=0)
+    return dataclasses.replace(
+        plan,
+        delete=(
+            *(deletion for deletion in plan.delete if deletion.uid not in lost),
+            *(Deletion(PODS, pod.name, pod.uid, is_forced=True) for pod in lost.values()),
+        ),
+        events=(*plan.events, *(_event(pod, snapshot, policy) for pod in lost.values())),
+    )
+
+
+def _event(pod: Pod, snapshot: Snapshot, policy: RunPolicy) -> Event:
+    cause = snapshot.nodes[pod.assigned_node].loss(policy.node_lost_seconds)
+    text = f"Pod {pod.name} is deleted without waiting for its node: {cause}"
+    return Event(Severity.WARNING, EventReason.NODE_LOST, text, once=f"{pod.uid}lost", similar=cause)
+
+
+def _avoided(policy: RunPolicy, status: JobStatus | None, snapshot: Snapshot) -> Sequence[str]:
+    """Return the names of the nodes that new pods of the job avoid."""
+    failed = (
+        [attempt.node for attempt in (status and status.attempts) or () if attempt.node]
+        if policy.failure_policy and policy.failure_policy.avoid_failed_nodes
+        else []
+    )
+    lost = sorted(
+        (state.silent_seconds, state.name)
+        for state in snapshot.nodes.values()
+        if not state.is_gone and state.loss(policy.node_lost_seconds)
+    )
+    return list(dict.fromkeys((*failed, *(name for _, name in lost[:MOST_AVOIDED]))))
+
+
+def _kept_away(child: Child, nodes: Sequence[str]) -> Child:
+    """Return the child with a required node affinity against these nodes, if it is a pod. Of several terms one suffices, so each gets it."""
+    if child.resource != PODS or child.write_mode is not WriteMode.CREATE:
+        return child
+    build = child.body
+    # A requirement on a field may have only one value.
+    fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
+
+    def body() -> dict[str, Any]:
+        pod = build()
+        affinity: Mapping[str, Any] = pod["spec"].get("affinity") or {}
+        of_nodes: Mapping[str, Any] = affinity.get("nodeAffinity") or {}
+        given = of_nodes.get(_REQUIRED)
+        # An empty term matches no node, and stays empty.
+        terms = (
+            [
+                {**term, "matchFields": [*(term.get("matchFields") or ()), *fields]} if term else term
+                for term in given.get("nodeSelectorTerms") or ()
+            ]
+            if given
+            else [{"matchFields": fields}]
+        )
+        required = {_REQUIRED: {"nodeSelectorTerms": terms}}
+        merged = {**affinity, "nodeAffinity": {**of_nodes, **required}}
+        return {**pod, "spec": {**pod["spec"], "affinity": merged}}
+
+    return dataclasses.replace(child, body=body)
+
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
