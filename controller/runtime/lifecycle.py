@@ -96,7 +96,8 @@ class ControllerProcess:
         """Set once the caches have been filled and at least one kind is served."""
         self._needed = needed
         own = (informer for controller in controllers for informer in controller.needed)
-        self._optional = [*dict.fromkeys(own), *optional, *(controller.jobs for controller in controllers)]
+        jobs = (controller.jobs for controller in controllers)
+        self._optional = list(dict.fromkeys([*own, *optional, *jobs]))
         self._informers = [*self._needed, *self._optional]
         self._controllers = controllers
         self._recorder = recorder

@@ -174,6 +174,10 @@ class Queue(Generic[K]):
             self._push(key, priority)
         self._urgent.discard(key)
 
+    def is_processing(self, key: K) -> bool:
+        """Return whether a worker processes the key."""
+        return key in self._processing
+
     def working_seconds(self) -> list[float]:
         """Return the seconds for which workers have been processing each of their keys."""
         if not self._processing:

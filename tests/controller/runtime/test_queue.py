@@ -297,6 +297,18 @@ async def test_closing_ends_backoffs() -> None:
     assert len(queue) == 1
 
 
+async def test_a_key_is_processed_until_it_is_done() -> None:
+    queue = Queue[str]()
+    queue.add("a")
+    assert not queue.is_processing("a")
+
+    await queue.get()
+
+    assert queue.is_processing("a")
+    queue.done("a")
+    assert not queue.is_processing("a")
+
+
 async def test_closing_wakes_all_waiting_gets() -> None:
     queue = Queue[str]()
     takers = [asyncio.create_task(queue.get()) for _ in range(3)]
