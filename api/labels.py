@@ -31,6 +31,8 @@ CHECKPOINT_TIME = "training.kubeflow.org/checkpoint-time"
 """Annotation that a pod writes about itself: when its newest checkpoint was complete, such as ``2026-11-27T12:00:00Z``."""
 CHECKPOINT_DIR = "training.kubeflow.org/checkpoint-dir"
 """Annotation of a job: where its program keeps checkpoints, which its pods find in ``RALLYPOINT_CHECKPOINT_DIR``."""
+POD_SETS = "training.kubeflow.org/pod-sets"
+"""Annotation of a Workload of Kueue: fingerprints of the job's pods as they were when the Workload was written."""
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """Annotation: the manifest of the last client-side ``kubectl apply``, as JSON."""

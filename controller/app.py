@@ -14,11 +14,11 @@ from prometheus_client import CollectorRegistry
 
 from api.batch import BATCH_JOBS, BatchJob
 from api.children import Pod
-from api.meta import Resource
+from api.meta import PODS, Resource
 from api.nodes import NodeDomain
 from controller import kinds
 from controller.domain import Key, Probe
-from controller.kind import JobKind, Options
+from controller.kind import JobKind, Options, ReplicaKind
 from controller.kind.options import find
 from controller.kube.client import Client, always
 from controller.kube.connect import Connection
@@ -26,6 +26,7 @@ from controller.kube.errors import NotLeading, describe
 from controller.kube.namespaces import TerminatingNamespaces
 from controller.kube.token_bucket import TokenBucket
 from controller.kube.transport import Observer
+from controller.kueue.setup import Queueing
 from controller.policy.gang import groups_of, scheduler_of
 from controller.reconcile import triggers, watches
 from controller.reconcile.apply import Cache
@@ -59,6 +60,9 @@ if TYPE_CHECKING:
 
 SPACING_SECONDS = 0.05
 """The minimum time between two reconciles of a job, so that one reconcile handles the changes of many pods."""
+
+QUEUEING_THREADS = 4
+"""Maximum number of jobs of one kind whose Workloads are written concurrently."""
 
 WARMING_DELAY_SECONDS = 1.0
 """The delay from filled caches to opening spare connections: pending jobs go first."""
@@ -357,6 +361,8 @@ class _Shared:
     """The report of shadow mode; None if this process reconciles."""
     on_pods: dict[str, Callable[[Pod | None, Pod | None], None]]
     """Called for each change of a pod, by the kind of its job."""
+    queueing: Queueing | None
+    """The Workloads of all kinds; None without ``--kueue``."""
 
 
 def _controller_process(
@@ -396,7 +402,10 @@ def _controller_process(
     def on_pod(before: Pod | None, after: Pod | None) -> None:
         if before is not None and before.owner_kind in on_pods:
             on_pods[before.owner_kind](before, after)
+        if queueing:
+            queueing.on_pod(before, after)
 
+    queueing = Queueing(client, settings.namespace, queues, served) if settings.kueue else None
     children = watches.children(*around, {resource for kind in served for resource in kind.children}, on_pod)
     group_resource = groups_of(options.gang_scheduler)
     groups = [watches.pod_groups(*around, group_resource)] if group_resource else []
@@ -419,16 +428,26 @@ def _controller_process(
         server_clock.now,
         report,
         on_pods,
+        queueing,
     )
     create = _controller if report is None else _shadow_controller
     controllers = [
         create(shared, kind, queues[kind.resource.kind], memories[kind.resource.kind]) for kind in served
     ]
+    queueing_controllers = [
+        _kueue_controller(shared, queueing, kind, controller.jobs, recorder)
+        for kind, controller in zip(served, controllers, strict=True)
+        if queueing and isinstance(kind, ReplicaKind)
+    ]
     needed = [cache for cache, _ in children if cache.resource in shared_by_all]
     optional = [cache for cache, _ in groups]
     informers = list(
         dict.fromkeys(
-            [*needed, *optional, *(informer for each in controllers for informer in each.informers)]
+            [
+                *needed,
+                *optional,
+                *(informer for each in (*controllers, *queueing_controllers) for informer in each.informers),
+            ]
         )
     )
     if report is not None:
@@ -447,7 +466,7 @@ def _controller_process(
     return ControllerProcess(
         needed,
         optional,
-        controllers,
+        [*controllers, *queueing_controllers],
         recorder,
         election,
         take_over=take_over,
@@ -490,6 +509,8 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key], memories
 
     def on_job(before: JobRow | None, after: JobRow | None) -> None:
         memories.observe(before, after)
+        if shared.queueing:
+            shared.queueing.on_job(kind.resource.kind, before, after)
         if shared.client.terminating and after and (before is None or before.uid != after.uid):
             shared.client.terminating.discard(
                 after.namespace
@@ -517,6 +538,7 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key], memories
         probe=start_probe,
         monitor=shared.monitor,
         wake=queue.add,
+        is_held=shared.queueing.is_held_of(kind) if shared.queueing else lambda row: False,
         now=shared.now,
     )
     observer = metrics.controller(kind.controller_name, settings.controller_threads)
@@ -524,6 +546,8 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key], memories
     work: Callable[[Key], Awaitable[ReconcileResult]] = reconciler.reconcile
     if shared.tracing:
         work = shared.tracing.reconciles(kind.resource.kind, work)
+    if shared.queueing:
+        work = shared.queueing.followed(kind, work)
     workers = Workers(
         queue,
         work,
@@ -551,6 +575,25 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key], memories
     return Controller(
         jobs, queue, workers, take_over, pause, hand_over, [*needed, *([nodes] if nodes else [])]
     )
+
+
+def _kueue_controller(
+    shared: _Shared, queueing: Queueing, kind: ReplicaKind[Any], jobs: Informer[JobRow], recorder: Recorder
+) -> Controller:
+    """Return the controller of the Workloads of one kind."""
+    name, metrics, queue = (
+        f"{kind.resource.singular}-kueue",
+        shared.metrics,
+        queueing.queues[kind.resource.kind],
+    )
+    work = queueing.reconciler(
+        kind, shared.client, jobs.store, shared.caches[PODS].store, recorder, shared.now
+    )
+    observer = metrics.controller(name, QUEUEING_THREADS)
+    metrics.queue(name, queue)
+    workers = Workers(queue, work, count=QUEUEING_THREADS, name=name, observer=observer)
+    take_over = partial(queueing.take_over, kind.resource.kind, jobs.store)
+    return Controller(jobs, queue, workers, take_over, _nothing, _nothing, [queueing.cache])
 
 
 def _shadow_controller(

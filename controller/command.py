@@ -236,6 +236,12 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
         default=defaults.gang_scheduler_name,
         help="gang-schedule the pods of each job: kubernetes, volcano, yunikorn, or the name of a scheduler with coscheduling",
     )
+    _switch(
+        flag,
+        "--kueue",
+        defaults.kueue,
+        "queue jobs with Kueue, except those of kinds that Kueue's own integrations manage",
+    )
     flag("--events", default=defaults.events, help="events to record: full, compact or off")
     flag(
         "--cluster-domain",

@@ -122,6 +122,13 @@ class Settings:
     none; until then no job gets pods.
     """
 
+    kueue: bool = False
+    """Whether to queue jobs with Kueue, where its own integration of their kind is off. Flag ``--kueue``.
+
+    Off, because it changes which jobs may run: with it, a job with a queue label waits until Kueue has admitted it.
+    See docs/decisions/0039-kueue.md.
+    """
+
     events: str = "full"
     """Which events to record about jobs. Flag ``--events``.
 
@@ -172,6 +179,8 @@ class Settings:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
         if self.shadow and self.leader_elect:
             raise ValueError("--shadow cannot be combined with --leader-elect: a shadow writes no Lease")
+        if self.shadow and self.kueue:
+            raise ValueError("--shadow cannot be combined with --kueue: a shadow suspends no job")
         if not (isfinite(self.kube_api_qps) and self.kube_api_qps >= 0):
             raise ValueError(f"--kube-api-qps must be a number and not negative, but is {self.kube_api_qps}")
         for flag, name in (

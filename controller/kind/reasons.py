@@ -50,6 +50,20 @@ class ConditionReason(StrEnum):
 class EventReason(StrEnum):
     """The reason of an event that reports no change of a condition."""
 
+    CREATED_WORKLOAD = "CreatedWorkload"
+    """Normal, with ``--kueue``: the job's Workload was created, and waits in its queue."""
+    UPDATED_WORKLOAD = "UpdatedWorkload"
+    """Normal, with ``--kueue``: the job has changed, and its Workload with it."""
+    DELETED_WORKLOAD = "DeletedWorkload"
+    """Normal, with ``--kueue``: the job has changed after its admission or has left the queue, so its Workload was deleted."""
+    FINISHED_WORKLOAD = "FinishedWorkload"
+    """Normal, with ``--kueue``: the job and its pods have ended, and its quota is returned."""
+    STARTED = "Started"
+    """Normal, with ``--kueue``: Kueue has admitted the job, which is resumed."""
+    STOPPED = "Stopped"
+    """Normal, with ``--kueue``: the job is suspended because it is evicted or was never admitted; the message says why."""
+    WORKLOAD_BLOCKED = "WorkloadBlocked"
+    """Warning, with ``--kueue``: no Workload can be created for the job, or the job contradicts what was admitted."""
     LEFT_TO_ANOTHER = "LeftToAnother"  # after the kind
     """Normal: ``runPolicy.managedBy`` names a controller that is neither this operator nor MultiKueue."""
     EXITED_WITH_CODE = "ExitedWithCode"

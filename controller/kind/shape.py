@@ -57,6 +57,8 @@ class Shape(KindDefaults, Generic[J]):
     env: Callable[[J, Roles, Role, int, Options], list[EnvVar]]
     """Return the environment variables of one pod; they follow the user's own."""
 
+    pod_set_order: tuple[str, ...] = ()
+    """The roles in the order of the pod sets that Kueue itself gives to a job; the default is that of ``role_names``."""
     leader: str = ""
     """The role that ends the job and has the label ``job-role: master``. A job without one ends with all pods of the role ``Worker``."""
     framework: str = ""

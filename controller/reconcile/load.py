@@ -1,6 +1,6 @@
 """Loads a job for a reconcile: from the cache, after reading from the server what the caches may lack."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from controller.reconcile.jobs import JobRow, job_from_json, parse
 from controller.reconcile.memory import JobMemories, JobMemory
 from controller.reconcile.observe import Sources
 from controller.reconcile.parent import Parent, Pods
+from controller.reconcile.suspensions import suspended
 from controller.runtime.recorder import Subject
 from controller.runtime.store import Store
 
@@ -66,7 +67,10 @@ class Loader:
         sources: Sources,
         applier: Applier,
         memories: JobMemories,
+        is_held: Callable[[JobRow], bool] = lambda row: False,
     ) -> None:
+        """``is_held`` returns whether a job must be treated as suspended although its spec does not suspend it."""
+        self._is_held = is_held
         self._kind = kind
         self._client = client
         self._jobs = jobs
@@ -140,6 +144,8 @@ class Loader:
 
     def _parse(self, row: JobRow, memory: JobMemory, *, is_first: bool) -> LoadedJob:
         job, malformed = parse(row, self._kind.model, self._kind.resource.kind)
+        if self._is_held(row):
+            job = suspended(job)
         kind = self._kind.variant(job, self._sources.of(row.uid, row.namespace))
         return LoadedJob(kind, row, job, malformed, memory, is_first)
 

@@ -83,11 +83,13 @@ class Reconciler:
         probe: Callable[[Key, Probe], None] = lambda key, probe: None,
         monitor: NodeMonitor | None = None,
         wake: Callable[[Key], None] = lambda key: None,
+        is_held: Callable[[JobRow], bool] = lambda row: False,
         now: Callable[[], datetime] = lambda: clock.now(),
     ) -> None:
         """``probe`` probes a pod; the job is reconciled again when ``answered`` contains the pod.
 
-        ``monitor`` calls ``wake`` when nodes of a job that asks about nodes are lost.
+        ``monitor`` calls ``wake`` when nodes of a job that asks about nodes are lost. ``is_held`` returns whether a job must be treated as
+        suspended although its spec does not suspend it.
         """
         self._monitor = monitor
         self._wake = wake
@@ -101,7 +103,7 @@ class Reconciler:
         self._events = events
         self._options = options
         self._applier = Applier(client, caches, events, width=width)
-        self._loader = Loader(kind, client, jobs, caches, self._sources, self._applier, memories)
+        self._loader = Loader(kind, client, jobs, caches, self._sources, self._applier, memories, is_held)
         self._ownership = Ownership(kind, client, events)
         self._committer = JobCommitter(kind, client, jobs, self._loader, events, counter, totals)
         self._memories = memories

@@ -46,6 +46,7 @@ def parsed(*flags: str) -> Settings:
         ("--metrics-secure=false", "metrics_secure", False),
         ("--metrics-cert-name=a.crt", "metrics_cert_name", "a.crt"),
         ("--metrics-cert-key=a.key", "metrics_cert_key", "a.key"),
+        ("--kueue", "kueue", True),
         ("--tracing", "tracing", True),
         ("--tracing=true", "tracing", True),
         ("--leader-elect=false", "leader_elect", False),

@@ -49,6 +49,11 @@ from controller.settings import FIELDS, Settings
             "--shadow cannot be combined with --leader-elect",
             id="a shadow with a lease",
         ),
+        pytest.param(
+            {"shadow": True, "kueue": True},
+            "--shadow cannot be combined with --kueue",
+            id="a shadow with Kueue",
+        ),
         pytest.param({"leader_election_id": ""}, "--leader-election-id: '' is not a valid", id="no lease"),
         pytest.param(
             {"leader_election_id": "a..b"}, "'a..b' is not a valid Lease name", id="dots of a lease's name"

@@ -101,6 +101,7 @@ TENSORFLOW: Final = ReplicaKind[TFJob](
     framework="tensorflow",
     port=2222,
     role_names=_ROLES,
+    pod_set_order=(CHIEF, MASTER, PS, WORKER, EVALUATOR),
     alternative_roles=_CHIEFS,
     # The original's webhook accepts such a job, and its controller runs it if another role ends it.
     left_to_controller=frozenset({Check.UNKNOWN_ROLE}),
