@@ -26,6 +26,7 @@ KINDS = (*OTHERS, MPI_V1, MPI_V2BETA1)
 PYTORCH = OTHERS[0]
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/pytorchjobs.kubeflow.org"
 ALL_COMPONENTS = {
+    "kueue": {"enabled": True},
     "mpiV1": {"enabled": True},
     "mpiTopology": {"enabled": True},
     "mpiVersions": {"enabled": True},

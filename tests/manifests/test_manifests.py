@@ -272,6 +272,17 @@ def test_only_the_topology_component_grants_watching_nodes() -> None:
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
 
 
+def test_only_the_component_for_kueue_grants_changing_jobs_and_workloads() -> None:
+    base = rights(build(MANIFESTS / "base" / "rbac"))
+    documents = build(MANIFESTS / "components" / "kueue")
+
+    assert not [resource for resource, _ in base if resource.startswith("workloads")]
+    assert ("pytorchjobs", "patch") not in base
+    assert {("pytorchjobs", "patch"), ("workloads", "create"), ("workloads/status", "patch")} <= rights(
+        documents
+    )
+
+
 def test_rights_on_secrets_and_configmaps_are_a_component_of_mpijobs() -> None:
     """Secrets are never listed. The shipped manifest serves MPIJobs; an installation over the base alone has none of these rights."""
     base = rights(build(MANIFESTS / "base"))

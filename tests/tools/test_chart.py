@@ -299,6 +299,10 @@ def _as_value(parsed: Any) -> Any:
         ({"extraArgs": ["events"]}, "at '/extraArgs/0'"),
         ({"watchNamespace": "x", "userRoles": {"enabled": True}}, "userRoles.enabled: not possible with"),
         (
+            {"watchNamespace": "x", "kueue": {"enabled": True}},
+            "kueue.enabled: not possible with watchNamespace",
+        ),
+        (
             {"shadow": {"enabled": True}, "mxjob": {"enabled": True}},
             "mxjob.enabled: not possible with shadow",
         ),

@@ -31,6 +31,7 @@ FILES = Path(__file__).parent / "files"
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 COMPONENTS = {
     "flow-control": "flowControl",
+    "kueue": "kueue",
     "mpi": "mpi",
     "mpi-flavor-policy": "mpiFlavorPolicy",
     "mpi-topology": "mpiTopology",

@@ -31,6 +31,7 @@ SET_BY_THE_CHART = frozenset(
         "kubeconfig",
         "master",
         "namespace",
+        "kueue",
         "leader_elect",
         "shadow",
         "metrics_bind_address",
@@ -142,6 +143,12 @@ def table(deployment: Mapping[str, Any], digest: str = "") -> list[Value]:
             False,
             _SWITCH,
             "Admission policies that repair what typed clients of another version write to MPIJobs; Kubernetes 1.36.",
+        ),
+        Value(
+            "kueue.enabled",
+            False,
+            _SWITCH,
+            "Queue jobs with Kueue, except those of kinds that Kueue's own integrations manage: the flag, and the rights for it.",
         ),
         Value("mxjob.enabled", False, _SWITCH, "Serve MXJobs, with their CRD and the roles for users."),
         Value(

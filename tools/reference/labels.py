@@ -104,6 +104,10 @@ ANNOTATIONS_WRITTEN: Mapping[str, tuple[str, str]] = {
         "`v1`, `v1alpha2`",
         "MPIJobs that another controller copies, such as MultiKueue, so that the copy keeps its [flavor](mpijob-versions.md).",
     ),
+    labels.POD_SETS: (
+        "two fingerprints of the job's pods",
+        "Workloads of Kueue that the operator [keeps](../how-to/kueue.md#by-this-operator).",
+    ),
     KUBERNETES_VERSION: (
         f"such as `{shipped().version}`",
         "CustomResourceDefinitions: the release of Kubernetes whose pod template they contain.",

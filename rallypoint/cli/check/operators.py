@@ -51,7 +51,7 @@ _LEASE_GUIDES = {
     "--lock-namespace": "docs/how-to/upgrade-from-mpi-operator.md#run-both-at-once",
 }
 _VARIABLE = re.compile(r"\$\((\w+)\)")
-_SWITCHES = frozenset({"leader-elect", "metrics-secure", "shadow"})
+_SWITCHES = frozenset({"kueue", "leader-elect", "metrics-secure", "shadow"})
 
 LeaseKey: TypeAlias = tuple[str, str]
 """Namespace and name."""

@@ -28,6 +28,8 @@ _GANGS = "podgroups"
 _MPI_V1 = "mpi-v1"
 _SECURE_METRICS = "secure-metrics"
 """The component whose rights an operator for one namespace needs in the whole cluster, too."""
+_OF_KUEUE = frozenset({"resourceflavors", "workloadpriorityclasses", "priorityclasses"})
+"""Cluster-scoped resources that an operator for one namespace reads, too, with ``--kueue``."""
 _PLURALS = {kind.resource.plural: kind.resource.kind for kind in ALL}
 
 
@@ -71,6 +73,8 @@ def needed_rights(operator: Operator, shipped: Mapping[str, Rules]) -> list[Righ
         components += [kind.lower() for kind in kinds if kind.lower() in shipped]
     if operator.flag("mpi-topology-label"):
         components.append("mpi-topology")
+    if operator.is_set("kueue"):
+        components.append("kueue")
     if operator.is_set("metrics-secure"):
         components.append(_SECURE_METRICS)
     found = [right for component in components for right in _rights(component, shipped[component], operator)]
@@ -91,7 +95,8 @@ def _rights(component: str, rules: Rules, operator: Operator) -> Iterator[Right]
                     continue
                 for verb in rule["verbs"]:
                     for name in rule.get("resourceNames", [""]):
-                        where = "" if component == _SECURE_METRICS else operator.watched
+                        is_everywhere = component == _SECURE_METRICS or plural in _OF_KUEUE
+                        where = "" if is_everywhere else operator.watched
                         yield Right(component, verb, group, resource, where, name)
 
 

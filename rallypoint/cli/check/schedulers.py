@@ -1,10 +1,12 @@
 """Checks of what schedules and queues jobs: gang schedulers, and Kueue with its configuration."""
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import Any
 
 import yaml
 
 from api.meta import CONFIG_MAPS, NATIVE_POD_GROUPS, Resource
+from controller.kind import JobKind, ReplicaKind
 from controller.kinds import ALL
 from controller.policy.gang import KUBERNETES, VOLCANO, YUNIKORN, groups_of, scheduler_of
 from rallypoint.cli.check.facts import Facts
@@ -172,6 +174,8 @@ async def kueue_findings(facts: Facts, unfinished: Sequence[JobSummary]) -> Asyn
             "see docs/how-to/kueue.md for another way to find out which kinds it manages",
         )
         return
+    if facts.ours and facts.ours.is_set("kueue"):
+        frameworks |= {_framework(kind) for kind in ALL if isinstance(kind, ReplicaKind)}
     for finding in managed_findings(frameworks, sorted(facts.kinds), queued):
         yield finding
 
@@ -198,11 +202,16 @@ def managed_frameworks(configuration: Object | None) -> frozenset[str] | None:
     return None
 
 
+def _framework(kind: JobKind[Any]) -> str:
+    """Return the name of a kind in Kueue's configuration."""
+    return f"{kind.resource.group}/{kind.resource.singular}"
+
+
 def managed_findings(
     frameworks: frozenset[str], kinds: Sequence[str], queued: Sequence[JobSummary]
 ) -> Iterator[Finding]:
     """Yield the kinds that Kueue does not manage, and the jobs of these kinds that name a queue."""
-    keys = {kind.resource.kind: f"{kind.resource.group}/{kind.resource.singular}" for kind in ALL}
+    keys = {kind.resource.kind: _framework(kind) for kind in ALL}
     off = [kind for kind in kinds if keys[kind] not in frameworks]
     if not off:
         yield ok("kueue", f"Kueue manages {', '.join(kinds)}")

@@ -57,6 +57,9 @@
 {{- else if .Values.watchNamespace -}}
 {{- $arguments = append $arguments (printf "--namespace=%s" .Values.watchNamespace) -}}
 {{- end -}}
+{{- if .Values.kueue.enabled -}}
+{{- $arguments = append $arguments "--kueue=true" -}}
+{{- end -}}
 {{- range include "rallypoint.served" . | fromJsonArray -}}
 {{- $arguments = append $arguments (printf "--enable-scheme=%s" .) -}}
 {{- end -}}
@@ -81,7 +84,7 @@
 {{- define "rallypoint.validate" -}}
 {{- $values := .Values -}}
 {{- if $values.shadow.enabled -}}
-{{- range $name := list "mpiV1" "mpiTopology" "mpiVersions" "mpiFlavorPolicy" "mxjob" "networkPolicy" "secureMetrics" "userRoles" -}}
+{{- range $name := list "kueue" "mpiV1" "mpiTopology" "mpiVersions" "mpiFlavorPolicy" "mxjob" "networkPolicy" "secureMetrics" "userRoles" -}}
 {{- if (get $values $name).enabled -}}
 {{- fail (printf "%s.enabled: not possible with shadow.enabled, whose release has nothing but the shadow" $name) -}}
 {{- end -}}
@@ -96,7 +99,7 @@
 {{- end -}}
 {{- end -}}
 {{- if $values.watchNamespace -}}
-{{- range $name := list "mpiTopology" "mpiVersions" "mpiFlavorPolicy" "secureMetrics" "userRoles" -}}
+{{- range $name := list "kueue" "mpiTopology" "mpiVersions" "mpiFlavorPolicy" "secureMetrics" "userRoles" -}}
 {{- if (get $values $name).enabled -}}
 {{- fail (printf "%s.enabled: not possible with watchNamespace, because it installs cluster-scoped objects" $name) -}}
 {{- end -}}

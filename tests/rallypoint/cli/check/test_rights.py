@@ -54,6 +54,14 @@ def test_secure_metrics_need_reviews_in_the_whole_cluster() -> None:
     assert review in needed("--metrics-secure=true", "--shadow", "--namespace=team")
 
 
+def test_flavors_and_priority_classes_belong_to_the_cluster() -> None:
+    assert of_role(needed(), "kueue") == []
+    rights = of_role(needed("--kueue", "--namespace=team"), "kueue")
+
+    assert Right("kueue", "create", "kueue.x-k8s.io", "workloads", "team") in rights
+    assert Right("kueue", "get", "kueue.x-k8s.io", "resourceflavors") in rights
+
+
 def test_a_lease_is_checked_by_its_name_where_it_is() -> None:
     rights = of_role(needed("--leader-election-namespace=kubeflow", "--leader-election-id=x"), "leases")
 
