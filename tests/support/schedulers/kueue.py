@@ -6,7 +6,7 @@ of a Service, and a certificate for that address.
 
 import base64
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,19 @@ _CONVERTED = ("localqueues", "clusterqueues", "cohorts", "workloads", "multikueu
 
 
 @contextmanager
-def kueue(plane: ControlPlane, *, jobs_without_queue_name: bool = False) -> Generator[Process]:
+def kueue(
+    plane: ControlPlane,
+    *,
+    jobs_without_queue_name: bool = False,
+    frameworks: Sequence[str] = FRAMEWORKS,
+    external: Sequence[str] = (),
+) -> Generator[Process]:
     """Kueue, once its webhooks answer and until the end.
 
     Args:
         jobs_without_queue_name: what its configuration calls ``manageJobsWithoutQueueName``.
+        frameworks: the kinds that it manages itself.
+        external: those that others manage by its API, ``Kind.version.group``.
 
     Raises:
         ProcessFailed: it ends before it is ready, or does not become so.
@@ -59,7 +67,7 @@ def kueue(plane: ControlPlane, *, jobs_without_queue_name: bool = False) -> Gene
             "webhookServiceName": _SERVICE,
             "webhookSecretName": _SECRET,
         },
-        "integrations": {"frameworks": list(FRAMEWORKS)},
+        "integrations": {"frameworks": list(frameworks), "externalFrameworks": list(external)},
     }
     command = (
         folder / "kueue",

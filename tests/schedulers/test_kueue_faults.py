@@ -1,0 +1,222 @@
+"""Many jobs of each kind under the real Kueue, while one in twenty of the operator's calls fails.
+
+Jobs preempt each other, fail, and are deleted. At the end the changes that watches have reported show whether a pod ever had no quota.
+``KUEUE_RUNS`` chooses the jobs of each kind.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+from typing_extensions import override
+
+from api.meta import PODS
+from api.workloads import WORKLOADS
+from controller.kind import ReplicaKind
+from controller.kube.client import Client
+from controller.kube.connect import Connection, from_kubeconfig
+from controller.kube.errors import NotFound
+from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.controlplane.access import kubeconfig, write_private
+from rallypoint.testing.controlplane.process import Process
+from rallypoint.testing.service import OPERATOR_NAMESPACE, install
+from tests.support.breakpoint_proxy import BreakpointProxy
+from tests.support.history import History, record_history
+from tests.support.invariants import has
+from tests.support.schedulers.gangs import open_nodes
+from tests.support.schedulers.kueue import kueue
+from tests.support.schedulers.queues import EXTERNAL, KINDS, Queue, graceful_stages, job_body, overlay
+from tests.support.schedulers.quota import owner_of, violations
+from tests.support.scripted import ReceivedRequest
+
+RUNS = int(os.environ.get("KUEUE_RUNS", "50"))
+FAILING = 0.05
+CPUS = 20
+"""For five jobs at once."""
+POLLS_PER_SECOND = 5
+LONGEST_SECONDS = 1800.0
+
+
+class UnreliableProxy(BreakpointProxy):
+    """Breaks the connection of one in twenty calls, before or after the server has handled it."""
+
+    def __init__(self, connection: Connection, chance: random.Random) -> None:
+        super().__init__(connection)
+        self._chance = chance
+        self.broken = 0
+        self.passed = 0
+
+    @override
+    async def _pass_on(self, request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
+        fails = "watch" not in received.query and self._chance.random() < FAILING
+        after = self._chance.random() < 0.5
+        self.passed += not fails
+        self.broken += fails
+        if fails and after:
+            await super()._pass_on(request, received)
+        if not fails:
+            return await super()._pass_on(request, received)
+        if request.transport is not None:
+            request.transport.abort()
+        return web.Response(status=499)
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Generator[ControlPlane]:
+    folder = tmp_path_factory.mktemp("kueue")
+    with ControlPlane(nodes=2, scheduler=True, stages=graceful_stages(folder)) as plane:
+        open_nodes(plane)
+        install(plane, overlay(folder))
+        with kueue(plane, frameworks=("batch/job", "pod"), external=EXTERNAL):
+            yield plane
+
+
+@contextmanager
+def operator(plane: ControlPlane, url: str) -> Iterator[Process]:
+    """The operator with the rights of its ServiceAccount, behind a proxy."""
+    token = (plane.service_account_folder(OPERATOR_NAMESPACE, "training-operator") / "token").read_text()
+    file = write_private(
+        plane.directory / "kubeconfigs" / "operator.yaml",
+        kubeconfig(url, plane.authority.pem, token, user="training-operator"),
+    )
+    flags = (
+        "--kueue",
+        f"--kubeconfig={file}",
+        "--leader-elect=false",
+        "--metrics-bind-address=0",
+        "--health-probe-bind-address=0",
+        "--events=compact",
+        "--pytorch-init-container=off",
+    )
+    log = Path(plane.directory / "logs" / "operator.log")
+    process = Process("operator", [sys.executable, "-m", "controller", *flags], log)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+class Users:
+    """Submit jobs, end their pods, and delete some of them."""
+
+    def __init__(self, client: Client, queue: Queue, history: History, chance: random.Random) -> None:
+        self._client, self._queue, self._history, self._chance = client, queue, history, chance
+        self.deleted: set[str] = set()
+        self.preempted = 0
+        """How often a job that had run was suspended."""
+
+    async def live(self, kind: ReplicaKind[Any], name: str) -> None:
+        """Submit a job, and wait until it has finished or, one in twenty, is deleted."""
+        urgent = {"priority_class": "urgent"} if self._chance.random() < 0.2 else {}
+        body = orjson.dumps(job_body(kind, name, "main", **urgent))
+        await self._client.create(kind.resource, self._queue.name, body)
+        is_to_go, fails = self._chance.random() < 0.05, self._chance.random() < 0.1
+        running_for = self._chance.uniform(0, 2)
+        ran = False
+        while not self.is_over(kind, name):
+            await asyncio.sleep(1 / POLLS_PER_SECOND)
+            if is_to_go and self._chance.random() < 0.05:
+                await self._delete(kind, name)
+                return
+            pods = self._pods(kind, name)
+            if len(pods) == 4 and all(pod["status"].get("phase") == "Running" for pod in pods):
+                ran = True
+                await asyncio.sleep(running_for)
+                await self._end(pods, 1 if fails else 0)
+            elif ran and not pods:
+                self.preempted += 1
+                ran = False
+
+    def is_over(self, kind: ReplicaKind[Any], name: str) -> bool:
+        job = self._history.now.get((kind.resource.kind, name))
+        return job is not None and (has(job, "Succeeded") or has(job, "Failed"))
+
+    def _pods(self, kind: ReplicaKind[Any], name: str) -> list[dict[str, Any]]:
+        job = self._history.now.get((kind.resource.kind, name))
+        uid = job["metadata"]["uid"] if job else ""
+        return [
+            obj
+            for (own, _), obj in self._history.now.items()
+            if own == PODS.kind and owner_of(obj) == uid and not obj["metadata"].get("deletionTimestamp")
+        ]
+
+    async def _end(self, pods: list[dict[str, Any]], code: int) -> None:
+        change = {"metadata": {"annotations": {"rallypoint.testing/exit-code": str(code)}}}
+        for pod in pods:
+            with contextlib.suppress(NotFound):
+                name = pod["metadata"]["name"]
+                await self._client.patch(PODS, self._queue.name, name, orjson.dumps(change))
+            await asyncio.sleep(self._chance.uniform(0, 0.1))
+
+    async def _delete(self, kind: ReplicaKind[Any], name: str) -> None:
+        self.deleted.add(name)
+        await self._client.delete(kind.resource, self._queue.name, name, propagation="Background")
+
+
+async def test_no_pod_without_quota_and_no_job_forgotten(plane: ControlPlane) -> None:
+    seed = random.randrange(2**32)
+    sys.stdout.write(f"seed {seed}\n")
+    chance = random.Random(seed)
+    queue = Queue(plane, "busy", cpus=CPUS)
+    plane.apply(
+        {
+            "apiVersion": WORKLOADS.api_version,
+            "kind": "WorkloadPriorityClass",
+            "metadata": {"name": "urgent"},
+            "value": 1000,
+        }
+    )
+    connection = await from_kubeconfig(str(plane.kubeconfig()))
+    resources = (PODS, WORKLOADS, *(kind.resource for kind in KINDS))
+    async with (
+        Client(connection, user_agent="test") as client,
+        UnreliableProxy(connection, random.Random(chance.random())) as proxy,
+        record_history(client, queue.name, resources) as history,
+        asyncio.timeout(LONGEST_SECONDS),
+    ):
+        users = Users(client, queue, history, chance)
+        with operator(plane, proxy.url) as process:
+            names = [(kind, f"{kind.framework}-{at}") for at in range(RUNS) for kind in KINDS]
+            chance.shuffle(names)
+            async with asyncio.TaskGroup() as group:
+                for kind, name in names:
+                    group.create_task(users.live(kind, name))
+                    await asyncio.sleep(chance.uniform(0, 0.5))
+
+            def open_workloads() -> list[str]:
+                return [
+                    name
+                    for (kind, name), obj in history.now.items()
+                    if kind == WORKLOADS.kind and not has(obj, "Finished")
+                ]
+
+            await history.until("all Workloads to be finished", lambda: not open_workloads())
+            log = process.log.read_text()
+
+    found = list(violations(history.changes, CPUS))
+    sys.stdout.write(
+        f"{len(names)} jobs, {len(users.deleted)} deleted, {users.preempted} preempted, "
+        f"{proxy.broken} of {proxy.broken + proxy.passed} calls broken\n"
+    )
+    assert found == []
+    assert users.preempted
+    assert proxy.broken > len(names) / 2
+    finalizers = [
+        obj
+        for (kind, _), obj in history.now.items()
+        if kind == WORKLOADS.kind and obj["metadata"].get("finalizers")
+    ]
+    assert len(finalizers) <= len(names) / 10  # the last ones may still lose theirs
+    queue.wait("its quota returned", lambda: queue.used() == 0)
+    assert "Traceback" not in log
+    assert " cannot " not in log  # RBAC's word
