@@ -26,7 +26,7 @@ from controller.kube.errors import NotLeading, describe
 from controller.kube.namespaces import TerminatingNamespaces
 from controller.kube.token_bucket import TokenBucket
 from controller.kube.transport import Observer
-from controller.kueue.setup import Queueing
+from controller.kueue.setup import Queueing, is_queueable
 from controller.policy.gang import groups_of, scheduler_of
 from controller.reconcile import triggers, watches
 from controller.reconcile.apply import Cache
@@ -437,7 +437,7 @@ def _controller_process(
     queueing_controllers = [
         _kueue_controller(shared, queueing, kind, controller.jobs, recorder)
         for kind, controller in zip(served, controllers, strict=True)
-        if queueing and isinstance(kind, ReplicaKind)
+        if queueing and is_queueable(kind)
     ]
     needed = [cache for cache, _ in children if cache.resource in shared_by_all]
     optional = [cache for cache, _ in groups]

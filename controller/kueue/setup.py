@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 from api import workloads
 from api.children import Pod
@@ -22,6 +22,11 @@ from controller.runtime.store import Store
 from controller.runtime.workers import ReconcileResult
 
 
+def is_queueable(kind: JobKind[Any]) -> TypeGuard[ReplicaKind[Any]]:
+    """Return whether jobs of the kind can be queued: its pods are those of its roles, and the component ``kueue`` has the rights."""
+    return isinstance(kind, ReplicaKind) and not kind.is_opt_in
+
+
 class Queueing:
     """The Workloads of all served kinds whose jobs can be queued."""
 
@@ -29,7 +34,7 @@ class Queueing:
         self, client: Client, namespace: str, working: triggers.Queues, served: Iterable[JobKind[Any]]
     ) -> None:
         """``working`` are the queues of the jobs themselves."""
-        kinds = [kind.resource.kind for kind in served if isinstance(kind, ReplicaKind)]
+        kinds = [kind.resource.kind for kind in served if is_queueable(kind)]
         self._working = working
         self.queues = {kind: Queue[Key](group=lambda key: key.namespace) for kind in kinds}
         self.cache = Informer[Workload](
@@ -43,7 +48,7 @@ class Queueing:
 
     def is_held_of(self, kind: JobKind[Any]) -> Callable[[JobRow], bool]:
         """Return what decides whether a job of the kind is held."""
-        if not isinstance(kind, ReplicaKind):
+        if not is_queueable(kind):
             return lambda row: False
         return Admissions(kind, self.cache).is_held
 

@@ -6,8 +6,9 @@ from typing import Any
 import yaml
 
 from api.meta import CONFIG_MAPS, NATIVE_POD_GROUPS, Resource
-from controller.kind import JobKind, ReplicaKind
+from controller.kind import JobKind
 from controller.kinds import ALL
+from controller.kueue.setup import is_queueable
 from controller.policy.gang import KUBERNETES, VOLCANO, YUNIKORN, groups_of, scheduler_of
 from rallypoint.cli.check.facts import Facts
 from rallypoint.cli.check.findings import Finding, blocker, names, ok, unknown, warning
@@ -175,7 +176,7 @@ async def kueue_findings(facts: Facts, unfinished: Sequence[JobSummary]) -> Asyn
         )
         return
     if facts.ours and facts.ours.is_set("kueue"):
-        frameworks |= {_framework(kind) for kind in ALL if isinstance(kind, ReplicaKind)}
+        frameworks |= {_framework(kind) for kind in ALL if is_queueable(kind)}
     for finding in managed_findings(frameworks, sorted(facts.kinds), queued):
         yield finding
 
