@@ -10,21 +10,30 @@ import struct
 import sys
 import termios
 import tty
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from functools import partial
 from typing import Any
-from urllib.parse import urlencode
 
 import aiohttp
 import orjson
 
-from api.meta import PODS
+from controller.kube import remote_command
+from controller.kube.remote_command import (
+    CLOSE,
+    ERROR,
+    PROTOCOLS,
+    RESIZE,
+    STDERR,
+    STDIN,
+    STDOUT,
+    exec_path,
+    exit_code,
+    split_message,
+)
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, CommandError, container_of
 from rallypoint.cli.terminal import write_error
 
-PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
-STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 CHUNK_BYTES = 32 * 1024
 
 
@@ -57,29 +66,20 @@ async def _exec(args: argparse.Namespace, cluster: Cluster) -> int:
     terminal = args.tty and sys.stdin.isatty()
     if args.tty and not terminal:
         write_error("Unable to use a TTY - input is not a terminal or the right kind of file\n")
-    path = _path(pod, container_of(pod, args.container), args.command, stdin=args.stdin, terminal=terminal)
+    metadata, container = pod["metadata"], container_of(pod, args.container)
+    path = exec_path(
+        metadata["namespace"], metadata["name"], container, args.command, stdin=args.stdin, tty=terminal
+    )
     async with cluster.client.socket(path, PROTOCOLS) as socket:
         with _raw_terminal() if terminal and args.stdin else contextlib.nullcontext():
             status = await _relay(socket, stdin=args.stdin, terminal=terminal)
-    if status.get("status") == "Success":
-        return 0
-    causes = (status.get("details") or {}).get("causes") or ()
-    for cause in causes:
-        if cause.get("reason") == "ExitCode":
-            write_error(f"command terminated with exit code {cause['message']}\n")
-            return int(cause["message"])
-    raise CommandError(status.get("message") or "the connection ended before the command did")
-
-
-def _path(
-    pod: Mapping[str, Any], container: str, command: Sequence[str], *, stdin: bool, terminal: bool
-) -> str:
-    metadata = pod["metadata"]
-    query: list[tuple[str, str]] = [("command", part) for part in command]
-    query += [("container", container), ("stdout", "true")]
-    query += [("stdin", "true")] if stdin else []
-    query += [("tty", "true")] if terminal else [("stderr", "true")]
-    return f"{PODS.path(metadata['namespace'], metadata['name'], 'exec')}?{urlencode(query)}"
+    try:
+        code = exit_code(status)
+    except remote_command.CommandError as error:
+        raise CommandError(str(error)) from error
+    if code:
+        write_error(f"command terminated with exit code {code}\n")
+    return code
 
 
 async def _relay(
@@ -105,14 +105,12 @@ async def _receive(socket: aiohttp.ClientWebSocketResponse) -> Mapping[str, Any]
     status: Mapping[str, Any] = {}
     streams = {STDOUT: sys.stdout.buffer, STDERR: sys.stderr.buffer}
     async for message in socket:
-        data: bytes = message.data.encode() if isinstance(message.data, str) else message.data
-        if not data:
-            continue
-        if data[0] == ERROR:
-            status = orjson.loads(data[1:])
-        elif data[0] in streams:
-            streams[data[0]].write(data[1:])
-            streams[data[0]].flush()
+        channel, data = split_message(message)
+        if channel == ERROR:
+            status = orjson.loads(data)
+        elif channel in streams:
+            streams[channel].write(data)
+            streams[channel].flush()
     return status
 
 

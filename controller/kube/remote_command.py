@@ -1,0 +1,105 @@
+"""Runs a command in a container of a pod, over a WebSocket.
+
+Source: Kubernetes, apimachinery, pkg/util/remotecommand/constants.go; client-go, tools/remotecommand/websocket.go.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import aiohttp
+import orjson
+
+from api.meta import PODS
+from controller.kube.client import Client
+
+PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+"""In order of preference. The first one can signal the end of standard input."""
+STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
+"""The first byte of each message."""
+
+
+class CommandError(Exception):
+    """The command was not run, or its end is unknown; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The end of a command. Its output may be cut."""
+
+    exit_code: int
+    stdout: bytes
+
+
+def exec_path(
+    namespace: str,
+    pod: str,
+    container: str,
+    command: Sequence[str],
+    *,
+    stdin: bool = False,
+    tty: bool = False,
+) -> str:
+    """Return the path of the request, with its query."""
+    query: list[tuple[str, str]] = [("command", part) for part in command]
+    query += [("container", container), ("stdout", "true")]
+    query += [("stdin", "true")] if stdin else []
+    query += [("tty", "true")] if tty else [("stderr", "true")]
+    return f"{PODS.path(namespace, pod, 'exec')}?{urlencode(query)}"
+
+
+def exit_code(status: Mapping[str, Any]) -> int:
+    """Return the exit code from the status that ends a command.
+
+    Raises:
+        CommandError: the command was not run, or there is no status.
+    """
+    if status.get("status") == "Success":
+        return 0
+    for cause in (status.get("details") or {}).get("causes") or ():
+        if cause.get("reason") == "ExitCode":
+            return int(cause["message"])
+    raise CommandError(status.get("message") or "the connection ended before the command did")
+
+
+def split_message(message: aiohttp.WSMessage) -> tuple[int, bytes]:
+    """Return the channel of a message, and its data; an empty one is of no channel."""
+    data: bytes = message.data.encode() if isinstance(message.data, str) else message.data
+    return (data[0], data[1:]) if data else (-1, b"")
+
+
+async def run(
+    client: Client,
+    namespace: str,
+    pod: str,
+    container: str,
+    command: Sequence[str],
+    *,
+    timeout_seconds: float,
+    most_bytes: int,
+) -> Output | None:
+    """Run a command without input, and return its end; None if it has not ended in time. Output beyond ``most_bytes`` is discarded.
+
+    A command that does not end is left behind: the API has no means to end it.
+
+    Raises:
+        CommandError: the command was not run.
+        ApiError: the server refused the request.
+        aiohttp.ClientError, TimeoutError, OSError: there was no connection to the container.
+    """
+    path = exec_path(namespace, pod, container, command)
+    stdout, status = bytearray(), dict[str, Any]()
+    async with client.socket(path, PROTOCOLS) as socket:
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                async for message in socket:
+                    channel, data = split_message(message)
+                    if channel == STDOUT:
+                        stdout += data[: most_bytes - len(stdout)]
+                    elif channel == ERROR:
+                        status = orjson.loads(data)
+        except TimeoutError:
+            return None
+    return Output(exit_code(status), bytes(stdout))
