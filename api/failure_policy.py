@@ -69,7 +69,8 @@ class FailureRule(Wire):
     on_pod_conditions: list[PodConditionPattern] | None = None
     """Conditions of the pod; one of them must match."""
     on_reasons: list[str] | None = None
-    """Reasons of the pod or of a container, such as ``Evicted`` or ``OOMKilled``; one must match. ``Deleted`` is a pod that somebody deleted.
+    """Reasons of the pod or of a container, such as ``Evicted`` or ``OOMKilled``; one must match. ``Deleted`` is a pod that somebody deleted,
+    ``NoProgress`` the pod named for a hang.
     Reasons of pods that have not failed match, too, such as ``Unschedulable`` or ``ImagePullBackOff``.
     """
     for_seconds: int | None = None
@@ -87,6 +88,15 @@ class FailurePolicy(Wire):
     """``Recreate`` deletes all pods. ``InPlaceRestart`` restarts the main containers in their pods if possible. Defaults to ``Recreate``."""
     avoid_failed_nodes: bool | None = None
     """Whether new pods avoid the nodes on which the recorded attempts failed first. Defaults to ``false``."""
+
+
+class StackTrace(Wire):
+    """What the processes of pods did when the job hung."""
+
+    pods: list[str]
+    """The pods in which it is the same."""
+    text: str
+    """The first 1,000 characters: each process with its state, and its stacks where they could be read."""
 
 
 class Attempt(Wire):
@@ -116,6 +126,8 @@ class Attempt(Wire):
     """The rule that matched, by name or number."""
     action: str | None = None
     """The action of that rule."""
+    stacks: list[StackTrace] | None = None
+    """The stacks when the job hung, those of the named pod first."""
     restart_time: Time | None = None
     """The earliest start of the next attempt."""
     lost_seconds: int | None = None

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from api.failure_policy import Attempt, FailurePolicy
 from api.meta import ObjectMeta, OwnerReference, Resource, Wire
+from api.progress import Progress
 from api.success_policy import SuccessPolicy
 from api.times import Time
 from api.wall_clock import WallClock
@@ -149,6 +150,14 @@ class RunPolicy(Wire):
 
     Differs: training-operator has none. See docs/decisions/0038-failure-and-success-rules.md.
     """
+    progress_deadline_seconds: int | None = None
+    """Seconds without progress after which the running job hangs: the failure policy decides with the reason ``NoProgress``, or the job fails.
+    At least 10. If unset, the job may be silent forever.
+
+    Differs: training-operator has none. See docs/decisions/0036-hangs.md.
+    """
+    progress: Progress | None = None
+    """What counts as progress. Defaults to any line in the logs of any pod."""
 
 
 class ReplicaSpec(Wire):

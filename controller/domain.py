@@ -61,6 +61,24 @@ class Failure:
 TroubleKey = tuple[str, str]
 """The UID of a pod, and the reason of a trouble of it."""
 
+Stacks = tuple[tuple[tuple[str, ...], str], ...]
+"""The pods, and what their processes do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """A job whose pods have made no progress for its deadline: the pod that is named for it, and the evidence."""
+
+    role: str
+    """The label of the pod's role."""
+    pod: str
+    uid: str
+    node: str
+    message: str
+    """How long which pods were silent, and why this one is named."""
+    stacks: Stacks = ()
+    """Those of the named pod first."""
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -88,6 +106,8 @@ class Snapshot:
     """Whether the last attempt to create missing children found a cause that somebody must remove; the status describes it."""
     troubles_since: Mapping[TroubleKey, datetime] = field(default_factory=dict[TroubleKey, datetime])
     """Since when pods have had troubles; empty unless a failure rule names reasons."""
+    hang: Hang | None = None
+    """The hang of the pods in this snapshot."""
 
 
 @dataclass(frozen=True, slots=True)

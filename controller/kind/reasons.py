@@ -41,6 +41,10 @@ class ConditionReason(StrEnum):
     """Failed is True: not all pods ran within ``runPolicy.pendingTimeoutSeconds``; the message says what one of them lacked. An event (Warning)
     reports it.
     """
+    NO_PROGRESS = "NoProgress"
+    """Failed is True: the job made no progress for ``progressDeadlineSeconds``, and no rule of a failure policy matched. All pods are deleted.
+    An event (Warning) reports it.
+    """
     FAILED_VALIDATION = "FailedValidation"
     """Failed is True: the job cannot run; the message names each field. An event (Warning) reports it, and also reports that a job which has
     started continues in spite of an invalid change.
@@ -82,6 +86,8 @@ class EventReason(StrEnum):
     """Warning: a pod template names another scheduler than ``--gang-scheduler-name``, which ignores the PodGroup. In v1 MPIJobs it is
     ``SettedPodTemplateSchedulerName``.
     """
+    PROGRESS_UNKNOWN = "ProgressUnknown"  # after the kind
+    """Warning: the progress of a job with ``progressDeadlineSeconds`` cannot be read, so no hang is detected; the message says why."""
     VALIDATION_ERROR = "ValidationError"
     """Warning, MPIJobs of v2beta1 and v1alpha2: the job is invalid; the message names each field."""
     RESOURCE_EXISTS = "ErrResourceExists"

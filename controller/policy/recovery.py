@@ -15,11 +15,18 @@ from typing import Any, Final
 
 from api.batch import BatchJob
 from api.children import Exit, Pod, end_order
-from api.failure_policy import Attempt, ExitCodeOperator, FailureAction, FailurePolicy, FailureRule
+from api.failure_policy import (
+    Attempt,
+    ExitCodeOperator,
+    FailureAction,
+    FailurePolicy,
+    FailureRule,
+    StackTrace,
+)
 from api.job import JobStatus, RestartPolicy, RunPolicy
 from api.labels import RESTART_ATTEMPT
 from api.messages import without_control
-from controller.domain import Child, Counts, Problem, Role, shortened
+from controller.domain import Child, Counts, Problem, Role, Stacks, shortened
 from controller.kind.checks import unsupported_value
 from controller.policy.replacement import RESET_AFTER, pause_seconds
 from controller.policy.restart import Reaction
@@ -32,11 +39,16 @@ NODE_LOST: Final = "NodeLost"
 """The reason of a pod whose node is lost; kubectl knows it, too."""
 UNHEALTHY_DEVICE: Final = "UnhealthyDevice"
 """The reason of a pod that has a device, such as a GPU, which its device plugin reports as Unhealthy."""
+NO_PROGRESS: Final = "NoProgress"
+"""The reason of a pod that is named for a hang."""
 PENDING_TIMEOUT: Final = "PendingTimeout"
 """The reason of the first pod that does not run within ``pendingTimeoutSeconds``."""
 DEFAULT_FOR_SECONDS: Final = 60
 """How long a pod that has not failed must have had a reason before a rule matches it."""
-_REQUIRED_FIELDS: Final = {PENDING_TIMEOUT: ("pending_timeout_seconds", "pendingTimeoutSeconds")}
+_REQUIRED_FIELDS: Final = {
+    NO_PROGRESS: ("progress_deadline_seconds", "progressDeadlineSeconds"),
+    PENDING_TIMEOUT: ("pending_timeout_seconds", "pendingTimeoutSeconds"),
+}
 """Reasons that occur only in jobs whose run policy has this field."""
 MOST_ATTEMPTS: Final = 10
 """How many attempts the status keeps."""
@@ -70,6 +82,8 @@ class PodFailure:
     """When it failed, if no container of it did."""
     trouble_seconds: Mapping[str, float] | None = None
     """Of a pod that has not failed: for how long it has had each reason. Only rules that name one match it."""
+    stacks: Stacks = ()
+    """What its processes and those of other pods did, if it is named for a hang."""
 
     @property
     def at(self) -> datetime | None:
@@ -107,7 +121,9 @@ class Match:
         """How the pod failed."""
         if self.end is None:
             failure = self.failure
-            is_alive = failure.trouble_seconds is not None or PENDING_TIMEOUT in failure.reasons
+            is_alive = failure.trouble_seconds is not None or not failure.reasons.isdisjoint(
+                {NO_PROGRESS, PENDING_TIMEOUT}
+            )
             text = f"{failure.reason}: {failure.message}" if is_alive and failure.message else failure.reason
             return text or "no reason reported"
         reason = f" ({self.end.reason})" if self.end.reason not in {"", "Error"} else ""
@@ -310,6 +326,7 @@ def ended(status: JobStatus, matched: Match, uid: str, now: datetime) -> Attempt
         message=_excerpt((end.message if end else "") or failure.message) or None,
         rule=matched.rule_name,
         action=matched.action,
+        stacks=[StackTrace(pods=list(pods), text=text) for pods, text in failure.stacks] or None,
     )
     if matched.action not in RESTARTS:
         return attempt

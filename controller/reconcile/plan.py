@@ -43,6 +43,7 @@ from controller.policy import (
     cleanup,
     count,
     gang,
+    hangs,
     in_place,
     limits,
     nodes,
@@ -74,7 +75,10 @@ def decide(
     failed = snapshot
     if snapshot.troubles_since:
         failed = troubles.with_failures(policy, kind.roles(normal), snapshot, now)
-    plan = flow.decide(normal, failed, now, options, malformed)
+    if snapshot.hang and not hangs.match(normal, roles := kind.roles(normal), snapshot.hang):
+        plan = hangs.fail(normal, roles, snapshot.hang, StatusBuilder(kind, normal, now))
+    else:
+        plan = flow.decide(normal, failed, now, options, malformed)
     plan = troubles.in_time(policy, snapshot, plan, now)
     if nodes.asks(policy):
         plan = nodes.applied(plan, policy, status, snapshot)
@@ -95,6 +99,8 @@ def problems(kind: JobKind[Any], job: Job, options: Options) -> list[Problem]:
         roles = kind.roles(normal)
         found += recovery.problems(policy, roles)
         found += success.problems(policy, roles, is_supported=kind.flow is None)
+    if policy.progress_deadline_seconds is not None or policy.progress:
+        found += hangs.problems(policy, kind.roles(normal))
     if not found:
         found += in_place.problems(kind, normal, options)
     return [problem for problem in found if not (problem.at_start and _has_started(job.status))]
@@ -310,6 +316,7 @@ class _Planner:
             if any(what is Reaction.FAIL and not pod.deleting for pod, what in reactions.items()):
                 permanent = permanent or role.name
             replace[role.name] = tuple(pod for pod, what in reactions.items() if what is Reaction.REPLACE)
+        matches += hangs.ending(self.job, self.roles, self.snapshot.hang)
         counts = self.kind.counted(counted)
         lost = tuple(
             name
@@ -520,7 +527,7 @@ class _Planner:
     def _finished(self) -> Plan:
         """Clean up by policy, and delete the job when its TTL has expired.
 
-        A job that exceeded a limit, ``pendingTimeoutSeconds`` included, or whose children the API server refused, keeps no children, whatever
+        A job that hung or exceeded a limit, ``pendingTimeoutSeconds`` included, or whose children the API server refused, keeps no children, whatever
         its policy.
 
         Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs.
@@ -691,7 +698,11 @@ def _record_pod_events(role: Role, pod: Pod, builder: StatusBuilder) -> None:
 
 
 def _leaves_nothing(job: Job, failure: JobCondition) -> bool:
-    reasons = (ConditionReason.FAILED_VALIDATION, ConditionReason.PENDING_TIMEOUT)
+    reasons = (
+        ConditionReason.FAILED_VALIDATION,
+        ConditionReason.PENDING_TIMEOUT,
+        ConditionReason.NO_PROGRESS,
+    )
     return limits.was_exceeded(job.metadata.name, failure.message) or failure.reason in {
         f"{job.kind}{reason}" for reason in reasons
     }

@@ -21,6 +21,7 @@ from controller.domain import (
     Deletion,
     Event,
     Failure,
+    Hang,
     Key,
     Plan,
     Problem,
@@ -86,6 +87,8 @@ class InMemoryCluster:
         """Names of all pods created so far, in order."""
         self.is_deleted = False
         self.malformed: tuple[Problem, ...] = ()
+        self.hang: Hang | None = None
+        """What the monitor of the job's progress has found."""
         self.options = options or Options()
         self._graceful = graceful
         self._failures: Mapping[str, Failure] = {}
@@ -143,6 +146,7 @@ class InMemoryCluster:
             nodes_error=self.nodes_error,
             is_blocked=self.is_blocked,
             troubles_since=self._troubles_since,
+            hang=self.hang,
         )
 
     def step(self) -> Plan:

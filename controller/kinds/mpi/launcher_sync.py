@@ -22,7 +22,7 @@ from controller.kinds.mpi.launcher_flavor_spec import LauncherFlavorSpec
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, worker_name
 from controller.kinds.mpi.options import MPIOptions
 from controller.kinds.mpi.status_builder import MPIStatusBuilder
-from controller.policy import attempts, cleanup, count, gang, limits, pending, recovery, replacement
+from controller.policy import attempts, cleanup, count, gang, hangs, limits, pending, recovery, replacement
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class LauncherSync:
         if LAUNCHER in roles:
             failures = self._launcher_failures(roles[LAUNCHER])
             found += [matched for failure in failures if (matched := recovery.match(policy, failure))]
-        return found
+        return found + hangs.ending(self.job, roles, self.snapshot.hang)
 
     def _vanished_workers(self, filled: count.Slots) -> int:
         """Return how many workers of a running job are gone without a trace."""
@@ -285,7 +285,7 @@ class LauncherSync:
     def clean_up(self) -> Plan:
         """Clean up after a finished job: delete workers by policy, set the launcher's TTL, and delete the PodGroup, which may hold quota.
 
-        A job whose pods do not run in time, or whose children the API server rejected, keeps nothing: its launcher would wait forever.
+        A job that hung, whose pods do not run in time, or whose children the API server rejected, keeps nothing: its launcher would wait forever.
 
         Differs: mpi-operator keeps the PodGroup under cleanPodPolicy None, and sets the launcher's TTL when it creates the launcher, so
         that the launcher may be deleted before the operator sees it end. See docs/decisions/0018-mpijob-v2beta1.md.

@@ -30,9 +30,13 @@ class MPIStatusBuilder(StatusBuilder):
 
     @property
     def leaves_nothing(self) -> bool:
-        """Whether the job failed because its pods did not run in time, or because its spec or that of a child is invalid."""
+        """Whether the job failed because it hung, its pods did not run in time, or its spec or that of a child is invalid."""
         failed = conditions.find(self.status.conditions or (), ConditionType.FAILED)
-        reasons = (ConditionReason.FAILED_VALIDATION, ConditionReason.PENDING_TIMEOUT)
+        reasons = (
+            ConditionReason.FAILED_VALIDATION,
+            ConditionReason.PENDING_TIMEOUT,
+            ConditionReason.NO_PROGRESS,
+        )
         return failed is not None and failed.reason in {f"MPIJob{reason}" for reason in reasons}
 
     @property
