@@ -2,7 +2,7 @@
 
 import asyncio
 import platform
-from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -33,6 +33,7 @@ from controller.reconcile.apply import Cache
 from controller.reconcile.events import EventRecorder
 from controller.reconcile.jobs import JobRow, job_from_json
 from controller.reconcile.memory import JobMemories
+from controller.reconcile.progress import ProgressMonitor
 from controller.reconcile.reconciler import Reconciler
 from controller.runtime import clock
 from controller.runtime.informer import Informer
@@ -78,6 +79,10 @@ class NoNamespace(Exception):
 
 class NoTracing(Exception):
     """``--tracing`` is set, and OpenTelemetry is not installed or its configuration cannot be used."""
+
+
+PROGRESS_READS_AT_ONCE = 16
+"""How many pods are read at once to observe the progress of jobs."""
 
 
 def _nothing() -> None: ...
@@ -193,6 +198,10 @@ async def run(
             )
             security = _metrics_security(settings, reviewing, metrics)
         prober = TCPProber()
+        reading = await clients.enter_async_context(
+            Client(connection, in_flight=PROGRESS_READS_AT_ONCE, observer=observer, user_agent=user_agent)
+        )
+        progress = ProgressMonitor(reading)
         process = _controller_process(
             served,
             options,
@@ -202,6 +211,7 @@ async def run(
             metrics,
             tracing,
             prober,
+            progress,
             server_clock,
             on_ready,
             on_work,
@@ -209,7 +219,14 @@ async def run(
         )
         try:
             await _serve(
-                settings, metrics, security, client, process, prober, report, stop or asyncio.Event()
+                settings,
+                metrics,
+                security,
+                client,
+                process,
+                [prober.run, progress.run],
+                report,
+                stop or asyncio.Event(),
             )
         except ExceptionGroup as group:
             ended, other = group.split((NotLeading, NothingServed))
@@ -293,7 +310,7 @@ async def _serve(
     security: Security | None,
     client: Client,
     process: ControllerProcess,
-    prober: TCPProber,
+    background: Sequence[Callable[[], Coroutine[Any, Any, None]]],
     report: "Report | None",
     stop: asyncio.Event,
 ) -> None:
@@ -323,7 +340,7 @@ async def _serve(
         serving(*addresses, metrics.registry, alive, ready, unserved, security),
         asyncio.TaskGroup() as group,
     ):
-        works = [metrics.loop().run(), _warm(client, process), prober.run()]
+        works = [metrics.loop().run(), _warm(client, process), *(run() for run in background)]
         if security:
             works.append(security.certificate.run())
         aside = [group.create_task(work) for work in works]
@@ -349,6 +366,7 @@ class _Shared:
     metrics: Metrics
     tracing: "Tracing | None"
     prober: TCPProber
+    progress: ProgressMonitor
     events: EventRecorder
     monitor: NodeMonitor
     caches: Mapping[Resource, Cache]
@@ -374,6 +392,7 @@ def _controller_process(
     metrics: Metrics,
     tracing: "Tracing | None",
     prober: TCPProber,
+    progress: ProgressMonitor,
     server_clock: ServerClock,
     on_ready: Callable[[], None],
     on_work: Callable[[], None],
@@ -393,6 +412,7 @@ def _controller_process(
     def discard(uid: str) -> None:
         metrics.jobs.discard(uid)
         monitor.unfollow(uid)
+        progress.discard(uid)
 
     memories = {kind.resource.kind: JobMemories(discard) for kind in served}
     on_pods: dict[str, Callable[[Pod | None, Pod | None], None]] = {
@@ -420,6 +440,7 @@ def _controller_process(
         metrics,
         tracing,
         prober,
+        progress,
         events,
         monitor,
         caches,
@@ -539,6 +560,7 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key], memories
         monitor=shared.monitor,
         wake=queue.add,
         is_held=shared.queueing.is_held_of(kind) if shared.queueing else lambda row: False,
+        progress=shared.progress,
         now=shared.now,
     )
     observer = metrics.controller(kind.controller_name, settings.controller_threads)
@@ -567,6 +589,7 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key], memories
     def pause() -> None:
         for memory in memories:
             metrics.jobs.discard(memory.uid)  # nothing updates them while the kind is not served
+            shared.progress.discard(memory.uid)
 
     def hand_over() -> None:
         metrics.jobs.stop()

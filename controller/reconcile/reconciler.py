@@ -17,13 +17,13 @@ import aiohttp
 from api import conditions
 from api.meta import Resource
 from api.nodes import NodeDomain, NodeInterest
-from controller.domain import Count, Event, Key, Plan, Probe, Problem, Severity, Snapshot, WriteMode
+from controller.domain import Count, Event, Hang, Key, Plan, Probe, Problem, Severity, Snapshot, WriteMode
 from controller.kind import JobKind, Options
 from controller.kind.idle import IdleReason, has_run
 from controller.kube import errors
 from controller.kube.client import Client
+from controller.policy import hangs, replacement, troubles
 from controller.policy import nodes as node_policy
-from controller.policy import replacement, troubles
 from controller.policy.gang import KUBERNETES, VOLCANO, groups_of
 from controller.reconcile import plan as planning
 from controller.reconcile.apply import Applier, Cache
@@ -38,6 +38,7 @@ from controller.reconcile.memory import JobMemories
 from controller.reconcile.observe import observe, pods_of, sources_of
 from controller.reconcile.ownership import Ownership
 from controller.reconcile.parent import Parent, Pods
+from controller.reconcile.progress import ProgressMonitor
 from controller.reconcile.restart_rules import RestartRules
 from controller.reconcile.suspensions import settle_suspension
 from controller.reconcile.uncached import NEVER
@@ -84,14 +85,16 @@ class Reconciler:
         monitor: NodeMonitor | None = None,
         wake: Callable[[Key], None] = lambda key: None,
         is_held: Callable[[JobRow], bool] = lambda row: False,
+        progress: ProgressMonitor | None = None,
         now: Callable[[], datetime] = lambda: clock.now(),
     ) -> None:
         """``probe`` probes a pod; the job is reconciled again when ``answered`` contains the pod.
 
-        ``monitor`` calls ``wake`` when nodes of a job that asks about nodes are lost. ``is_held`` returns whether a job must be treated as
-        suspended although its spec does not suspend it.
+        ``monitor`` calls ``wake`` when nodes of a job that asks about nodes are lost, ``progress`` when a job hangs or progresses again.
+        ``is_held`` returns whether a job must be treated as suspended although its spec does not suspend it.
         """
         self._monitor = monitor
+        self._progress = progress
         self._wake = wake
         self._probe = probe
         self._now = now
@@ -173,7 +176,11 @@ class Reconciler:
             snapshot = replace(snapshot, troubles_since=memory.troubles_since)
         memory.is_new = memory.is_new or job.status is None or not job.status.conditions
         snapshot = replace(
-            snapshot, is_blocked=memory.is_blocked, failures=memory.failures, queue=self._queues.get(row)
+            snapshot,
+            is_blocked=memory.is_blocked,
+            failures=memory.failures,
+            queue=self._queues.get(row),
+            hang=self._hang(loaded, snapshot),
         )
         return snapshot if self._monitor is None else self._with_nodes(loaded, snapshot, self._monitor)
 
@@ -195,6 +202,22 @@ class Reconciler:
         else:
             monitor.unfollow(row.uid)
         return replace(snapshot, nodes=monitor.states, nodes_error=monitor.error)
+
+    def _hang(self, loaded: LoadedJob, snapshot: Snapshot) -> Hang | None:
+        """Return the hang of the job, and record why its progress is unknown, if it is."""
+        kind, row, job = loaded.kind, loaded.row, loaded.job
+        if self._progress is None:
+            return None
+        if job.spec.policy.progress_deadline_seconds is None:
+            self._progress.discard(row.uid)
+            return None
+        normal = kind.normal(job)
+        observed = hangs.observed(normal, kind.roles(normal), snapshot)
+        wake = partial(self._wake, Key(row.namespace, row.name))
+        state = self._progress.observe(row.uid, observed, wake)
+        if state.unread:
+            self._events.record(loaded.parent(), [hangs.unread_event(job.kind, state.unread)])
+        return state.hang
 
     def _decide(self, loaded: LoadedJob, snapshot: Snapshot) -> _Decision:
         """Plan for the job, with a suspension that ended unobserved and a status that waits to be written."""
