@@ -1,12 +1,14 @@
 """``rallypoint describe``: show an object with its status, pods, conditions and events."""
 
 import argparse
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from api.messages import escape_control
 from api.meta import EVENTS
 from controller.runtime import clock
 from rallypoint.cli import cluster as clusters
@@ -157,6 +159,10 @@ def attempts(obj: Object) -> Iterator[str]:
         for attempt in found
     ]
     yield indented(rows, ["Attempt", "Ended", "Pod", "Node", "Cause", "Action", "Lost"])
+    for attempt in found:
+        for stack in attempt.get("stacks") or ():
+            yield f"  Stacks of {', '.join(stack['pods'])} at the end of attempt {attempt['number']}:\n"
+            yield textwrap.indent(f"{escape_control(stack['text'])}\n", " " * 4)
 
 
 def wall_clock(obj: Object, now: datetime) -> Iterator[str]:

@@ -11,6 +11,7 @@ from datetime import datetime
 from api.job import ConditionType
 from rallypoint.diagnosis import (
     gangs,
+    hangs,
     jobs,
     kueue,
     output,
@@ -135,6 +136,7 @@ def _causes(snapshot: JobSnapshot, state: str) -> Iterator[Cause]:
     """
     if state == ConditionType.FAILED:
         yield from jobs.failure_causes(snapshot)
+        yield from hangs.causes(snapshot)
     elif state != ConditionType.SUCCEEDED:
         too_large = resources.too_large_requests(snapshot)
         of_gangs, of_pods = list(gangs.causes(snapshot)), _without_vain_steps(snapshot, too_large.values())
@@ -149,6 +151,7 @@ def _causes(snapshot: JobSnapshot, state: str) -> Iterator[Cause]:
         if not any(cause.blocks for cause in found):
             found += rendezvous.causes(snapshot)
         found += [*jobs.restarting_causes(snapshot), *kueue.unmanaged_causes(snapshot)]
+        found += hangs.causes(snapshot)
         yield from found
         if not any(cause.blocks for cause in found):
             yield from jobs.missing_pod_causes(snapshot)

@@ -91,6 +91,23 @@ def test_attempts_have_a_row_each() -> None:
     ]
 
 
+def test_the_stacks_of_a_hang_follow_the_attempts() -> None:
+    stacks = [
+        {
+            "pods": ["j-worker-0", "j-worker-1"],
+            "text": "process 1, stopped: python\n    step\x1b (train.py:3)",
+        }
+    ]
+
+    text = "".join(describe.attempts({"status": {"attempts": [{"number": 3, "stacks": stacks}]}}))
+
+    assert text.splitlines()[-3:] == [
+        "  Stacks of j-worker-0, j-worker-1 at the end of attempt 3:",
+        "    process 1, stopped: python",
+        "        step\\u001b (train.py:3)",
+    ]
+
+
 def test_a_job_without_a_history_has_no_attempts() -> None:
     assert list(describe.attempts({"status": {}})) == []
 
