@@ -7,7 +7,7 @@ from api.job import ConditionType
 from api.messages import without_control
 from controller.domain import shortened
 from controller.kind.reasons import EventReason
-from controller.policy.hangs import NO_PROGRESS
+from controller.policy.recovery import NO_PROGRESS
 from rallypoint.diagnosis.objects import (
     event_time,
     is_condition_true,

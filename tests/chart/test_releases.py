@@ -31,6 +31,8 @@ ALL_COMPONENTS = {
     "mpiTopology": {"enabled": True},
     "mpiVersions": {"enabled": True},
     "mxjob": {"enabled": True},
+    "progress": {"enabled": True},
+    "progressExec": {"enabled": True},
     "userRoles": {"enabled": True},
     "networkPolicy": {"enabled": True},
     "monitoring": {"dashboards": True},

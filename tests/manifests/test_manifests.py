@@ -283,6 +283,24 @@ def test_only_the_component_for_kueue_grants_changing_jobs_and_workloads() -> No
     )
 
 
+@pytest.mark.parametrize(
+    ("component", "granted"),
+    [
+        ("progress", {("pods/log", "get")}),
+        ("progress-exec", {("pods/exec", "get"), ("pods/exec", "create")}),
+    ],
+)
+def test_logs_and_commands_in_pods_are_components_of_their_own(
+    component: str, granted: set[tuple[str, str]]
+) -> None:
+    base = rights([*build(MANIFESTS / "base" / "rbac"), *build(MANIFESTS / "components" / "mpi")])
+    role, binding = build(MANIFESTS / "components" / component)
+
+    assert not {resource for resource, _ in base} & {"pods/log", "pods/exec"}
+    assert rights([role]) == granted
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+
+
 def test_rights_on_secrets_and_configmaps_are_a_component_of_mpijobs() -> None:
     """Secrets are never listed. The shipped manifest serves MPIJobs; an installation over the base alone has none of these rights."""
     base = rights(build(MANIFESTS / "base"))

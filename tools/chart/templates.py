@@ -39,12 +39,14 @@ COMPONENTS = {
     "mpi-versions": "mpiVersions",
     "mxjob": "mxjob",
     "network-policy": "networkPolicy",
+    "progress": "progress",
+    "progress-exec": "progressExec",
     "secure-metrics": "secureMetrics",
     "user-roles": "userRoles",
 }
 """Component → the value that switches it on. ``monitoring`` has a value for each kind of its objects."""
 MONITORING = {"ServiceMonitor": "serviceMonitor", "PrometheusRule": "alerts", "ConfigMap": "dashboards"}
-RULES = ("mpi", "mpi-v1", "mxjob")
+RULES = ("mpi", "mpi-v1", "mxjob", "progress", "progress-exec")
 """Components whose rights an operator for one namespace can have, in a Role."""
 WATCHES_ALL = "(not .Values.watchNamespace)"
 IS_SHADOW = ".Values.shadow.enabled"

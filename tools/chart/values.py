@@ -150,6 +150,18 @@ def table(deployment: Mapping[str, Any], digest: str = "") -> list[Value]:
             _SWITCH,
             "Queue jobs with Kueue, except those of kinds that Kueue's own integrations manage: the flag, and the rights for it.",
         ),
+        Value(
+            "progress.enabled",
+            False,
+            _SWITCH,
+            "The right to read logs of pods, for `progressDeadlineSeconds` in jobs.",
+        ),
+        Value(
+            "progressExec.enabled",
+            False,
+            _SWITCH,
+            "The right to run commands in pods, for stacks of jobs that hang and for `progress.exec`. It is a strong right: see SECURITY.md.",
+        ),
         Value("mxjob.enabled", False, _SWITCH, "Serve MXJobs, with their CRD and the roles for users."),
         Value(
             "flowControl.enabled",

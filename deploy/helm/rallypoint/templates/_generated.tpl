@@ -194,3 +194,20 @@
   verbs:
   - update
 {{- end }}
+{{- define "rallypoint.rules.progress" -}}
+- apiGroups:
+  - ''
+  resources:
+  - pods/log
+  verbs:
+  - get
+{{- end }}
+{{- define "rallypoint.rules.progress-exec" -}}
+- apiGroups:
+  - ''
+  resources:
+  - pods/exec
+  verbs:
+  - get
+  - create
+{{- end }}

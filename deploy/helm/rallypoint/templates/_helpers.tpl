@@ -84,7 +84,7 @@
 {{- define "rallypoint.validate" -}}
 {{- $values := .Values -}}
 {{- if $values.shadow.enabled -}}
-{{- range $name := list "kueue" "mpiV1" "mpiTopology" "mpiVersions" "mpiFlavorPolicy" "mxjob" "networkPolicy" "secureMetrics" "userRoles" -}}
+{{- range $name := list "kueue" "mpiV1" "mpiTopology" "mpiVersions" "mpiFlavorPolicy" "mxjob" "networkPolicy" "progress" "progressExec" "secureMetrics" "userRoles" -}}
 {{- if (get $values $name).enabled -}}
 {{- fail (printf "%s.enabled: not possible with shadow.enabled, whose release has nothing but the shadow" $name) -}}
 {{- end -}}
