@@ -5,17 +5,17 @@ Nothing here reads a clock or calls a server. ``reconcile.observe`` creates snap
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from typing_extensions import override
 
-from api.batch import BatchJob
+from api.batch import BATCH_JOBS, BatchJob
 from api.children import Pod, PodGroup, Service
 from api.job import JobStatus
-from api.meta import Resource
+from api.meta import PODS, Resource
 from api.nodes import NodeState
 
 
@@ -204,6 +204,22 @@ class Child:
     """Of an uncached child: it is a Role with rules, which must not outlive the job."""
     flaw: Callable[[dict[str, Any]], str] | None = None
     """Of an uncached child: returns why an existing object that must not be overwritten is unusable; empty if it is usable."""
+
+
+def with_pod_spec(child: Child, change: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Child:
+    """Return the child with its pod spec changed, if it is a pod or a batch Job that is to be created; any other child as it is."""
+    if child.write_mode is not WriteMode.CREATE or child.resource not in (PODS, BATCH_JOBS):
+        return child
+    build = child.body
+
+    def body() -> dict[str, Any]:
+        made = build()
+        if child.resource == PODS:
+            return {**made, "spec": change(made["spec"])}
+        template = made["spec"]["template"]
+        return {**made, "spec": {**made["spec"], "template": {**template, "spec": change(template["spec"])}}}
+
+    return replace(child, body=body)
 
 
 def name_check(resource: Resource, name: str) -> Child:

@@ -10,6 +10,7 @@ A pod is deleted only once the status knows of it: whatever happens in between, 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +20,7 @@ from api.children import Pod
 from api.job import JobStatus, RunPolicy
 from api.meta import PODS
 from api.nodes import NodeInterest
-from controller.domain import Child, Deletion, Event, Plan, Problem, Severity, Snapshot, WriteMode
+from controller.domain import Deletion, Event, Plan, Problem, Severity, Snapshot, with_pod_spec
 from controller.kind.reasons import EventReason
 from controller.policy import recovery
 
@@ -102,7 +103,10 @@ def _can_be_lost(pod: Pod, now: datetime, *, is_finished: bool) -> bool:
 def applied(plan: Plan, policy: RunPolicy, status: JobStatus | None, snapshot: Snapshot) -> Plan:
     """Return the plan with what follows from lost nodes: lost pods are deleted, and new ones avoid nodes that are lost or failed."""
     if away := _avoided(policy, status, snapshot):
-        plan = dataclasses.replace(plan, create=tuple(_kept_away(child, away) for child in plan.create))
+        keep_away = partial(_kept_away, nodes=away)
+        plan = dataclasses.replace(
+            plan, create=tuple(with_pod_spec(child, keep_away) for child in plan.create)
+        )
     if policy.node_lost_seconds is not None and snapshot.nodes_error and not conditions.is_finished(status):
         text = f"nodeLostSeconds has no effect: {snapshot.nodes_error}"
         unknown = Event(Severity.WARNING, EventReason.NODES_UNKNOWN, text, once=text)
@@ -143,33 +147,24 @@ def _avoided(policy: RunPolicy, status: JobStatus | None, snapshot: Snapshot) ->
     return list(dict.fromkeys((*failed, *(name for _, name in lost[:MOST_AVOIDED]))))
 
 
-def _kept_away(child: Child, nodes: Sequence[str]) -> Child:
-    """Return the child with a required node affinity against these nodes, if it is a pod. Of several terms one suffices, so each gets it."""
-    if child.resource != PODS or child.write_mode is not WriteMode.CREATE:
-        return child
-    build = child.body
+def _kept_away(spec: Mapping[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
+    """Return the pod spec with a required node affinity against these nodes. Of several terms one suffices, so each gets it."""
     # A requirement on a field may have only one value.
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
-
-    def body() -> dict[str, Any]:
-        pod = build()
-        affinity: Mapping[str, Any] = pod["spec"].get("affinity") or {}
-        of_nodes: Mapping[str, Any] = affinity.get("nodeAffinity") or {}
-        given = of_nodes.get(_REQUIRED)
-        # An empty term matches no node, and stays empty.
-        terms = (
-            [
-                {**term, "matchFields": [*(term.get("matchFields") or ()), *fields]} if term else term
-                for term in given.get("nodeSelectorTerms") or ()
-            ]
-            if given
-            else [{"matchFields": fields}]
-        )
-        required = {_REQUIRED: {"nodeSelectorTerms": terms}}
-        merged = {**affinity, "nodeAffinity": {**of_nodes, **required}}
-        return {**pod, "spec": {**pod["spec"], "affinity": merged}}
-
-    return dataclasses.replace(child, body=body)
+    affinity: Mapping[str, Any] = spec.get("affinity") or {}
+    of_nodes: Mapping[str, Any] = affinity.get("nodeAffinity") or {}
+    given = of_nodes.get(_REQUIRED)
+    # An empty term matches no node, and stays empty.
+    terms = (
+        [
+            {**term, "matchFields": [*(term.get("matchFields") or ()), *fields]} if term else term
+            for term in given.get("nodeSelectorTerms") or ()
+        ]
+        if given
+        else [{"matchFields": fields}]
+    )
+    required = {_REQUIRED: {"nodeSelectorTerms": terms}}
+    return {**spec, "affinity": {**affinity, "nodeAffinity": {**of_nodes, **required}}}
 
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -11,7 +11,7 @@ import pytest
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.service import Service, in_cluster_service, install
 from tests.support.builders import pod_status
-from tests.support.jobs import Jobs, job
+from tests.support.jobs import Jobs, MPIJobs, job
 
 NODE, NAMESPACE = "machine", "default"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -200,3 +200,36 @@ def test_without_the_field_a_terminating_pod_waits_for_its_node(
     jobs.wait_for("waits", "Restarting")
 
     assert jobs.uid("waits-worker-0") == first
+
+
+def test_a_lost_launcher_of_an_mpijob_runs_elsewhere(
+    plane: ControlPlane, operator: Service, machine: Machine
+) -> None:
+    """The Job controller releases no pod whose end it does not know, and starts none beside it."""
+    jobs = MPIJobs(plane, NAMESPACE)
+    container = {"name": "mpi", "image": "x"}
+    roles = {
+        "Launcher": {"template": {"spec": {"affinity": PREFERRED, "containers": [container]}}},
+        "Worker": {"replicas": 1, "template": {"spec": {"nodeName": "node-0", "containers": [container]}}},
+    }
+    spec = {"flavor": "v2beta1", "mpiReplicaSpecs": roles, "runPolicy": {"nodeLostSeconds": 30}}
+    jobs.create("mpi", {"spec": spec}, version="v2beta1")
+    plane.wait("a launcher on the machine", lambda: launcher_node(jobs) == NODE, seconds=30)
+    (first,) = launchers(jobs)
+    jobs.patch_pod_status(first, pod_status("Running", "mpi"))
+    jobs.wait_for("mpi", "Running")
+
+    plane.wait("a new launcher", lambda: launcher_node(jobs).startswith("node-"), seconds=90)
+
+    assert launchers(jobs) != [first]
+    jobs.end_launcher("mpi")
+    jobs.wait_for("mpi", "Succeeded")
+
+
+def launchers(jobs: MPIJobs) -> list[str]:
+    return [name for name in jobs.pods("mpi") if name.startswith("mpi-launcher")]
+
+
+def launcher_node(jobs: MPIJobs) -> str:
+    found = launchers(jobs)
+    return node_of(jobs, found[0]) if len(found) == 1 else ""

@@ -392,6 +392,10 @@ class InMemoryCluster:
             self.batch_pods = []
 
     def _delete_pod(self, name: str, uid: str, *, is_forced: bool = False) -> None:
+        if name in {pod.name for pod in self.batch_pods}:
+            # The finalizer of its Job keeps it.
+            self.batch_pods = [msgspec.structs.replace(pod, deleting=True) for pod in self.batch_pods]
+            return
         pod = self.pods[name]
         assert pod.uid == uid, f"{name} is another pod by now"
         if self._graceful and pod.phase != "Pending" and not is_forced:

@@ -23,7 +23,7 @@ from controller.kinds.mpi.launcher_flavor_spec import LauncherFlavorSpec
 from controller.kinds.mpi.launcher_sync import LauncherSync
 from controller.kinds.mpi.names import WORKER, worker_index
 from controller.kinds.mpi.status_builder import MPIStatusBuilder
-from controller.policy import attempts, hangs, pending, recovery, success
+from controller.policy import attempts, hangs, nodes, pending, recovery, success
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,7 @@ class LauncherFlavor(LauncherFlavorSpec):
             return sync.clean_up()
         problems = [*malformed] or [
             *self.problems(job, options),
+            *nodes.problems(job.spec.policy),
             *pending.problems(job.spec.policy),
             *recovery.problems(job.spec.policy, sync.roles),
             *success.problems(job.spec.policy, sync.roles, is_supported=False),

@@ -120,6 +120,11 @@ class LauncherSync:
         return self.kind.legacy_workers(self.job, self.launcher) if self.launcher else ()
 
     @property
+    def _is_launcher_lost(self) -> bool:
+        """Whether a pod of the launcher is on a lost node. Its Job waits for the end of that pod, which nobody will report."""
+        return any(pod.lost_since is not None for pod in self.snapshot.batch_pods)
+
+    @property
     def failed_attempts(self) -> int:
         return launcher_job.failed_attempts(self.job, self.snapshot)
 
@@ -238,7 +243,8 @@ class LauncherSync:
                 *(() if is_held else self._missing_workers()),
                 *start,
             ),
-            delete=_deletions([*lost, *surplus]),
+            delete=_deletions([*lost, *surplus])
+            + (_launcher_deletion(launcher) if launcher and self._is_launcher_lost else ()),
             probes=tuple(probes),
             requeue_after_seconds=requeue_after,
             again=is_missing_workers,
@@ -272,10 +278,9 @@ class LauncherSync:
         elif self.legacy_workers:
             gone = (Deletion(BATCH_JOBS, launcher.name, launcher.uid), *self.legacy_workers)
             return self.builder.plan(delete=() if launcher.deleting else gone)
-        elif self.has_attempts and not launcher.suspended:
+        elif self._is_launcher_lost or (self.has_attempts and not launcher.suspended):
             # Deleted, not suspended: its Job would count the pod that ends now as a failure.
-            gone = (Deletion(BATCH_JOBS, launcher.name, launcher.uid, is_foreground=True),)
-            leaving = () if launcher.deleting else gone
+            leaving = _launcher_deletion(launcher)
         elif not launcher.suspended and not launcher.is_finished:
             # Suspend the launcher first: it must not wait for a blocked support object.
             create.insert(0, replace(launcher_job.patch(launcher, {"suspend": True}), first=1))
@@ -458,6 +463,12 @@ class LauncherSync:
 
 def _deletions(pods: Iterable[Pod]) -> tuple[Deletion, ...]:
     return tuple(Deletion(PODS, pod.name, pod.uid) for pod in pods if not pod.deleting)
+
+
+def _launcher_deletion(launcher: BatchJob) -> tuple[Deletion, ...]:
+    """Return the deletion of a launcher that is created again once its pods are gone."""
+    gone = Deletion(BATCH_JOBS, launcher.name, launcher.uid, is_foreground=True)
+    return () if launcher.deleting else (gone,)
 
 
 def _evicted(workers: Iterable[Pod]) -> list[Pod]:

@@ -7,6 +7,7 @@ import pytest
 from api.labels import RESTART_ATTEMPT
 from api.meta import PODS
 from api.mpijob import MPIJob
+from api.nodes import NodeState
 from api.pod_problems import Trouble
 from controller.domain import Count
 from controller.kind import JobKind, Options
@@ -537,3 +538,74 @@ def test_an_invalid_policy_fails_a_new_job(kind: LauncherFlavor) -> None:
 
     assert failed_condition(cluster) == ("Failed", "MPIJobFailedValidation")
     assert not cluster.pods
+
+
+def cluster_on_nodes(kind: LauncherFlavor, *rules: dict[str, Any], **fields: Any) -> InMemoryCluster:
+    """A running job whose launcher is on node ``n9``; pods terminate gracefully."""
+    run_policy: dict[str, Any] = {"nodeLostSeconds": 60, **fields}
+    if not rules:
+        run_policy["failurePolicy"] = None
+    cluster = cluster_with(kind, *rules, graceful=True, run_policy=run_policy)
+    cluster.launch(assigned_node="n9", node="n9")
+    for index in (0, 1):
+        cluster.set_phase("Running", f"worker-{index}", assigned_node=f"n{index}", node=f"n{index}")
+    cluster.settle()
+    return cluster
+
+
+@FLAVORS
+def test_a_lost_launcher_is_created_again_elsewhere(kind: LauncherFlavor) -> None:
+    """Its Job would wait for the end of the lost pod: it releases only pods that have ended, or whose Job is being deleted."""
+    cluster = cluster_on_nodes(kind)
+    old = launcher(cluster)["metadata"]["uid"]
+    cluster.nodes = {"n9": NodeState("n9", 60)}
+    cluster.step()
+
+    assert "deletionTimestamp" in launcher(cluster)["metadata"]
+    cluster.go_batch()
+    cluster.step()
+    assert launcher(cluster)["metadata"]["uid"] != old
+    affinity = launcher(cluster)["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    assert "n9" in str(affinity)
+    assert sorted(cluster.pods) == WORKERS
+
+
+@FLAVORS
+def test_a_lost_launcher_restarts_the_job_by_its_policy(kind: LauncherFlavor) -> None:
+    cluster = cluster_on_nodes(kind, {**ANY, "onReasons": ["NodeLost"]})
+    cluster.nodes = {"n9": NodeState("n9", 60)}
+    recorded = cluster.step()
+
+    assert recorded.delete == ()
+    (attempt,) = cluster.status.attempts or []
+    assert (attempt.role, attempt.reason, attempt.node) == ("Launcher", "NodeLost", "n9")
+    assert "pi-launcher" in {deletion.name for deletion in cluster.step().delete}
+
+
+@FLAVORS
+def test_a_lost_worker_is_replaced(kind: LauncherFlavor) -> None:
+    cluster = cluster_on_nodes(kind)
+    old = cluster.pods["pi-worker-1"].uid
+    cluster.nodes = {"n1": NodeState("n1", 60)}
+    cluster.settle()
+
+    assert cluster.pods["pi-worker-1"].uid != old
+
+
+def test_a_suspended_job_does_not_wait_for_a_lost_launcher() -> None:
+    cluster = cluster_on_nodes(V2BETA1)
+    cluster.nodes = {"n9": NodeState("n9", 60)}
+    cluster.update_spec(mpi_job(runPolicy={"nodeLostSeconds": 60, "suspend": True}))
+    cluster.step()
+    cluster.step()
+
+    assert "deletionTimestamp" in launcher(cluster)["metadata"]
+
+
+@FLAVORS
+def test_too_short_a_time_until_a_node_is_lost_fails_a_new_job(kind: LauncherFlavor) -> None:
+    job = job_with(kind, run_policy={"failurePolicy": None, "nodeLostSeconds": 5})
+    cluster = InMemoryCluster(job, kind=kind)  # type: ignore[arg-type]  # has no use for the rest
+    cluster.settle()
+
+    assert failed_condition(cluster) == ("Failed", "MPIJobFailedValidation")
