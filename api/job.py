@@ -240,6 +240,11 @@ class JobStatus(Wire):
     wall_clock: WallClock | None = None
     """Where the time of the job went."""
 
+    @property
+    def pods_attempt(self) -> int:
+        """The attempt that the job's pods were created for. Restarts in place keep them, so it may be an earlier one than the present."""
+        return (self.restarts or 0) - (self.in_place_restarts or 0)
+
 
 class JobSpec(Wire):
     """The fields of a spec that all kinds have."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from importlib.resources import files
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from api.children import Exit, Pod
 from api.failure_policy import FailureAction, FailurePolicy, FailureRule, RestartStrategy
@@ -22,7 +22,7 @@ from api.labels import JOB_NAME, OPERATOR_NAME, REPLICA_INDEX, REPLICA_TYPE
 from api.meta import CONFIG_MAPS, PODS, SERVICES, Resource
 from api.restart_report import EXIT_CODE, SETTINGS_VARIABLE, RestartReport
 from controller.domain import Child, Plan, Problem, Role, Severity, WriteMode
-from controller.kind import JobKind, Options, Replicas, Roles
+from controller.kind import Options, Replicas, Roles
 from controller.kind.checks import unsupported_value
 from controller.kind.reasons import EventReason
 from controller.kind.status_builder import StatusBuilder
@@ -61,20 +61,28 @@ def is_requested(policy: RunPolicy) -> bool:
     return given is not None and given.restart_strategy == RestartStrategy.IN_PLACE
 
 
-def problems(kind: JobKind[Any], job: Job, options: Options) -> Iterator[Problem]:
-    """Return why a job that is otherwise valid cannot restart in place."""
-    given = job.spec.policy.failure_policy
+def is_enabled(policy: RunPolicy, options: Options) -> bool:
+    """Return whether the job restarts in place: it asks for that, and the cluster allows it."""
+    return options.container_restart_rules and is_requested(policy)
+
+
+def problems(policy: RunPolicy, pods: Iterable[tuple[Role, Mapping[str, Any]]]) -> Iterator[Problem]:
+    """Return why a job that is otherwise valid cannot restart in place. ``pods`` are one pod, or its template, of each role."""
+    given = policy.failure_policy
     if given is None or given.restart_strategy is None:
         return
     if given.restart_strategy not in set(RestartStrategy):
         yield Problem(_STRATEGY_PATH, unsupported_value(given.restart_strategy, RestartStrategy))
-    elif is_requested(job.spec.policy) and kind.flow:
-        yield Problem(_STRATEGY_PATH, "Forbidden: MPIJobs of this version cannot restart in place")
-    elif is_requested(job.spec.policy):
-        replicas = cast(Replicas[Any], kind)
-        for role, index, child in replicas.wanted(job, kind.roles(job), options):
-            if child.resource == PODS and index == 0:
-                yield from _pod_problems(role, child.body()["spec"])
+    elif is_requested(policy):
+        for role, pod in pods:
+            yield from _pod_problems(role, pod["spec"])
+
+
+def first_pods(kind: Replicas[Any], job: Job, options: Options) -> Iterator[tuple[Role, dict[str, Any]]]:
+    """Yield the first pod of each role."""
+    for role, index, child in kind.wanted(job, kind.roles(job), options):
+        if child.resource == PODS and index == 0:
+            yield role, child.body()
 
 
 def _pod_problems(role: Role, spec: Mapping[str, Any]) -> Iterator[Problem]:
@@ -102,7 +110,7 @@ class Agents:
     @classmethod
     def of(cls, kind: Replicas[Any], job: Job, roles: Roles, options: Options) -> "Agents | None":
         """Return the agents of a job that restarts in place; None for all others."""
-        if not (options.container_restart_rules and is_requested(job.spec.policy)):
+        if not is_enabled(job.spec.policy, options):
             return None
         first: Child | None = None
         for _, _, child in kind.wanted(job, roles, options):
@@ -127,14 +135,15 @@ class Agents:
     def added(self, child: Child, role: Role, status: JobStatus) -> Child:
         """Return the pod with an agent that starts the command of its main container."""
         build = child.body
-        return replace(child, body=lambda: self._with_agent(build(), role, status))
+        return replace(child, body=lambda: self.with_agent(build(), role, status))
 
-    def _with_agent(self, pod: dict[str, Any], role: Role, status: JobStatus) -> dict[str, Any]:
+    def with_agent(self, pod: Mapping[str, Any], role: Role, status: JobStatus) -> dict[str, Any]:
+        """Return a pod, or the pod template of a role with one pod, as ``added`` returns its child."""
         spec = pod["spec"]
         main = _main(spec, role)
         given = spec["containers"][main]
         settings = {
-            **self._settings(pod["metadata"]["name"], role, status),
+            **self._settings(pod["metadata"].get("name", role.label), role, status),
             "log": given.get("terminationMessagePath") or "/dev/termination-log",
             "grace": min(
                 spec.get("terminationGracePeriodSeconds", LONGEST_GRACE_SECONDS), LONGEST_GRACE_SECONDS
@@ -228,7 +237,7 @@ class Agents:
         }
 
 
-def record(job: Job, roles: Roles, pods: Iterable[Pod], builder: StatusBuilder) -> Plan | None:
+def record(job: Job, pods: Iterable[tuple[Role, Pod]], builder: StatusBuilder) -> Plan | None:
     """Record the restarts in place that the status does not know; None if there are none.
 
     Each restart has the number of the attempt that it ended, so it counts exactly once.
@@ -237,10 +246,8 @@ def record(job: Job, roles: Roles, pods: Iterable[Pod], builder: StatusBuilder) 
     if policy is None:
         return None
     found = sorted(_unrecorded(pods, builder.status), key=lambda entry: entry[0].attempt)
-    by_label = {role.label: role for role in roles.values()}
-    for report, pod, end in found:
-        role = by_label.get(pod.role)
-        if role is None or report.attempt < (builder.status.restarts or 0):
+    for report, role, pod, end in found:
+        if report.attempt < (builder.status.restarts or 0):
             continue
         failure = PodFailure(
             role.name,
@@ -316,12 +323,14 @@ _ANY: Final = FailureRule(action=FailureAction.RESTART_JOB)
 _IDENTITY: Final = frozenset({OPERATOR_NAME, JOB_NAME, REPLICA_TYPE, REPLICA_INDEX})
 
 
-def _unrecorded(pods: Iterable[Pod], status: JobStatus) -> Iterator[tuple[RestartReport, Pod, Exit]]:
+def _unrecorded(
+    pods: Iterable[tuple[Role, Pod]], status: JobStatus
+) -> Iterator[tuple[RestartReport, Role, Pod, Exit]]:
     """Yield the restarts that the status does not know. A container that ended for good restarts nothing, even if it meant to."""
-    for pod in pods:
+    for role, pod in pods:
         for end in (pod.previous_failure, *(() if pod.is_finished else pod.exits)):
             if end and end.report and end.report.attempt >= (status.restarts or 0):
-                yield end.report, pod, end
+                yield end.report, role, pod, end
 
 
 def _ranges(policy: FailurePolicy, role: Role) -> Iterator[tuple[int, int, str]]:

@@ -405,9 +405,8 @@ def of_attempt(pod: Mapping[str, Any], status: JobStatus) -> dict[str, Any]:
 
 
 def old(children: Iterable[Pod | BatchJob], status: JobStatus) -> tuple[Pod | BatchJob, ...]:
-    """Return the children of earlier attempts. Restarts in place keep them."""
-    number = (status.restarts or 0) - (status.in_place_restarts or 0)
-    return tuple(child for child in children if child.attempt < number)
+    """Return the children of earlier attempts."""
+    return tuple(child for child in children if child.attempt < status.pods_attempt)
 
 
 def is_ahead(children: Iterable[Pod | BatchJob], status: JobStatus) -> bool:

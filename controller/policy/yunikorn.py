@@ -56,7 +56,7 @@ def member(
 
 def _application(job: Job) -> str:
     """Return the name of the application. Each attempt is one: YuniKorn reserves only for a new one."""
-    attempt = (job.status.restarts if job.status else None) or 0
+    attempt = job.status.pods_attempt if job.status else 0
     return f"{job.metadata.uid}-{attempt}" if attempt else job.metadata.uid
 
 

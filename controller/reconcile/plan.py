@@ -102,7 +102,8 @@ def problems(kind: JobKind[Any], job: Job, options: Options) -> list[Problem]:
     if policy.progress_deadline_seconds is not None or policy.progress:
         found += hangs.problems(policy, kind.roles(normal))
     if not found:
-        found += in_place.problems(kind, normal, options)
+        pods = () if kind.flow else in_place.first_pods(cast(Replicas[Any], kind), normal, options)
+        found += in_place.problems(normal.spec.policy, pods)
     return [problem for problem in found if not (problem.at_start and _has_started(job.status))]
 
 
@@ -254,7 +255,9 @@ class _Planner:
                 return builder.plan(create=self._job_children(), requeue_after_seconds=wait.due_seconds)
         builder.started()
         in_place.warn(policy, options, builder)
-        if restarted := in_place.record(job, roles, snapshot.pods, builder):
+        by_label = {role.label: role for role in roles.values()}
+        placed = ((by_label[pod.role], pod) for pod in snapshot.pods if pod.role in by_label)
+        if restarted := in_place.record(job, placed, builder):
             return restarted
         observed = self._observe_roles()
         verdict = self._verdict(observed)

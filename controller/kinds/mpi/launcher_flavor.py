@@ -23,7 +23,7 @@ from controller.kinds.mpi.launcher_flavor_spec import LauncherFlavorSpec
 from controller.kinds.mpi.launcher_sync import LauncherSync
 from controller.kinds.mpi.names import WORKER, worker_index
 from controller.kinds.mpi.status_builder import MPIStatusBuilder
-from controller.policy import attempts, hangs, nodes, pending, recovery, success
+from controller.policy import attempts, hangs, in_place, nodes, pending, recovery, success
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +58,7 @@ class LauncherFlavor(LauncherFlavorSpec):
             *success.problems(job.spec.policy, sync.roles, is_supported=False),
             *hangs.problems(job.spec.policy, sync.roles),
         ]
+        problems = problems or [*in_place.problems(job.spec.policy, sync.first_pods())]
         if problems and builder.status.start_time is None:
             builder.invalid(_validation_message(problems))
             return builder.plan()
@@ -77,6 +78,9 @@ class LauncherFlavor(LauncherFlavorSpec):
             return builder.plan()
         if waits := attempts.begin(job, snapshot, builder, self.idle_support_objects(job)):
             return waits
+        in_place.warn(job.spec.policy, options, builder)
+        if restarted := in_place.record(job, sync.placed_pods, builder):
+            return restarted
         sync.update_counts()
         # While the spec is invalid, no child of a new attempt could be created.
         if (decisive := sync.decisive_failure) and not (problems and decisive.action in recovery.RESTARTS):

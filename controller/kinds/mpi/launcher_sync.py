@@ -3,7 +3,7 @@
 Source: mpi-operator 0.8, pkg/controller/mpi_job_controller.go, syncHandler.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,7 +22,18 @@ from controller.kinds.mpi.launcher_flavor_spec import LauncherFlavorSpec
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, worker_name
 from controller.kinds.mpi.options import MPIOptions
 from controller.kinds.mpi.status_builder import MPIStatusBuilder
-from controller.policy import attempts, cleanup, count, gang, hangs, limits, pending, recovery, replacement
+from controller.policy import (
+    attempts,
+    cleanup,
+    count,
+    gang,
+    hangs,
+    in_place,
+    limits,
+    pending,
+    recovery,
+    replacement,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +110,27 @@ class LauncherSync:
             yield recovery.gone(role, launcher.name)
 
     @property
+    def agents(self) -> in_place.Agents | None:
+        """The agents of a job that restarts in place. Without workers, nobody knows the name of the launcher's pod."""
+        if not (self.desired_workers and in_place.is_enabled(self.job.spec.policy, self.options)):
+            return None
+        body = partial(self.kind.worker_pod, self.job, self.roles, 0, self.options)
+        first = Child(PODS, worker_name(self.job, 0), body)
+        return in_place.Agents(self.kind.resource, self.job, self.roles, first, has_service=False)
+
+    def first_pods(self) -> Iterator[tuple[Role, Mapping[str, Any]]]:
+        """Yield the first worker and the launcher's template."""
+        if self.desired_workers:
+            yield self.roles[WORKER], self.kind.worker_pod(self.job, self.roles, 0, self.options)
+        yield self.roles[LAUNCHER], self.kind.launcher_template(self.job, self.roles, self.options)
+
+    @property
+    def placed_pods(self) -> Iterator[tuple[Role, Pod]]:
+        """The pods with their roles."""
+        for name, pods in ((WORKER, self.snapshot.pods), (LAUNCHER, self.snapshot.batch_pods)):
+            yield from ((self.roles[name], pod) for pod in pods if name in self.roles)
+
+    @property
     def replicas(self) -> list[pending.Replica]:
         """The pods that must run in time; none if the job need not, or while its pods wait to be created."""
         snapshot, launcher = self.snapshot, self.launcher
@@ -166,7 +198,7 @@ class LauncherSync:
         if (
             launcher is None
             or not launcher.is_finished
-            or launcher.attempt < (self.builder.status.restarts or 0)
+            or launcher.attempt < self.builder.status.pods_attempt
         ):
             return False
         if launcher.failure is not None and self.decisive_failure:
@@ -198,7 +230,14 @@ class LauncherSync:
         if not self.snapshot.is_blocked:
             self.builder.unblocked()
         are_all_active = sum(pod.is_active for pod in workers) == self.desired_workers
-        if are_all_active and any(pod.phase == "Running" for pod in self.snapshot.batch_pods):
+        pods, status, now = (
+            (*self.snapshot.pods, *self.snapshot.batch_pods),
+            self.builder.status,
+            self.builder.now,
+        )
+        is_restarting = in_place.is_restarting(status, pods, now)
+        launcher_runs = any(pod.phase == "Running" for pod in self.snapshot.batch_pods)
+        if are_all_active and launcher_runs and not is_restarting:
             self.builder.launcher_running()
             self.builder.update(recovery.recovered(self.builder.status, self.builder.now))
         elif self.kind.reports_retries and launcher and launcher.failures:
@@ -220,7 +259,7 @@ class LauncherSync:
             waits_for, late_in = self._missing_workers_report(workers, init_failures)
         if not self.snapshot.is_blocked:  # a blocked job reports why instead
             self.builder.waits_for_start(wait.message, waits_for)
-        requeue_after = _earliest(requeue_after, late_in, wait.due_seconds)
+        requeue_after = _earliest(requeue_after, late_in, wait.due_seconds, in_place.due_in(status, now))
         started = self.builder.status.start_time
         requeue_after = _earliest(
             requeue_after,
@@ -240,6 +279,7 @@ class LauncherSync:
                 *self._pod_group(),
                 *name_checks,
                 *self._support_objects(),
+                *(self.agents.children() if self.agents else ()),
                 *(() if is_held else self._missing_workers()),
                 *start,
             ),
@@ -409,7 +449,9 @@ class LauncherSync:
             if name not in existing:
                 child = Child(PODS, name, partial(self._worker_body, index))
                 child = replacement.marked(self.snapshot.failures, child)
-                yield recovery.marked(child, self.builder.status) if self.has_attempts else child
+                child = recovery.marked(child, self.builder.status) if self.has_attempts else child
+                agents, role = self.agents, self.roles[WORKER]
+                yield agents.added(child, role, self.builder.status) if agents else child
 
     def _worker_body(self, index: int) -> dict[str, Any]:
         return self._with_gang(WORKER, self.kind.worker_pod(self.job, self.roles, index, self.options))
@@ -442,7 +484,9 @@ class LauncherSync:
 
     def _launcher_template(self) -> dict[str, Any]:
         template = self._with_gang(LAUNCHER, self.kind.launcher_template(self.job, self.roles, self.options))
-        return recovery.of_attempt(template, self.builder.status) if self.has_attempts else template
+        status, agents = self.builder.status, self.agents
+        template = recovery.of_attempt(template, status) if self.has_attempts else template
+        return agents.with_agent(template, self.roles[LAUNCHER], status) if agents else template
 
     def _with_gang(self, role: str, body: dict[str, Any]) -> dict[str, Any]:
         scheduler = self.options.gang_scheduler
