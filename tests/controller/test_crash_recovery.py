@@ -21,6 +21,7 @@ from tests.support.scenarios import (
     LOST,
     PAUSED,
     RESTARTED,
+    RESTARTED_IN_PLACE,
     WHOLE,
     Outcome,
     Scenario,
@@ -35,6 +36,7 @@ SCENARIOS = [
     pytest.param(EXHAUSTED, id="exhausted"),
     pytest.param(RESTARTED, id="restarted"),
     pytest.param(LOST, id="lost"),
+    pytest.param(RESTARTED_IN_PLACE, id="restarted in place"),
 ]
 
 

@@ -3,6 +3,7 @@
 A script waits for changes, never for a time, so it continues whatever happens to the controller.
 """
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 from api.labels import JOB_NAME
 from api.meta import EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS, SERVICES, Resource
 from api.nodes import OUT_OF_SERVICE
+from api.restart_report import EXIT_CODE
 from api.v1.pytorchjob import RESOURCE
 from controller.kube.errors import NotFound
+from controller.runtime import clock
 from tests.support.actors import Actors, conditions
 from tests.support.builders import template
 from tests.support.history import CHILDREN, History
@@ -147,6 +150,31 @@ class ScenarioRunner:
 
         await self._history.until(f"{job}: all pods replaced", are_replaced)
 
+    async def restart_in_place(self, job: str, name: str, attempt: int) -> None:
+        """End the container of a pod for a restart in place, run it again, and wait until the job runs again."""
+        now = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        report = {"attempt": attempt, "exitCode": 7, "counted": attempt + 1}
+        message = json.dumps({"rallypoint": report})
+        ended = {"exitCode": EXIT_CODE, "reason": "Error", "message": message, "finishedAt": now}
+        container = {
+            "name": "pytorch",
+            "image": "img",
+            "imageID": "",
+            "ready": True,
+            "restartCount": attempt + 1,
+            "state": {"running": {"startedAt": now}},
+            "lastState": {"terminated": ended},
+        }
+        status = {"phase": "Running", "containerStatuses": [container]}
+        await self.actors.change(PODS, f"{job}-{name}", {"status": status}, "status")
+
+        def has_restarted() -> bool:
+            given = self._history.now.get((RESOURCE.kind, job), {})
+            is_recorded = (given.get("status") or {}).get("restarts") == attempt + 1
+            return is_recorded and "Running T" in conditions(given)
+
+        await self._history.until(f"{job}: attempt {attempt + 1}", has_restarted)
+
     async def succeed(self, job: str, name: str) -> None:
         await self.actors.set_phase("Succeeded", f"{job}-{name}", code=0)
 
@@ -209,8 +237,8 @@ def _child_name(job: str, key: tuple[str, str]) -> str:
     return f"{key[0]} {key[1].removeprefix(job).removeprefix('-')}".strip()
 
 
-def _roles(masters: int, workers: int, *, on_node: bool = False) -> dict[str, Any]:
-    pod = template()
+def _roles(masters: int, workers: int, *, on_node: bool = False, **container: Any) -> dict[str, Any]:
+    pod = template(**container)
     if on_node:
         pod["spec"]["nodeName"] = "node-0"
     return {
@@ -271,6 +299,16 @@ async def _exhausted(runner: ScenarioRunner, job: str) -> None:
     await runner.actors.set_phase("Failed", f"{job}-worker-0", code=137)
     await runner.wait_for_condition(job, "Failed T")
     await runner.wait_for_deletion(job, "master-0", "worker-0")
+
+
+async def _restarted_in_place(runner: ScenarioRunner, job: str) -> None:
+    await runner.run(job, "master-0", "worker-0")
+    await runner.restart_in_place(job, "worker-0", 0)
+    await runner.restart_in_place(job, "master-0", 1)
+    await runner.fail_attempt(job, "worker-0")
+    await runner.run(job, "master-0", "worker-0")
+    await runner.succeed(job, "master-0")
+    await runner.wait_for_condition(job, "Succeeded T")
 
 
 async def _restarted(runner: ScenarioRunner, job: str) -> None:
@@ -403,3 +441,26 @@ LOST = Scenario(
     frozenset({"PyTorchJobRestarting", "PyTorchJobSucceeded"}),
 )
 """Loses a node, whose pod nobody ends, and restarts as a whole. A failure for any other reason would end it."""
+
+RESTARTED_IN_PLACE = Scenario(
+    _restarted_in_place,
+    {
+        "pytorchReplicaSpecs": _roles(1, 1, command=["train"]),
+        "runPolicy": {
+            "failurePolicy": {
+                "maxRestarts": 3,
+                "rules": [{"action": "RestartJob"}],
+                "restartStrategy": "InPlaceRestart",
+            }
+        },
+    },
+    Outcome(
+        "Created T, Running F, Succeeded T",
+        {},
+        {"Pod master-0": 2, "Pod worker-0": 2, "Service master-0": 1, "Service worker-0": 1},
+        frozenset(_children(master_0=1, worker_0=1)),
+        ("0 worker-0 RestartJob", "1 master-0 RestartJob", "2 worker-0 RestartJob"),
+    ),
+    frozenset({"PyTorchJobRestarting", "PyTorchJobSucceeded"}),
+)
+"""Restarts in place twice, then by recreation; succeeds."""

@@ -61,7 +61,7 @@ def make(folder: Path, kubectl: Path, *, say: Say) -> list[Path]:
 
 def _examples(small: Path, python: Path, scratch: Path) -> Iterator[Image]:
     programs, path_in_image = roots.examples(scratch / "examples"), str(roots.EXAMPLES)
-    mpi = (small, roots.mpi(scratch / "mpi"), programs)
+    mpi = (small, python, roots.mpi(scratch / "mpi"), programs)  # python: as in the Dockerfile
     yield Image(f"{_EXAMPLES}:mpi", mpi, environment={"PATH": _PATH}, folder=path_in_image)
     layers = (small, python, roots.frameworks(scratch / "frameworks"), programs)
     for name in FRAMEWORKS:

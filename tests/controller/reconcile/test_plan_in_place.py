@@ -180,6 +180,9 @@ def test_a_restart_in_place_keeps_the_pods() -> None:
     assert (cluster.status.attempts or [])[0].lost_seconds == 2
     assert cluster.status.lost_seconds == 2
     assert cluster.created_pods == ALL_PODS
+    clock = cluster.status.wall_clock
+    assert clock
+    assert (clock.phase, clock.recovering_seconds) == ("Running", 1)
 
 
 def test_a_restart_counts_once() -> None:

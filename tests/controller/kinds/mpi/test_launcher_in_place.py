@@ -130,6 +130,20 @@ def test_a_failed_launcher_then_restarts_the_job_by_recreation(kind: LauncherFla
 
 
 @FLAVORS
+def test_the_end_of_the_launcher_ends_a_job_that_restarted_in_place(kind: LauncherFlavor) -> None:
+    cluster = running(kind)
+    cluster.launch(**report(cluster))
+    cluster.settle()
+    cluster.wait(3)
+    cluster.settle()
+    cluster.launch("Succeeded", 0, restarts=1)
+    cluster.end_batch("Complete", succeeded=1)
+    cluster.settle()
+
+    assert cluster.conditions.endswith("Succeeded T")
+
+
+@FLAVORS
 def test_the_launcher_must_name_its_command(kind: LauncherFlavor) -> None:
     launcher = {"spec": {"containers": [{**container(), "command": None}]}}
     cluster = new_cluster(kind, launcher=launcher)
