@@ -183,7 +183,7 @@ def group(
     docs/decisions/0015-gang-scheduling.md.
     """
     resource, there = groups_of(scheduler), snapshot.group
-    if resource is None or (scheduler == KUBERNETES and native_gang.brings_own_group(roles)):
+    if resource is None or (scheduler == KUBERNETES and native_gang.has_no_group(roles, snapshot)):
         return
     if there is None:
         annotations = job.metadata.annotations if rules.copies_annotations else None
@@ -220,6 +220,7 @@ class Membership:
     scheduler: str
     job: Job
     roles: Roles
+    snapshot: Snapshot
     later: Collection[str] = ()
 
     def of(self, role: Role, pod: Child) -> Child:
@@ -232,7 +233,7 @@ class Membership:
         Source: mpi-operator 0.8, pkg/controller/podgroup.go, decoratePodTemplateSpec.
         """
         if self.scheduler == KUBERNETES:
-            return native_gang.member(self.job, self.roles, body)
+            return self._of_kubernetes(body)
         marks = {labels.GROUP_NAME: self.job.metadata.name}
         body = self._marked(role, body, marks)
         return {**body, "spec": {**body["spec"], "schedulerName": self.scheduler}}
@@ -240,11 +241,15 @@ class Membership:
     def _body(self, role: Role, pod: Child) -> dict[str, Any]:
         body = pod.body()
         if self.scheduler == KUBERNETES:
-            return native_gang.member(self.job, self.roles, body)
+            return self._of_kubernetes(body)
         marks = {labels.GROUP_NAME: self.job.metadata.name, labels.TASK_SPEC: role.label}
         body = self._marked(role, body, marks)
         name = body["spec"].get("schedulerName") or self.scheduler
         return {**body, "spec": {**body["spec"], "schedulerName": name}}
+
+    def _of_kubernetes(self, body: dict[str, Any]) -> dict[str, Any]:
+        is_alone = native_gang.has_no_group(self.roles, self.snapshot)
+        return body if is_alone else native_gang.member(self.job, self.roles, body)
 
     def _marked(self, role: Role, body: dict[str, Any], of_volcano: Mapping[str, str]) -> dict[str, Any]:
         if self.scheduler == YUNIKORN:

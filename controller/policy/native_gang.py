@@ -14,9 +14,13 @@ from controller.domain import Snapshot
 from controller.kind import Roles
 
 
-def brings_own_group(roles: Roles) -> bool:
-    """Return whether a template names a group of the user's; such a job gets none."""
-    return any(_spec_of(role.template).get("schedulingGroup") for role in roles.values())
+def has_no_group(roles: Roles, snapshot: Snapshot) -> bool:
+    """Return whether the job gets no group, and its pods stay as they are.
+
+    Either a template names a group of the user's, or the pods are older than the flag: in no group. Kubernetes keeps a group that has pods.
+    """
+    is_older = snapshot.group is None and bool(snapshot.pods or snapshot.batch_pods)
+    return is_older or any(_spec_of(role.template).get("schedulingGroup") for role in roles.values())
 
 
 def spec(job: Job, roles: Roles, members: int) -> dict[str, Any]:
@@ -80,8 +84,6 @@ def priority_class(job: Job, roles: Roles) -> str:
 
 def member(job: Job, roles: Roles, body: dict[str, Any]) -> dict[str, Any]:
     """Return the pod or pod template as a member of the job's group, with the group's priority if it names none."""
-    if brings_own_group(roles):
-        return body
     added: dict[str, Any] = {"schedulingGroup": {"podGroupName": job.metadata.name}}
     if (name := priority_class(job, roles)) and not body["spec"].get("priorityClassName"):
         added["priorityClassName"] = name

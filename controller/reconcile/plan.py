@@ -509,7 +509,7 @@ class _Planner:
             (SERVICES.kind, service.name) for service in self.snapshot.services
         }
         later = self.kind.later(self.job, self.snapshot, self.options) if scheduler else ()
-        membership = gang.Membership(scheduler, self.job, self.roles, later)
+        membership = gang.Membership(scheduler, self.job, self.roles, self.snapshot, later)
         missing: list[Child] = []
         agents = in_place.Agents.of(self.kind, self.job, self.roles, self.options)
         for role, _, child in self.kind.wanted(self.job, self.roles, self.options):

@@ -492,7 +492,8 @@ class LauncherSync:
         scheduler = self.options.gang_scheduler
         if not scheduler:
             return body
-        return gang.Membership(scheduler, self.job, self.roles, self._later).enlisted(self.roles[role], body)
+        members = gang.Membership(scheduler, self.job, self.roles, self.snapshot, self._later)
+        return members.enlisted(self.roles[role], body)
 
     def _missing_workers_report(self, workers: Sequence[Pod], init_failures: str) -> tuple[str, float | None]:
         """Return the missing workers and the known causes if they are late; else an empty text and the seconds until they are."""

@@ -264,7 +264,7 @@ def joined(scheduler: str, **body: Any) -> dict[str, Any]:
     job = pytorch_job()
     pod = Child(PODS, "train-worker-0", lambda: {"metadata": {"name": "train-worker-0"}, "spec": {}, **body})
     roles = PYTORCH.roles(job)
-    return gang.Membership(scheduler, job, roles).of(roles["Worker"], pod).body()
+    return gang.Membership(scheduler, job, roles, Snapshot()).of(roles["Worker"], pod).body()
 
 
 def test_members_of_a_volcano_group() -> None:

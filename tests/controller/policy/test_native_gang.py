@@ -125,11 +125,13 @@ def test_only_the_number_of_members_changes(snapshot: Snapshot, expected: dict[s
     assert child is None or child.write_mode is WriteMode.PATCH
 
 
-def joined(job: PyTorchJob, role: str, **fields: Any) -> dict[str, Any]:
+def joined(job: PyTorchJob, role: str, snapshot: Snapshot | None = None, **fields: Any) -> dict[str, Any]:
     """Return the spec of a pod of that role, which has these fields."""
     roles = PYTORCH.roles(job)
     body = {"metadata": {"name": "train"}, "spec": fields}
-    member = gang.Membership(gang.KUBERNETES, job, roles).of(roles[role], Child(PODS, "train", lambda: body))
+    member = gang.Membership(gang.KUBERNETES, job, roles, snapshot or Snapshot()).of(
+        roles[role], Child(PODS, "train", lambda: body)
+    )
     wanted: dict[str, Any] = member.body()["spec"]
     assert member.body()["metadata"] == body["metadata"]
     return wanted
@@ -153,12 +155,21 @@ def test_pods_without_a_priority_class_get_that_of_their_group() -> None:
 
 
 def test_a_job_whose_template_names_a_group_is_left_alone() -> None:
-    own = {"schedulingGroup": {"podGroupName": "mine"}}
+    own: dict[str, Any] = {"schedulingGroup": {"podGroupName": "mine"}}
     job = pytorch_job(worker={"template": {"spec": {**template()["spec"], **own}}})
 
     assert written(job) is None
     assert joined(job, "Worker", **own) == own
     assert joined(job, "Master") == {}
+
+
+def test_a_job_whose_pods_are_in_no_group_is_left_alone() -> None:
+    """They were created before the flag was set; a group would wait for all of them."""
+    older = Snapshot(pods=running()[:2])
+
+    assert written(pytorch_job(), older) is None
+    assert joined(pytorch_job(), "Worker", older) == {}
+    assert joined(pytorch_job(), "Worker", there(count(3), *running()[:2])) == GROUP
 
 
 def test_a_job_that_waits_for_its_earlier_group_says_so() -> None:

@@ -23,7 +23,7 @@ GPU = template(resources={"requests": {"cpu": "500m"}, "limits": {"nvidia.com/gp
 def joined(job: PyTorchJob, role: str = "Worker", later: tuple[str, ...] = (), **metadata: Any) -> Any:
     roles = PYTORCH.roles(job)
     pod = Child(PODS, "train", lambda: {"metadata": {"name": "train", **metadata}, "spec": {}})
-    return gang.Membership(gang.YUNIKORN, job, roles, later).of(roles[role], pod).body()
+    return gang.Membership(gang.YUNIKORN, job, roles, Snapshot(), later).of(roles[role], pod).body()
 
 
 def task_groups(body: Any) -> Any:

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 import yaml
 
-from api.meta import COSCHEDULING_POD_GROUPS, EVENTS, PODS, SERVICES, VOLCANO_POD_GROUPS, Resource
+from api.meta import (
+    COSCHEDULING_POD_GROUPS,
+    EVENTS,
+    NATIVE_POD_GROUPS,
+    PODS,
+    SERVICES,
+    VOLCANO_POD_GROUPS,
+    Resource,
+)
 from api.queues import VOLCANO_QUEUES
 from api.v1.pytorchjob import RESOURCE
 from controller.settings import Settings
@@ -312,6 +320,75 @@ async def test_a_missing_pod_group_definition_is_reported() -> None:
         assert conditions[0]["reason"] == "PyTorchJobBlocked"
         assert conditions[0]["message"] == (
             "the API server serves no podgroups.scheduling.volcano.sh: install the definitions of the scheduler volcano"
+        )
+
+
+NATIVE = replace(TEST_SETTINGS, gang_scheduler_name="kubernetes")
+
+
+def native_definition() -> dict[str, Any]:
+    """Return the resource as a definition, which the embedded API server needs."""
+    resource, schema = NATIVE_POD_GROUPS, {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": resource.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{resource.plural}.{resource.group}"},
+        "spec": {
+            "group": resource.group,
+            "names": {"kind": resource.kind, "plural": resource.plural, "singular": resource.singular},
+            "scope": "Namespaced",
+            "versions": [version],
+        },
+    }
+
+
+async def test_a_resumed_job_waits_until_its_earlier_group_of_kubernetes_is_gone() -> None:
+    """The finalizer is what Kubernetes adds, and removes when the pods are gone."""
+    with fake_clock() as now:
+        async with start_harness(clock=now) as harness:
+            await harness.define([native_definition()])
+            async with running_controller(harness, NATIVE):
+                await harness.submit(workers=2)
+                await harness.settle()
+                assert len(await harness.names(PODS)) == 3
+                group = await harness.get(NATIVE_POD_GROUPS, "train")
+                await harness.change(
+                    NATIVE_POD_GROUPS, "train", {"metadata": {"finalizers": ["scheduling.k8s.io/pods"]}}
+                )
+                await harness.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": True}}})
+                await harness.settle(60)
+                await harness.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": False}}})
+                await harness.settle(60)
+                assert await harness.names(PODS) == []
+                running = (await harness.job())["status"]["conditions"]
+                assert "PyTorchJobWaitingForGang" in {condition["reason"] for condition in running}
+
+                await harness.change(NATIVE_POD_GROUPS, "train", {"metadata": {"finalizers": None}})
+                await harness.settle(60)
+
+                assert len(await harness.names(PODS)) == 3
+                again = await harness.get(NATIVE_POD_GROUPS, "train")
+                assert again["metadata"]["uid"] != group["metadata"]["uid"]
+                assert writes(harness, "podgroups") == ["create", "delete", "create"]
+
+
+async def test_a_job_says_how_to_enable_the_groups_of_kubernetes() -> None:
+    async with start_harness() as harness, running_controller(harness, NATIVE):
+        await harness.submit()
+        await harness.settle(10)
+
+        conditions = (await harness.job())["status"]["conditions"]
+        assert conditions[0]["reason"] == "PyTorchJobBlocked"
+        assert conditions[0]["message"] == (
+            "the API server serves no podgroups.scheduling.k8s.io: "
+            "enable scheduling.k8s.io/v1beta1 and the feature gate GenericWorkload, in Kubernetes 1.37 or newer"
         )
 
 
