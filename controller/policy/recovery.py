@@ -28,7 +28,7 @@ from api.labels import RESTART_ATTEMPT
 from api.messages import without_control
 from controller.domain import Child, Counts, Problem, Role, Stacks, shortened
 from controller.kind.checks import unsupported_value
-from controller.policy.replacement import RESET_AFTER, pause_seconds
+from controller.policy.replacement import LONGEST_PAUSE_SECONDS, RESET_AFTER, pause_seconds
 from controller.policy.restart import Reaction
 
 ATTEMPT_VARIABLE: Final = "RALLYPOINT_RESTART_ATTEMPT"
@@ -372,10 +372,14 @@ def recovered(status: JobStatus, now: datetime) -> dict[str, Any]:
 
 
 def restart_in(status: JobStatus, now: datetime) -> float:
-    """Return the seconds until pods of the current attempt may be created, 0 or less if they may be now."""
+    """Return the seconds until pods of the current attempt may be created, 0 or less if they may be now.
+
+    A longer time than any pause is that of a clock that has been set back since.
+    """
     past = status.attempts or []
     due = past[-1].restart_time if past and not past[-1].in_place else None
-    return (due - now).total_seconds() if due else 0.0
+    seconds = (due - now).total_seconds() if due else 0.0
+    return seconds if seconds <= LONGEST_PAUSE_SECONDS * (1 + JITTER) + 1 else 0.0
 
 
 def has_attempts(policy: RunPolicy, status: JobStatus) -> bool:

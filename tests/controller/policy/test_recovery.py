@@ -191,6 +191,13 @@ def test_pauses_grow_while_attempts_fail_soon() -> None:
         assert expected <= pause <= expected * (1 + recovery.JITTER) + 1
 
 
+def test_a_pause_that_a_wrong_clock_wrote_is_over() -> None:
+    given = status(Attempt(number=0, restart_time=NOON + 3600 * SECOND))
+
+    assert recovery.restart_in(given, NOON) == 0
+    assert recovery.restart_in(given, NOON + 3300 * SECOND) == 300
+
+
 def test_an_attempt_that_ran_long_starts_the_pauses_anew() -> None:
     given = status()
     for now in (0, 5, 10):
