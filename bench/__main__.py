@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 try:
-    from bench import cluster, events, handover, in_place, local, metrics, relist, show, tracing
+    from bench import cluster, events, handover, in_place, local, metrics, recovery, relist, show, tracing
     from bench.controlplane import command as controlplane
     from bench.nccl import command as nccl
     from bench.nccl import compare, overhead, scaling
@@ -28,6 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     in_place.add_parser(subparsers)
     local.add_parser(subparsers)
     metrics.add_parser(subparsers)
+    recovery.add_parser(subparsers)
     relist.add_parser(subparsers)
     show.add_parser(subparsers)
     tracing.add_parser(subparsers)

@@ -26,6 +26,7 @@ Timestamps = dict[str, float]
 
 class _Meta(msgspec.Struct, rename="camel"):
     name: str = ""
+    deletion_timestamp: str | None = None
     resource_version: str = ""
 
 
@@ -63,6 +64,7 @@ class Observer:
         self.jobs: Timestamps = {}
         self.pods: Timestamps = {}
         self.pods_running: Timestamps = {}
+        self.pods_gone: Timestamps = {}
         self.services: Timestamps = {}
         self.conditions: dict[str, Timestamps] = {}
         """Condition type → when each job first had it as True."""
@@ -84,7 +86,14 @@ class Observer:
 
     def reset(self) -> None:
         """Discard all times. Objects that exist now count again only when they change."""
-        for timestamps in (self.jobs, self.pods, self.pods_running, self.services, self.conditions):
+        for timestamps in (
+            self.jobs,
+            self.pods,
+            self.pods_running,
+            self.pods_gone,
+            self.services,
+            self.conditions,
+        ):
             timestamps.clear()
 
     def with_condition(self, condition: str) -> Mapping[str, float]:
@@ -111,25 +120,29 @@ class Observer:
                 async with self._client.stream(path, params) as lines:
                     async for line in lines:
                         event = _decode(line)
-                        self._note(resource.plural, event, note)
+                        self._note(resource, event, note)
                         reached = event.object.metadata.resource_version
             await asyncio.sleep(WATCH_RETRY_SECONDS)
 
-    def _note(self, plural: str, event: _Event, note: Callable[[_Object, float], None]) -> None:
-        key = (plural, event.object.metadata.name)
+    def _note(self, resource: Resource, event: _Event, note: Callable[[_Object, float], None]) -> None:
+        key = (resource.plural, event.object.metadata.name)
         match event.type:
             case "ADDED" | "MODIFIED":
                 self._present.add(key)
                 note(event.object, time.monotonic())
             case "DELETED":
                 self._present.discard(key)
+                if resource == PODS:
+                    self.pods_gone.setdefault(event.object.metadata.name, time.monotonic())
             case "ERROR":
-                raise RuntimeError(f"the watch of {plural} failed")
+                raise RuntimeError(f"the watch of {resource.plural} failed")
             case "BOOKMARK":
                 pass
         self._change.set()
 
     def _pod(self, pod: _Object, now: float) -> None:
+        if pod.metadata.deletion_timestamp:
+            return
         self.pods.setdefault(pod.metadata.name, now)
         if pod.status.phase == "Running":
             self.pods_running.setdefault(pod.metadata.name, now)

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from bench import recovery
 from bench.__main__ import main
 from bench.controlplane.cases import MeasurementOptions, measure
 from bench.controlplane.report import GROWTH_LABELS, LABELS, START_LABELS, tables
@@ -79,3 +81,12 @@ def test_a_controller_that_does_not_start_is_reported(capsys: pytest.CaptureFixt
     assert main(["controlplane", "--scenario", "1x1", "--no-record", "--", "--no-such-flag"]) == 1
 
     assert "--no-such-flag" in capsys.readouterr().err
+
+
+def test_a_recovery_is_measured(plane: ControlPlane) -> None:
+    """All figures are there, and all pods have come back."""
+    console = Console(quiet=True)
+    (run,) = asyncio.run(recovery.measure(plane, [4], 1, console))["4 pods"]
+
+    assert run.keys() == recovery.LABELS.keys()
+    assert all(value > 0 for value in run.values())
