@@ -31,7 +31,7 @@ class Replica:
     name: str
     pod: Pod | None = None
     is_due: bool = True
-    """Whether it could exist. The launcher of some jobs is created when the workers run."""
+    """Whether it should exist. No pod does before the first reconcile, and the launcher of some jobs is created when the workers run."""
 
     @property
     def is_waiting(self) -> bool:
@@ -74,7 +74,11 @@ def in_time(policy: RunPolicy, builder: StatusBuilder, replicas: Sequence[Replic
     limit = policy.pending_timeout_seconds
     if limit is None or _is_queued(replicas):
         return plan
-    dues = [max(limit - seconds, 1.0) for _, seconds in _waits(builder.status, builder.now, replicas)]
+    waits = _waits(builder.status, builder.now, replicas)
+    dues = [max(limit - seconds, 1.0) for _, seconds in waits]
+    if sum(replica.is_waiting for replica in replicas) > len(waits):
+        # The others are about to be created, which triggers no reconcile.
+        dues.append(float(limit))
     if plan.requeue_after_seconds is not None:
         dues.append(plan.requeue_after_seconds)
     return replace(plan, requeue_after_seconds=min(dues, default=None))

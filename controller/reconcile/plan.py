@@ -277,16 +277,16 @@ class _Planner:
         return pending.in_time(policy, builder, replicas, self._keep_running(observed, verdict))
 
     def _replicas(self) -> list[pending.Replica]:
-        """Return the pods that must run in time; none if the job need not, or while its pods wait to be created."""
+        """Return the pods that must run in time; none if the job need not, or waits for its gang."""
         kind, job, snapshot, options = self.kind, self.job, self.snapshot, self.options
-        if job.spec.policy.pending_timeout_seconds is None or not (snapshot.pods or snapshot.is_blocked):
-            return []
-        if gang.is_waiting(options.gang_scheduler, snapshot):
+        is_waiting = gang.is_waiting(options.gang_scheduler, snapshot)
+        if job.spec.policy.pending_timeout_seconds is None or is_waiting:
             return []
         pods = {pod.name: pod for pod in snapshot.pods}
+        tried = bool(pods) or snapshot.is_blocked
         due = {role.name for role in self.roles.values() if kind.can_create(job, role, snapshot, options)}
         return [
-            pending.Replica(role.name, child.name, pods.get(child.name), role.name in due)
+            pending.Replica(role.name, child.name, pods.get(child.name), tried and role.name in due)
             for role, _, child in kind.wanted(job, self.roles, options)
             if child.resource == PODS
         ]

@@ -132,16 +132,15 @@ class LauncherSync:
 
     @property
     def replicas(self) -> list[pending.Replica]:
-        """The pods that must run in time; none if the job need not, or while its pods wait to be created."""
+        """The pods that must run in time; none if the job need not, or waits for its gang."""
         snapshot, launcher = self.snapshot, self.launcher
         is_waiting = gang.is_waiting(self.options.gang_scheduler, snapshot)
         if self.job.spec.policy.pending_timeout_seconds is None or is_waiting:
             return []
-        if not (snapshot.pods or snapshot.batch_pods or snapshot.is_blocked):
-            return []
+        tried = bool(snapshot.pods or snapshot.batch_pods) or snapshot.is_blocked
         names = [worker_name(self.job, index) for index in range(self.desired_workers)]
         there = {pod.name: pod for pod in snapshot.pods}
-        workers = [pending.Replica(WORKER, name, there.get(name)) for name in names]
+        workers = [pending.Replica(WORKER, name, there.get(name), tried) for name in names]
         pods = [pending.Replica(LAUNCHER, pod.name, pod) for pod in snapshot.batch_pods]
         # The Job controller creates it, when the Job is not suspended.
         coming = [pending.Replica(LAUNCHER, launcher_name(self.job), is_due=False)]

@@ -50,6 +50,30 @@ async def test_a_rule_about_a_waiting_pod_matches_in_time_without_an_event() -> 
         assert status["restarts"] == 1
 
 
+async def test_pods_that_nobody_touches_are_late_without_an_event() -> None:
+    """The operator's own creations trigger no reconcile."""
+    with fake_clock() as clock:
+        async with start_harness(clock=clock) as harness, running_controller(harness):
+            await harness.submit(runPolicy={"pendingTimeoutSeconds": 30})
+            await harness.settle(28)
+            assert await harness.conditions() == "Created T"
+            await harness.settle(6)
+
+            assert "Failed T" in await harness.conditions()
+
+
+async def test_a_replacement_that_nobody_touches_is_late_without_an_event() -> None:
+    async with job_with(pendingTimeoutSeconds=30) as harness:
+        await harness.set_phase("Running")
+        await harness.settle(50)
+        await harness.delete(PODS, WORKER, grace_period_seconds=0)
+        await harness.settle(25)
+        assert "Failed T" not in await harness.conditions()
+        await harness.settle(10)
+
+        assert "Failed T" in await harness.conditions()
+
+
 async def test_a_job_that_does_not_start_ends_in_time_without_an_event() -> None:
     async with job_with(pendingTimeoutSeconds=60) as harness:
         await wait_for(harness, "ErrImagePull")
