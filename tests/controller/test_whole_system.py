@@ -25,12 +25,15 @@ from api.meta import CONFIG_MAPS, PODS, SERVICES, Resource
 from api.names import child_labels
 from controller.kube.client import Client
 from controller.kube.errors import ApiError
+from controller.policy.recovery import JITTER
+from controller.policy.replacement import LONGEST_PAUSE_SECONDS
 from controller.runtime.backoff import LONGEST_SECONDS
 from rallypoint.local.apiserver.serving.interceptor import Call, Disconnect
 from rallypoint.local.batch.jobs import Jobs
 from tests.support.backups import Backup
 from tests.support.builders import NOON, template
 from tests.support.crash_injection import CrashInjector, CrashPoint, Moment, restarting_controller
+from tests.support.failure_model import first_match
 from tests.support.faults import Cut as CutWatch
 from tests.support.faults import Delay, Drop, Fault, Refuse, Reset, Rule
 from tests.support.harness import (
@@ -57,12 +60,44 @@ CALM_SECONDS = 40.0
 """Longer than the deadline and the TTL of these jobs together."""
 REPAIR_SECONDS = 1130.0
 """Within this time a relist repairs a lost watch event, and the next one hands objects that were read by name back to the watch."""
+RESTART_SECONDS = LONGEST_PAUSE_SECONDS * (1 + JITTER)
+"""The longest pause before a job restarts as a whole."""
 OUTAGE_SECONDS = 60.0
 """The duration of a restore of etcd: longer than any pause between two tries to reach the server."""
 
 NAMES = st.sampled_from(["one", "two"])
 ANY = st.integers(0, 9)
 WORKLOADS = st.sampled_from(ALL)
+RESTART = {"action": "RestartJob"}
+FAILURE_RULES = st.fixed_dictionaries(
+    {
+        "action": st.sampled_from(
+            ["RestartPod", "Ignore", "RestartJobAndIgnoreMaxRestarts", "RestartJob", "FailJob"]
+        )
+    },
+    optional={
+        "roles": st.just(["Worker"]),
+        "onExitCodes": st.sampled_from(
+            [{"operator": operator, "values": [1]} for operator in ("In", "NotIn")]
+        ),
+        "onReasons": st.just(["Deleted"]),
+    },
+)
+RECOVERIES = st.one_of(
+    st.fixed_dictionaries(
+        {
+            "failurePolicy": st.fixed_dictionaries(
+                {"rules": st.lists(FAILURE_RULES, max_size=1).map(lambda rules: [*rules, RESTART])},
+                optional={"maxRestarts": st.integers(0, 2)},
+            )
+        }
+    ),
+    st.fixed_dictionaries(
+        {"failurePolicy": st.fixed_dictionaries({"rules": st.lists(FAILURE_RULES, min_size=1, max_size=2)})}
+    ),
+    st.just({"pendingTimeoutSeconds": 30}),
+)
+"""Instead of other limits, which would end most of these jobs before they restart."""
 SPECS = st.fixed_dictionaries(
     {
         "heads": st.integers(0, 1),
@@ -80,6 +115,7 @@ SPECS = st.fixed_dictionaries(
                 "suspend": st.sampled_from([False, False, True]),
             },
         ),
+        "recovery": st.one_of(RECOVERIES, RECOVERIES, st.just({})),
     }
 )
 SIMPLE_SPEC: dict[str, Any] = {
@@ -89,6 +125,7 @@ SIMPLE_SPEC: dict[str, Any] = {
     "policy": 0,
     "graceful": False,
     "run_policy": {},
+    "recovery": {},
 }
 CHANGES = st.one_of(
     st.none(),
@@ -311,7 +348,11 @@ class World(RuleBasedStateMachine):
         roles = {role: counts.get(role, spec["workers"]) for role in workload.roles}
         policy = workload.policies[spec["policy"] % len(workload.policies)]
         placement = {"nodeName": "node-0"} if spec["graceful"] else {}
-        self.create(workload, name, workload.spec(roles, policy, spec["run_policy"], **placement))
+        run_policy = spec["run_policy"] | spec["recovery"]
+        if spec["recovery"]:
+            run_policy.pop("backoffLimit", None)
+            run_policy.pop("activeDeadlineSeconds", None)
+        self.create(workload, name, workload.spec(roles, policy, run_policy, **placement))
 
     def submit_neighbor(self) -> None:
         neighbor = [*self.kinds][-1]
@@ -419,6 +460,15 @@ class World(RuleBasedStateMachine):
     def end(self, pod: str, code: int) -> None:
         phase = "Failed" if code else "Succeeded"
         self.try_to(self.harness.set_phase(phase, pod, code=code, container=self.workload.container))
+
+    @rule(at=ANY, code=st.sampled_from([1, 137]))
+    def all_pods_run_and_one_fails(self, at: int, code: int) -> None:
+        """Otherwise a job seldom runs and fails as often as it may restart."""
+        self.all_deleted_pods_go()
+        self.do(asyncio.sleep(1))
+        self.all_pods_run()
+        self.do(asyncio.sleep(1))
+        self.a_pod_ends(at, code)
 
     @rule()
     def all_deleted_pods_go(self) -> None:
@@ -615,7 +665,7 @@ class World(RuleBasedStateMachine):
                 self.job_invariants.deleted_by_others.add(obj["metadata"]["uid"])
                 self.do(self.harness.delete(PODS if kind == PODS.kind else SERVICES, name))
         repair = (REPAIR_SECONDS,) if self.loses_events else ()
-        for seconds in (*repair, LONGEST_SECONDS + 5, 5, 5, CALM_SECONDS):
+        for seconds in (*repair, LONGEST_SECONDS + 5, RESTART_SECONDS, 5, 5, CALM_SECONDS):
             self.do(asyncio.sleep(seconds))
             self.all_deleted_pods_go()
 
@@ -637,12 +687,31 @@ class World(RuleBasedStateMachine):
                 assert (pods, services) == (set(), set())
             else:
                 assert "activeDeadlineSeconds" not in policy
+                assert "pendingTimeoutSeconds" not in policy or not self.pending_pods(name)
+                self.no_failure_waits_for_its_rule(name, policy)
                 assert pods == workload.pod_names(name, job["spec"])
                 assert services == workload.service_names(name, job["spec"])
                 assert support <= there
                 self.counters_are_those_of_the_pods(job)
             self.restarts_are_counted(job)
         assert {pod["metadata"]["labels"][JOB_NAME] for pod in self.own(PODS).values()} <= self.jobs().keys()
+
+    def pending_pods(self, job: str) -> list[str]:
+        return [name for name in self.pods_in("Pending") if name.startswith(f"{job}-")]
+
+    def no_failure_waits_for_its_rule(self, job: str, policy: dict[str, Any]) -> None:
+        """Of the pods that exist, none has a failure that ends the attempt or the job by the model of the rules."""
+        rules = policy.get("failurePolicy", {}).get("rules", [])
+        for name, pod in self.pods_in("Failed").items():
+            if not name.startswith(f"{job}-") or not rules:
+                continue
+            role = next(role for role in self.workload.roles if role.lower() == self.workload.role_of(pod))
+            ends = [
+                {"name": status["name"], "code": status["state"]["terminated"]["exitCode"], "reason": ""}
+                for status in pod["status"].get("containerStatuses") or ()
+            ]
+            at = first_match(rules, {"role": role, "state": "Failed", "containers": ends})
+            assert at is None or rules[at]["action"] in {"RestartPod", "Ignore"}, (name, rules)
 
     def the_neighbor_has_its_pods(self) -> None:
         """This holds whatever happens to the other kind."""

@@ -10,6 +10,7 @@ from typing import Any
 from typing_extensions import override
 
 from api.batch import BATCH_JOBS
+from api.labels import RESTART_ATTEMPT
 from api.meta import EVENTS, PODS, SERVICES
 from tests.support.builders import NOON
 from tests.support.history import History
@@ -39,6 +40,8 @@ class Invariants(History):
         self.deleted_by_others = set[str]() if deleted_by_others is None else deleted_by_others
         self.end_event_counts: Counter[str] = Counter()
         """By job UID: how often events recorded its end."""
+        self._failed_attempts: set[tuple[str, int]] = set()
+        """Job UID and number of the attempts in which a pod failed, was late, or was deleted by others."""
         self._allowed_ends: defaultdict[str, set[str]] = defaultdict(set)
         """By job UID: the final conditions that have had a cause."""
         self._specs: defaultdict[str, list[tuple[int, dict[str, Any]]]] = defaultdict(list)
@@ -144,7 +147,11 @@ class Invariants(History):
     def _ends(self) -> tuple[str, ...]:
         """Return the reasons of events that record a job's end, and nothing else."""
         types = TERMINAL[:1] if self.workload.has_launcher_job else TERMINAL
-        return *(f"{self.workload.resource.kind}{type_}" for type_ in types), *self.workload.failures
+        policies = ("FailurePolicy", "MaxRestartsExceeded", "PendingTimeout")
+        return (
+            *(f"{self.workload.resource.kind}{type_}" for type_ in (*types, *policies)),
+            *self.workload.failures,
+        )
 
     def _launchers_counted(self, pod: Mapping[str, Any]) -> None:
         if FOREIGN in pod["metadata"]["labels"] or not self.workload.is_launcher(pod):
@@ -180,10 +187,25 @@ class Invariants(History):
                 self.violations.append(f"{_named(after)} is {type_} without a reason")
         if has(after, "Succeeded") and has(after, "Failed"):
             self.violations.append(f"{_named(after)} has both succeeded and failed")
+        self._restarts_are_right(before, after)
         for role, earlier in replica_statuses(before).items():
             now = replica_statuses(after).get(role)
             if now is not None and (now.get("restarts") or 0) < (earlier.get("restarts") or 0):
                 self.violations.append(f"{_named(after)} loses restarts of {role}")
+
+    def _restarts_are_right(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """Check that a job restarts as a whole once for each attempt in which something failed, and not more often than it may."""
+        uid, limit = after["metadata"]["uid"], (_failure_policy(after) or {}).get("maxRestarts")
+        earlier, now = _restarts(before), _restarts(after)
+        if now == earlier or uid in self.restored_jobs:
+            return
+        if now != earlier + 1:
+            self.violations.append(f"{_named(after)} goes from attempt {earlier} to {now}")
+        if (uid, earlier) not in self._failed_attempts and not _has_time_limit(after):
+            self.violations.append(f"{_named(after)} restarts although nothing failed in attempt {earlier}")
+        counted = after["status"].get("restartsCountTowardsMax", 0)
+        if limit is not None and counted > limit:
+            self.violations.append(f"{_named(after)} restarts {counted} times, more than {limit}")
 
     def _can_be_deleted(self, foreign: dict[str, Any]) -> bool:
         """Return whether another owner deletes it, or the job that it refers to is gone."""
@@ -192,8 +214,8 @@ class Invariants(History):
         )
 
     def _has_reason(self, type_: str, job: dict[str, Any]) -> bool:
-        limited = "activeDeadlineSeconds" in job["spec"].get("runPolicy", {})
-        return type_ in self._allowed_ends[job["metadata"]["uid"]] or (type_ == "Failed" and limited)
+        ends = self._allowed_ends[job["metadata"]["uid"]]
+        return type_ in ends or (type_ == "Failed" and _has_time_limit(job))
 
     def _end_recorded(self, before: Mapping[str, Any] | None, event: dict[str, Any]) -> None:
         """A restored server has lost counted events, so an event that is new to it has been recorded once since."""
@@ -212,6 +234,16 @@ class Invariants(History):
             return  # created for a job deleted meanwhile; garbage collection deletes it
         if is_finished(job):
             self.violations.append(f"{_named(pod)} is created for a job that has ended")
+        earlier = [
+            name
+            for (kind, name), other in self.now.items()
+            if kind == PODS.kind
+            and self._job_of(other) is job
+            and FOREIGN not in other["metadata"]["labels"]
+            and _attempt(other) < _attempt(pod)
+        ]
+        if earlier and job["metadata"]["uid"] not in self.restored_jobs:
+            self.violations.append(f"{_named(pod)} of attempt {_attempt(pod)} is created beside {earlier}")
         # Any spec so far: the controller may not know the latest.
         if not any(self._is_expected(job, spec, pod) for _, spec in self._specs[job["metadata"]["uid"]]):
             self.violations.append(f"{_named(pod)} is not in any spec of its job")
@@ -226,6 +258,8 @@ class Invariants(History):
             self._allowed_ends[role[0]].add(_phase(pod))
         if pod["metadata"]["uid"] in self.deleted_by_others:
             self._allowed_ends[role[0]].add("Failed")  # a deleted running pod counts as failed
+        if _phase(pod) == "Failed" or pod["metadata"]["uid"] in self.deleted_by_others:
+            self._failed_attempts.add((role[0], _attempt(pod)))
         is_going = type_ == "DELETED" or "deletionTimestamp" in pod["metadata"]
         if not is_going or "deletionTimestamp" in before["metadata"] or is_finished(job):
             return
@@ -233,6 +267,8 @@ class Invariants(History):
             self._expected_since_creation(job, pod)
         ):
             return
+        if _attempt(pod) < _restarts(job):
+            return  # the job restarts as a whole, and its status says so already
         self.replaced[role] += 1
         if _phase(before) != "Failed":
             self.violations.append(f"{_named(pod)} is deleted without a reason")
@@ -264,6 +300,24 @@ def _owner(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 def _phase(pod: Mapping[str, Any]) -> str:
     return str(pod["status"]["phase"])
+
+
+def _attempt(pod: Mapping[str, Any]) -> int:
+    return int(pod["metadata"]["labels"].get(RESTART_ATTEMPT, 0))
+
+
+def _restarts(job: Mapping[str, Any]) -> int:
+    return int((job.get("status") or {}).get("restarts", 0))
+
+
+def _failure_policy(job: Mapping[str, Any]) -> dict[str, Any] | None:
+    found: dict[str, Any] | None = job["spec"].get("runPolicy", {}).get("failurePolicy")
+    return found
+
+
+def _has_time_limit(job: Mapping[str, Any]) -> bool:
+    """Return whether the job may fail although no pod has."""
+    return not {"activeDeadlineSeconds", "pendingTimeoutSeconds"}.isdisjoint(job["spec"].get("runPolicy", {}))
 
 
 def _version(obj: Mapping[str, Any]) -> int:
