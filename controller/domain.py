@@ -320,7 +320,8 @@ class Plan:
 
     ``status`` is the desired status, which is written only if it differs. ``events`` and ``counts`` are recorded after that write. With
     ``again``, the next reconcile follows immediately after children were created, because own writes trigger none. ``failure_reason`` says
-    why the job fails, if ``counts`` contains that: a ``FailureReason``, or a reason of pods.
+    why the job fails, if ``counts`` contains that: a ``FailureReason``, or a reason of pods. ``restart_action`` is the action of the failure rule
+    by which the job restarts as a whole.
     """
 
     status: JobStatus | None = None
@@ -330,6 +331,7 @@ class Plan:
     events: tuple[Event, ...] = ()
     counts: tuple[Count, ...] = ()
     failure_reason: str = ""
+    restart_action: str = ""
     delete_job: bool = False
     requeue_after_seconds: float | None = None
     again: bool = False

@@ -50,6 +50,7 @@ QUERIES = {
         " or increase(rallypoint_job_failures_total[1h])) > 0"
     ),
     "Why do pods restart?": "sum by (reason, job_namespace) (increase(rallypoint_job_pod_restarts_total[1h])) > 0",
+    "Why do whole jobs restart?": "sum by (action, job_namespace) (increase(rallypoint_job_restarts_total[1h])) > 0",
     "How many reconciles run, and how do they end?": "sum by (controller, result) (rate(controller_runtime_reconcile_total[5m]))",
     "Which share of the reconciles fails?": (
         "sum by (controller) (rate(controller_runtime_reconcile_errors_total[5m]))"

@@ -55,6 +55,7 @@ class StatusBuilder:
         self.events: list[Event] = []
         self.counted: list[Count] = []
         self.failure_reason: FailureReason | None = None
+        self.restart_action = ""
         self._kind = kind.resource.kind
         self._controller = kind.controller_name
         self._scalable = kind.scalable
@@ -76,6 +77,7 @@ class StatusBuilder:
             events=tuple(self.events),
             counts=tuple(self.counted),
             failure_reason=self.failure_reason or "",
+            restart_action=self.restart_action,
             create=create,
             delete=delete,
             probes=probes,
@@ -153,6 +155,7 @@ class StatusBuilder:
         self._set(ConditionType.RESTARTING, TRUE, ConditionReason.RESTARTING, message, rewords=True)
         self._record_event(Severity.WARNING, ConditionReason.RESTARTING, message)
         self.counted.append(Count.RESTARTED)
+        self.restart_action = (self.status.attempts or [])[-1].action or ""
         if keeps_pods:
             return
         self._replace(

@@ -149,6 +149,8 @@ class JobCommitter:
             is_reported = any(event.message in step.message for step in steps)
             if event.severity is Severity.WARNING and event.once and not (event.similar or is_reported):
                 log.info("job warning", reason=event.reason, message=event.message)
+        if plan.restart_action:
+            self._totals.count_job_restart(loaded.row.namespace, loaded.kind.framework, plan.restart_action)
         for count in plan.counts:
             if count is not Count.DELETED:
                 self._counter(loaded.kind, loaded.row.namespace, count)

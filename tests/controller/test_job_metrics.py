@@ -408,6 +408,20 @@ async def test_jobs_count_again_when_their_kind_is_served_again(clock: Any) -> N
         assert again.oldest_pending_seconds["pytorch"] > 360
 
 
+async def test_a_restart_of_the_whole_job_is_counted_by_its_action(clock: Any) -> None:
+    rules = [{"action": "RestartJobAndIgnoreMaxRestarts"}]
+    async with controller(clock) as (harness, answer):
+        await harness.submit(runPolicy={"failurePolicy": {"rules": rules}})
+        await harness.settle()
+        await harness.set_phase("Running")
+        await harness.settle()
+        await harness.set_phase("Failed", "train-worker-0", code=1)
+        await harness.settle()
+
+        found = (await scrape(answer)).values("rallypoint_job_restarts_total", "action")
+        assert found == {"RestartJobAndIgnoreMaxRestarts": 1}
+
+
 async def test_a_failed_pod_is_counted_when_it_is_replaced(clock: Any) -> None:
     async with controller(clock) as (harness, answer):
         await harness.submit(pytorchReplicaSpecs={"Master": ON_FAILURE, "Worker": ON_FAILURE})

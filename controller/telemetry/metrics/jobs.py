@@ -23,6 +23,7 @@ REPLICA_STATES = ("pending", "running", "succeeded", "failed")
 REQUEST_STATES = ("suspended", "pending", "running", "finished")
 RESTART_REASONS = ("error", "oom", "evicted", "node_lost", "preempted", "other")
 FAILURE_REASONS = (*RESTART_REASONS, "deadline", "invalid", "pending_timeout")
+RESTART_ACTIONS = ("RestartJob", "RestartJobAndIgnoreMaxRestarts")
 PHASES = ("created", "scheduled", "started", "running", "finished")
 MINUTE, HOUR, DAY = 60, 3600, 86400
 PHASE_BUCKETS = (
@@ -106,6 +107,12 @@ RESTARTS = Family(
     "Failed or deleted pods that were replaced, and containers that restarted in place",
     (*_JOB, Label("reason", RESTART_REASONS, "`error`: a container failed; `node_lost`: also by a shutdown")),
 )
+JOB_RESTARTS = Family(
+    "rallypoint_job_restarts_total",
+    "counter",
+    "Restarts of jobs as a whole by their failure policy",
+    (*_JOB, Label("action", RESTART_ACTIONS, "only `RestartJob` counts towards `maxRestarts`")),
+)
 OLDEST_PENDING = Family(
     "rallypoint_job_oldest_pending_seconds",
     "gauge",
@@ -134,7 +141,17 @@ GROUP = Group(
     "jobs do not count. When a namespace has had no job of a framework for an hour, these series and the counters above are removed. "
     "`increase` does not contain what a counter shows at its first scrape, such as a job that fails within seconds in a namespace without "
     "other jobs; `(X unless X offset 1h) or increase(X[1h])` does.",
-    (JOBS, REPLICAS, REQUESTED, PHASE_SECONDS, FAILURES, RESTARTS, OLDEST_PENDING, OLDEST_HOLDING),
+    (
+        JOBS,
+        REPLICAS,
+        REQUESTED,
+        PHASE_SECONDS,
+        FAILURES,
+        RESTARTS,
+        JOB_RESTARTS,
+        OLDEST_PENDING,
+        OLDEST_HOLDING,
+    ),
 )
 
 Requests = tuple[tuple[str, tuple[int, ...]], ...]
@@ -169,6 +186,7 @@ class _Totals:
     requests: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     failures: list[int] = field(default_factory=lambda: [0] * len(FAILURE_REASONS))
     restarts: list[int] = field(default_factory=lambda: [0] * len(RESTART_REASONS))
+    job_restarts: list[int] = field(default_factory=lambda: [0] * len(RESTART_ACTIONS))
     pending: dict[str, float] = field(default_factory=dict[str, float])
     """The jobs that wait for pods, by UID, and since when."""
     holding: dict[str, float] = field(default_factory=dict[str, float])
@@ -267,6 +285,10 @@ class JobTotals(Collector):
         """``reason`` is one of ``RESTART_REASONS``."""
         self._get(namespace, framework).restarts[RESTART_REASONS.index(reason)] += count
 
+    def count_job_restart(self, namespace: str, framework: str, action: str) -> None:
+        """Count the restart of a whole job. ``action`` is one of ``RESTART_ACTIONS``."""
+        self._get(namespace, framework).job_restarts[RESTART_ACTIONS.index(action)] += 1
+
     def observe_phase(self, framework: str, phase: str, seconds: float) -> None:
         """Record that a job has reached one of ``PHASES``."""
         self._phases.labels(framework, phase).observe(seconds)
@@ -279,6 +301,8 @@ class JobTotals(Collector):
             yield _metric(COUNTERS[event], ((key, own.counts[index]) for key, own in totals))
         yield _metric(FAILURES, _each(FAILURE_REASONS, ((key, own.failures) for key, own in totals)))
         yield _metric(RESTARTS, _each(RESTART_REASONS, ((key, own.restarts) for key, own in totals)))
+        job_restarts = ((key, own.job_restarts) for key, own in totals)
+        yield _metric(JOB_RESTARTS, _each(RESTART_ACTIONS, job_restarts))
         yield _metric(JOBS, _each(STATES, ((key, own.jobs) for key, own in totals)))
         yield _metric(REPLICAS, _each(REPLICA_STATES, ((key, own.replicas) for key, own in totals)))
         requests = (

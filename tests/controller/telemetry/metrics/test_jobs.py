@@ -12,6 +12,7 @@ from controller.telemetry.metrics.jobs import (
     IDLE_TIME,
     MAX_RESOURCES,
     PHASES,
+    RESTART_ACTIONS,
     RESTART_REASONS,
     STATES,
     JobSample,
@@ -150,6 +151,13 @@ def test_restarts_are_counted_by_reason(totals: JobTotals, read: Read, clock: Cl
 
     found = [read("rallypoint_job_pod_restarts_total", reason=reason) for reason in RESTART_REASONS]
     assert found == [1, 3, 0, 0, 0, 0]
+
+
+def test_restarts_of_whole_jobs_are_counted_by_action(totals: JobTotals, read: Read, clock: Clock) -> None:
+    for action in (*RESTART_ACTIONS, "RestartJob"):
+        totals.count_job_restart("team", "pytorch", action)
+
+    assert [read("rallypoint_job_restarts_total", action=action) for action in RESTART_ACTIONS] == [2, 1]
 
 
 def test_failures_are_counted_by_reason(totals: JobTotals, read: Read, clock: Clock) -> None:
