@@ -103,10 +103,11 @@ async def measure(plane: ControlPlane, marks: Path, pods: int, failures: int) ->
     """Run a job of so many pods and let one command fail after the other; return the figures of each failure."""
     plane.request("POST", JOBS, manifest(pods, COMMAND.format(folder=marks)))
     await until("the pods to exist", lambda: len(_pods(plane)) == pods)
-    loop, port = asyncio.get_running_loop(), free_port()
+    loop, port, patches = asyncio.get_running_loop(), free_port(), list[asyncio.Future[Any]]()
 
     def restarted(name: str, code: int, message: str) -> None:
-        loop.run_in_executor(None, plane.request, "PATCH", f"{PODS}/{name}/status", _again(code, message))
+        path, status = f"{PODS}/{name}/status", _again(code, message)
+        patches.append(loop.run_in_executor(None, plane.request, "PATCH", path, status))
 
     async with contextlib.AsyncExitStack() as stack:
         for pod in _pods(plane):
@@ -117,7 +118,9 @@ async def measure(plane: ControlPlane, marks: Path, pods: int, failures: int) ->
             stack.callback(task.cancel)
         await until("all commands to run", lambda: len(list(marks.glob("0-*"))) == pods)
         await until("the job to run", lambda: has("Running")(plane.request("GET", f"{JOBS}/{JOB}")))
-        return [await fail(plane, marks, pods, attempt) for attempt in range(failures)]
+        results = [await fail(plane, marks, pods, attempt) for attempt in range(failures)]
+        await asyncio.gather(*patches)
+        return results
 
 
 async def fail(plane: ControlPlane, marks: Path, pods: int, attempt: int) -> dict[str, float]:

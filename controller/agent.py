@@ -53,7 +53,7 @@ class Connection:
         self.writer = writer
         self.is_waiting = False
         """Whether no command runs at the other end."""
-        self.failed = 0, ""
+        self.failed: tuple[int, str] = 0, ""
         """The exit code and the action of a failure that has not been decided on."""
         enable_keepalive(writer.get_extra_info("socket"))
 

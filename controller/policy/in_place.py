@@ -79,9 +79,10 @@ def problems(policy: RunPolicy, pods: Iterable[tuple[Role, Mapping[str, Any]]]) 
 
 
 def first_pods(kind: Replicas[Any], job: Job, options: Options) -> Iterator[tuple[Role, dict[str, Any]]]:
-    """Yield the first pod of each role."""
-    for role, index, child in kind.wanted(job, kind.roles(job), options):
-        if child.resource == PODS and index == 0:
+    """Yield the first pod of each role, as it would be in a job without others."""
+    roles = {name: replace(role, replicas=min(role.replicas, 1)) for name, role in kind.roles(job).items()}
+    for role, _, child in kind.wanted(job, roles, options):
+        if child.resource == PODS:
             yield role, child.body()
 
 

@@ -58,14 +58,13 @@ def test_eight_pods_restart_in_place_twice(workloads: Workloads) -> None:
 
 
 def test_an_image_without_python_restarts_by_recreation(workloads: Workloads) -> None:
-    """The first container of the path is a folder without python3."""
-    script = "[ $RALLYPOINT_RESTART_ATTEMPT = 0 ] && [ $RANK = 1 ] && exit 7; sleep 2"
+    """PATH names a folder that does not exist."""
+    script = "[ $RALLYPOINT_RESTART_ATTEMPT = 0 ] && [ $RANK = 1 ] && exit 7; /bin/sleep 2"
     container = {
         "image": BASE,
         "command": ["/bin/sh", "-c", script],
         "env": [{"name": "PATH", "value": "/bin-without-python"}],
     }
-    container["command"][2] = script.replace("sleep", "/bin/sleep")
     roles = {"Master": {"replicas": 1, **container}, "Worker": {"replicas": 1, **container}}
     policy = {"runPolicy": {"cleanPodPolicy": "None", "failurePolicy": POLICY}}
     workloads.apply(job("PyTorchJob", "bare", roles, **policy))
