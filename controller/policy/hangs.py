@@ -70,6 +70,8 @@ class ObservedJob:
     progress: Progress
     attempt: int
     pods: tuple[RunningPod, ...]
+    not_before: datetime | None = None
+    """When the attempt begins at the earliest: agents that restart in place wait until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,14 +269,17 @@ def observed(job: Job, roles: Mapping[str, Role], snapshot: Snapshot) -> Observe
     progress = policy.progress or Progress()
     wanted = None if progress.roles is None else {role.lower() for role in progress.roles}
     by_label = {role.label: role for role in roles.values()}
+    children = (*snapshot.pods, *snapshot.batch_pods)
+    if recovery.old(children, status) or recovery.is_ahead(children, status):
+        return None
     # The pods of a batch Job may not say which role they have.
     indexed = {pod.role for pod in snapshot.pods}
     of_batch = next((label for label in by_label if label not in indexed), "")
     found: list[RunningPod] = []
-    for pod in (*snapshot.pods, *snapshot.batch_pods):
+    for pod in children:
         if pod.is_finished and not pod.deleting:
             continue
-        if not pod.is_active or pod.running_since is None or pod.attempt != (status.restarts or 0):
+        if not pod.is_active or pod.running_since is None:
             return None
         label = pod.role or of_batch
         if wanted is None or label in wanted:
@@ -282,7 +287,13 @@ def observed(job: Job, roles: Mapping[str, Role], snapshot: Snapshot) -> Observe
     if not found:
         return None
     return ObservedJob(
-        job.metadata.namespace, job.metadata.name, deadline, progress, status.restarts or 0, tuple(found)
+        job.metadata.namespace,
+        job.metadata.name,
+        deadline,
+        progress,
+        status.restarts or 0,
+        tuple(found),
+        status.attempts[-1].restart_time if status.attempts else None,
     )
 
 

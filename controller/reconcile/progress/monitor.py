@@ -20,6 +20,7 @@ from controller.kube.remote_command import CommandError
 from controller.policy.hangs import JobProgress, ObservedJob, RunningPod
 from controller.reconcile.progress.sources import Source, Unread, source_for
 from controller.reconcile.progress.stacks import StackCollector
+from controller.runtime import clock
 
 READS_PER_DEADLINE: Final = 10
 SHORTEST_INTERVAL_SECONDS: Final = 1.0
@@ -113,8 +114,9 @@ class _Observation:
             self.task.cancel()
 
     async def run(self) -> None:
-        loop = asyncio.get_running_loop()
-        progress = JobProgress(self.job, loop.time())
+        if self.job.not_before is not None:
+            await asyncio.sleep((self.job.not_before - clock.now()).total_seconds())
+        progress = JobProgress(self.job, asyncio.get_running_loop().time())
         pause = self._interval * self._phase
         try:
             needed = self.job.pods

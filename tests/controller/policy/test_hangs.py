@@ -205,6 +205,16 @@ def test_only_the_named_roles_are_observed() -> None:
     assert [each.name for each in found.pods] == ["train-worker-0"]
 
 
+def test_pods_that_restarts_in_place_have_kept_are_observed_from_the_end_of_the_pause() -> None:
+    past = {"number": 1, "restartTime": "2026-01-01T12:00:00Z", "inPlace": True}
+    status = {**RUNNING, "restarts": 2, "inPlaceRestarts": 2, "attempts": [past]}
+
+    found = observed(running(0), status=status)
+
+    assert found is not None
+    assert (found.attempt, found.not_before) == (2, NOON)
+
+
 @pytest.mark.parametrize(
     ("pods", "fields"),
     [
@@ -212,7 +222,8 @@ def test_only_the_named_roles_are_observed() -> None:
         pytest.param([running(0), running(1, phase="Pending")], {}, id="a pod on its way, such as one whose image is pulled"),
         pytest.param([running(0), running(1, deleting=True)], {}, id="a pod that is being deleted"),
         pytest.param([running(0, running_since=None)], {}, id="a container that waits to restart"),
-        pytest.param([running(0, attempt=1)], {}, id="a pod of another attempt"),
+        pytest.param([running(0, attempt=1)], {}, id="a pod of a later attempt"),
+        pytest.param([running(0)], {"status": {**RUNNING, "restarts": 1}}, id="a pod of an earlier attempt"),
         pytest.param([running(0)], {"suspend": True}, id="a job that is being suspended"),
         pytest.param([running(0)], {"status": {}}, id="a job that does not run yet"),
         pytest.param([running(0)], {"status": {"conditions": [{"type": "Running", "status": "False"}]}}, id="a finished job"),

@@ -5,6 +5,7 @@ import random
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from controller.kube import errors
 from controller.kube.client import Client
 from controller.policy.hangs import ObservedJob, RunningPod
 from controller.reconcile.progress import ProgressMonitor
+from controller.runtime import clock
 from tests.support.builders import NOON
 
 DEADLINE = 100
@@ -189,6 +191,20 @@ async def test_the_clock_begins_again(change: Callable[[], ObservedJob | None]) 
         await asyncio.sleep(0.5 * DEADLINE)
 
     assert len(watcher.hangs["train"]) == 1
+
+
+async def test_a_pause_before_the_attempt_does_not_count() -> None:
+    pods = Pods(random.Random(10))
+    pods.lines = {f"train-{index}": [] for index in range(4)}
+    observed = replace(job(), not_before=clock.now() + timedelta(seconds=3 * DEADLINE))
+    async with monitor(pods) as given:
+        watcher = Watcher(given)
+        watcher.observe(observed)
+        await asyncio.sleep(3.5 * DEADLINE)
+        assert watcher.hangs == {}
+        await asyncio.sleep(DEADLINE)
+
+    assert "train" in watcher.hangs
 
 
 async def test_a_job_that_is_gone_is_not_read_any_more() -> None:
