@@ -13,6 +13,7 @@ import aiohttp
 import orjson
 
 from api.meta import PODS
+from controller.kube import errors
 from controller.kube.client import Client
 
 PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -91,15 +92,20 @@ async def run(
     """
     path = exec_path(namespace, pod, container, command)
     stdout, status = bytearray(), dict[str, Any]()
-    async with client.socket(path, PROTOCOLS) as socket:
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                async for message in socket:
-                    channel, data = split_message(message)
-                    if channel == STDOUT:
-                        stdout += data[: most_bytes - len(stdout)]
-                    elif channel == ERROR:
-                        status = orjson.loads(data)
-        except TimeoutError:
-            return None
+    try:
+        async with client.socket(path, PROTOCOLS) as socket:
+            try:
+                async with asyncio.timeout(timeout_seconds):
+                    async for message in socket:
+                        channel, data = split_message(message)
+                        if channel == STDOUT:
+                            stdout += data[: most_bytes - len(stdout)]
+                        elif channel == ERROR:
+                            status = orjson.loads(data)
+            except TimeoutError:
+                return None
+    except errors.Forbidden as error:
+        # The answer to the handshake of a WebSocket is lost.
+        text = f"pods/exec is forbidden in namespace {namespace}"
+        raise errors.Forbidden(error.code, error.reason, text) from error
     return Output(exit_code(status), bytes(stdout))

@@ -136,7 +136,8 @@ async def test_each_of_a_hundred_hangs_is_found_soon_and_named() -> None:
 
     assert set(watcher.hangs) == set(stopped)
     assert all(
-        found[0][1].message.endswith("no stacks: pods/exec is forbidden") for found in watcher.hangs.values()
+        found[0][1].message.endswith("no stacks: pods/exec is forbidden in namespace ml")
+        for found in watcher.hangs.values()
     )
     for name, found in watcher.hangs.items():
         at, culprit_name = stopped[name]

@@ -142,7 +142,7 @@ async def test_a_missing_right_is_named_and_asked_for_once() -> None:
 
     found = await StackCollector(cast(Client, sockets)).collect(given, given.pods)
 
-    assert found == ({}, "no stacks: pods/exec is forbidden")
+    assert found == ({}, "no stacks: pods/exec is forbidden in namespace ml")
     assert len(sockets.commands) < 40
 
 
