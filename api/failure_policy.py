@@ -128,6 +128,8 @@ class Attempt(Wire):
     """The action of that rule."""
     stacks: list[StackTrace] | None = None
     """The stacks when the job hung, those of the named pod first."""
+    checkpoint_time: Time | None = None
+    """When its newest checkpoint was complete, if its pods report that."""
     restart_time: Time | None = None
     """The earliest start of the next attempt."""
     lost_seconds: int | None = None

@@ -16,7 +16,7 @@ from api.names import child_name
 from controller.domain import Child, Deletion, Plan, Role, Severity, Snapshot
 from controller.kind.reasons import ConditionReason, EventReason
 from controller.kind.status_builder import StatusBuilder
-from controller.policy import count, limits, recovery
+from controller.policy import checkpoints, count, limits, recovery
 
 
 def matches(
@@ -63,10 +63,13 @@ def begin(job: Job, snapshot: Snapshot, builder: StatusBuilder, idle: Iterable[C
     )
 
 
-def end(job: Job, matched: recovery.Match, builder: StatusBuilder) -> Plan:
-    """Restart the job as a whole, or fail it, as the failure policy says. Children are deleted after the status has been stored."""
+def end(job: Job, matched: recovery.Match, builder: StatusBuilder, pods: Iterable[Pod] = ()) -> Plan:
+    """Restart the job as a whole, or fail it, as the failure policy says. Children are deleted after the status has been stored.
+
+    ``pods`` may have reported checkpoints.
+    """
     name, policy = job.metadata.name, job.spec.policy.failure_policy or FailurePolicy()
-    attempt = recovery.ended(builder.status, matched, job.metadata.uid, builder.now)
+    attempt = recovery.ended(builder.status, matched, job.metadata.uid, builder.now, checkpoints.newest(pods))
     if matched.action in recovery.RESTARTS and not recovery.is_exhausted(
         policy, builder.status, matched.action
     ):

@@ -1,9 +1,11 @@
-"""Tells the program of a job where its checkpoints are: an annotation of the job becomes a variable in all containers."""
+"""Checkpoints of a job's program: where they are, which the program learns by a variable, and when the newest was complete, which pods report."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
+from api.children import Pod
 from api.job import Job
 from api.labels import CHECKPOINT_DIR
 from controller.domain import Child, with_pod_spec
@@ -16,6 +18,11 @@ def with_directory(job: Job, child: Child) -> Child:
     """Return the child with the variable if it is a pod, or a batch Job, and the job has the annotation."""
     directory = (job.metadata.annotations or {}).get(CHECKPOINT_DIR)
     return with_pod_spec(child, partial(_with_variable, directory=directory)) if directory else child
+
+
+def newest(pods: Iterable[Pod]) -> datetime | None:
+    """Return when the newest checkpoint was complete that any of these pods reports."""
+    return max((pod.checkpoint_at for pod in pods if pod.checkpoint_at), default=None)
 
 
 def _with_variable(spec: Mapping[str, Any], directory: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from controller.kind import Options, Replicas, Roles
 from controller.kind.checks import unsupported_value
 from controller.kind.reasons import EventReason
 from controller.kind.status_builder import StatusBuilder
-from controller.policy import attempts, recovery
+from controller.policy import attempts, checkpoints, recovery
 from controller.policy.recovery import JITTER, Match, PodFailure
 from controller.policy.replacement import RESET_AFTER, pause_seconds
 
@@ -246,7 +246,9 @@ def record(job: Job, pods: Iterable[tuple[Role, Pod]], builder: StatusBuilder) -
     policy = job.spec.policy.failure_policy
     if policy is None:
         return None
-    found = sorted(_unrecorded(pods, builder.status), key=lambda entry: entry[0].attempt)
+    placed = tuple(pods)
+    rows = [pod for _, pod in placed]
+    found = sorted(_unrecorded(placed, builder.status), key=lambda entry: entry[0].attempt)
     for report, role, pod, end in found:
         if report.attempt < (builder.status.restarts or 0):
             continue
@@ -262,15 +264,17 @@ def record(job: Job, pods: Iterable[tuple[Role, Pod]], builder: StatusBuilder) -
         matched = recovery.match(policy, failure) or Match(failure, _ANY, 0)
         is_over = recovery.is_exhausted(policy, builder.status, matched.action)
         if matched.action is FailureAction.FAIL_JOB or is_over:
-            return attempts.end(job, matched, builder)
-        _record(job, matched, report, builder)
+            return attempts.end(job, matched, builder, rows)
+        _record(job, matched, report, builder, checkpoints.newest(rows))
     return builder.plan(requeue_after_seconds=0) if found else None
 
 
-def _record(job: Job, matched: Match, report: RestartReport, builder: StatusBuilder) -> None:
+def _record(
+    job: Job, matched: Match, report: RestartReport, builder: StatusBuilder, saved: datetime | None
+) -> None:
     status, number = builder.status, report.attempt + 1
     before, counted = status.restarts or 0, status.restarts_count_towards_max or 0
-    attempt = recovery.ended(status, matched, job.metadata.uid, builder.now)
+    attempt = recovery.ended(status, matched, job.metadata.uid, builder.now, saved)
     failed_at = attempt.end_time or builder.now
     attempt = attempt.model_copy(
         update={

@@ -307,8 +307,10 @@ def is_exhausted(policy: FailurePolicy, status: JobStatus, action: FailureAction
     )
 
 
-def ended(status: JobStatus, matched: Match, uid: str, now: datetime) -> Attempt:
-    """Return the record of the current attempt, which this failure ends. ``now`` is in whole seconds."""
+def ended(
+    status: JobStatus, matched: Match, uid: str, now: datetime, saved: datetime | None = None
+) -> Attempt:
+    """Return the record of the current attempt, which this failure ends. ``now`` is in whole seconds, ``saved`` the newest checkpoint."""
     number, failure, end = status.restarts or 0, matched.failure, matched.end
     past = status.attempts or []
     since = past[-1].restart_time if past else status.start_time
@@ -327,6 +329,7 @@ def ended(status: JobStatus, matched: Match, uid: str, now: datetime) -> Attempt
         rule=matched.rule_name,
         action=matched.action,
         stacks=[StackTrace(pods=list(pods), text=text) for pods, text in failure.stacks] or None,
+        checkpoint_time=saved if saved and since and saved > since else None,
     )
     if matched.action not in RESTARTS:
         return attempt
@@ -452,12 +455,13 @@ def _has_code(rule: FailureRule, end: Exit) -> bool:
 
 
 def _failures_in_a_row(past: Sequence[Attempt]) -> int:
-    """Return how many attempts at the end of the history failed soon after their start."""
+    """Return how many attempts at the end of the history failed soon after their start, without a checkpoint."""
     count = 0
     for attempt in reversed(past):
         count += 1
         if (
-            attempt.start_time is None
+            attempt.checkpoint_time is not None
+            or attempt.start_time is None
             or attempt.end_time is None
             or attempt.end_time - attempt.start_time >= RESET_AFTER
         ):

@@ -16,6 +16,7 @@ from api.children import Pod
 from api.job import ConditionType, JobStatus, RunPolicy
 from api.wall_clock import WallClock, WallClockPhase
 from controller.domain import Snapshot
+from controller.policy import checkpoints
 
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 _NOT_STARTED: Final = frozenset({"", "Pending"})
@@ -281,7 +282,7 @@ def _move_lost_work(
 ) -> None:
     """Count the work after the last checkpoint as lost, if the job has run and any of its pods ever reported a checkpoint."""
     run = next((period for period in reversed(periods) if period.phase is WallClockPhase.RUNNING), None)
-    saved = max((pod.checkpoint_at for pod in pods if pod.checkpoint_at), default=None)
+    saved = checkpoints.newest(pods)
     before = seconds[WallClockPhase.LOST]
     if run is None or (saved is None and before is None):
         return

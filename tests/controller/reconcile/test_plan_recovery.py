@@ -109,6 +109,35 @@ def test_a_second_failure_waits() -> None:
     assert sorted(cluster.pods) == ALL_PODS
 
 
+def test_an_attempt_with_a_checkpoint_has_no_pause_after_it() -> None:
+    cluster = cluster_with(ANY)
+    for _ in range(2):
+        cluster.set_phase("Running")
+        cluster.settle()
+        cluster.wait(30)
+        cluster.set_phase("Running", "master-0", checkpoint_at=cluster.now)
+        cluster.set_phase("Failed", "worker-1", code=1)
+        cluster.settle()
+
+    assert sorted(cluster.pods) == ALL_PODS
+    assert cluster.status.attempts
+    assert cluster.status.attempts[-1].checkpoint_time == cluster.now
+
+
+def test_a_checkpoint_of_an_earlier_attempt_does_not_count() -> None:
+    cluster = cluster_with(ANY)
+    earlier = cluster.now
+    for _ in range(2):
+        cluster.wait(30)
+        cluster.set_phase("Running", checkpoint_at=earlier)
+        cluster.settle()
+        cluster.set_phase("Failed", "worker-1", code=1)
+        cluster.settle()
+
+    assert not cluster.pods
+    assert [attempt.checkpoint_time for attempt in cluster.status.attempts or ()] == [None, None]
+
+
 def test_a_job_beyond_its_restarts_fails() -> None:
     cluster = cluster_with(ANY, maxRestarts=1)
     for _ in range(2):
