@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -21,6 +21,7 @@ from controller.reconcile.jobs import JobRow, StoredStatus, stored_status
 from controller.reconcile.load import LoadedJob
 from controller.reconcile.observe import Sources, pods_of
 from controller.telemetry.metrics.jobs import (
+    CLOCK_PHASES,
     PHASES,
     REPLICA_STATES,
     REQUEST_STATES,
@@ -202,7 +203,22 @@ class _ObservedJob:
             requests,
             pending_since=waiting_since.timestamp() if waiting_since else None,
             holding_since=holding_since.timestamp() if holding_since else None,
+            **self._clock(),
         )
+
+    def _clock(self) -> dict[str, Any]:
+        """Return the wall clock of the job, empty if its status has none that can be read."""
+        clock = self.status.wall_clock
+        since = time_of(str(clock.get("since"))) if clock else None
+        if clock is None or since is None:
+            return {}
+        seconds = (clock.get(f"{phase}Seconds") for phase in CLOCK_PHASES)
+        phase = str(clock.get("phase")).lower()
+        return {
+            "clock": tuple(value if isinstance(value, int) else 0 for value in seconds),
+            "clock_phase": phase if phase in CLOCK_PHASES else "",
+            "clock_since": round(since.timestamp()),
+        }
 
     def new_phases(self, now: datetime) -> Iterator[tuple[str, datetime]]:
         """Yield the phases that the job has reached and that are not counted, and when it reached each."""

@@ -72,6 +72,7 @@ class StoredStatus(msgspec.Struct, rename="camel"):
 
     conditions: list[StoredCondition] | None = None
     completion_time: str | None = None
+    wall_clock: dict[str, Any] | None = None
 
     def find(self, type_: str, status: str) -> StoredCondition | None:
         """Return the condition if it has that status."""

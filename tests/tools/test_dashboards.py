@@ -85,6 +85,7 @@ def test_a_namespace_leads_to_its_jobs() -> None:
     ]
 
     assert [panel["title"] for panel in panels] == [
+        "Goodput by namespace",
         "Longest wait for pods, by namespace",
         "Pending jobs by namespace",
     ]

@@ -96,6 +96,30 @@ _OVERVIEW = Row(
         ),
     ),
 )
+_WALL_CLOCK = f"rallypoint_job_wall_clock_seconds{{{_JOBS}}}"
+_GOODPUT = Row(
+    "Goodput",
+    (
+        graph(
+            "Where the time of jobs goes",
+            Query(f"sum by (phase) ({_WALL_CLOCK})", "{{phase}}"),
+            description="Over the whole lives of existing jobs that have a wall clock: those with a failure policy, or with `runPolicy.wallClock`.",
+            unit="s",
+            stacked=True,
+        ),
+        graph(
+            "Goodput by namespace",
+            Query(
+                f'sum by (job_namespace) (rallypoint_job_wall_clock_seconds{{{_JOBS}, phase="running"}})'
+                f" / sum by (job_namespace) ({_WALL_CLOCK})",
+                "{{job_namespace}}",
+            ),
+            description="The share of these jobs' time in which they ran and lost nothing. `rallypoint goodput` shows single jobs.",
+            unit="percentunit",
+            namespace_label="job_namespace",
+        ),
+    ),
+)
 _WAITING = Row(
     "Waiting",
     (
@@ -270,5 +294,5 @@ JOBS = Dashboard(
             default="nvidia.com/gpu",
         ),
     ),
-    (_OVERVIEW, _WAITING, _FAILURES, _RESOURCES),
+    (_OVERVIEW, _GOODPUT, _WAITING, _FAILURES, _RESOURCES),
 )

@@ -25,6 +25,16 @@ RESTART_REASONS = ("error", "oom", "evicted", "node_lost", "preempted", "other")
 FAILURE_REASONS = (*RESTART_REASONS, "deadline", "invalid", "pending_timeout")
 RESTART_ACTIONS = ("RestartJob", "RestartJobAndIgnoreMaxRestarts")
 PHASES = ("created", "scheduled", "started", "running", "finished")
+CLOCK_PHASES = (
+    "queued",
+    "placing",
+    "pulling",
+    "starting",
+    "rendezvous",
+    "running",
+    "lost",
+    "recovering",
+)
 MINUTE, HOUR, DAY = 60, 3600, 86400
 PHASE_BUCKETS = (
     *(1, 2, 5, 10, 20, 30, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 20 * MINUTE, 40 * MINUTE),
@@ -125,6 +135,19 @@ OLDEST_HOLDING = Family(
     "How long ago the oldest finished job ended whose pods still hold extended resources, such as GPUs; 0 if none holds any",
     _JOB,
 )
+WALL_CLOCK = Family(
+    "rallypoint_job_wall_clock_seconds",
+    "gauge",
+    "Where the time of the existing jobs went that have `status.wallClock`: seconds by phase, over their whole lives",
+    (
+        *_JOB,
+        Label(
+            "phase",
+            CLOCK_PHASES,
+            "`running` without what failures made `lost`; the phases add up to the age of the jobs",
+        ),
+    ),
+)
 
 OPERATOR_GROUP = Group(
     "Jobs",
@@ -151,6 +174,7 @@ GROUP = Group(
         JOB_RESTARTS,
         OLDEST_PENDING,
         OLDEST_HOLDING,
+        WALL_CLOCK,
     ),
 )
 
@@ -172,6 +196,11 @@ class JobSample(NamedTuple):
     """Of a job that waits for pods, in seconds since 1970."""
     holding_since: float | None = None
     """Of a finished job whose pods hold extended resources: its end, in seconds since 1970."""
+    clock: tuple[int, ...] = ()
+    """The settled seconds of its wall clock in the order of ``CLOCK_PHASES``; empty if it has none."""
+    clock_phase: str = ""
+    """The phase that it has been in since ``clock_since``, in seconds since 1970; empty at the end."""
+    clock_since: int = 0
 
 
 @dataclass(slots=True)
@@ -191,6 +220,12 @@ class _Totals:
     """The jobs that wait for pods, by UID, and since when."""
     holding: dict[str, float] = field(default_factory=dict[str, float])
     """The finished jobs whose pods hold extended resources, by UID, and when they ended."""
+    clock: list[int] = field(default_factory=lambda: [0] * len(CLOCK_PHASES))
+    """The settled seconds of all wall clocks."""
+    clock_jobs: list[int] = field(default_factory=lambda: [0] * len(CLOCK_PHASES))
+    """The number of jobs that are in each phase."""
+    clock_since: list[int] = field(default_factory=lambda: [0] * len(CLOCK_PHASES))
+    """The sum of the times since when they are."""
 
     def change(self, uid: str, sample: JobSample, sign: int) -> None:
         self.size += sign
@@ -198,6 +233,11 @@ class _Totals:
         _add(self.replicas, sample.replicas, sign)
         for resource, amounts in sample.requests:
             _add(self.requests.setdefault(resource, [0] * len(REQUEST_STATES)), amounts, sign)
+        _add(self.clock, sample.clock, sign)
+        if sample.clock_phase:
+            phase = CLOCK_PHASES.index(sample.clock_phase)
+            self.clock_jobs[phase] += sign
+            self.clock_since[phase] += sign * sample.clock_since
         for times, since in (
             (self.pending, sample.pending_since),
             (self.holding, sample.holding_since),
@@ -206,6 +246,13 @@ class _Totals:
                 times.pop(uid, None)
             elif since is not None:
                 times[uid] = since
+
+    def clock_seconds(self, now: float) -> list[float]:
+        """Return the seconds of all wall clocks in the order of ``CLOCK_PHASES``, the present phases up to now."""
+        return [
+            seconds + max(jobs * now - since, 0.0)
+            for seconds, jobs, since in zip(self.clock, self.clock_jobs, self.clock_since, strict=True)
+        ]
 
     def combine_resources(self, requests: Requests) -> Requests:
         """Return requests of known resources, and of new ones while there is room for their series; the rest are combined."""
@@ -311,6 +358,7 @@ class JobTotals(Collector):
         yield _metric(REQUESTED, _each(REQUEST_STATES, requests))
         yield _metric(OLDEST_PENDING, ((key, _age(own.pending, now)) for key, own in totals))
         yield _metric(OLDEST_HOLDING, ((key, _age(own.holding, now)) for key, own in totals))
+        yield _metric(WALL_CLOCK, _each(CLOCK_PHASES, ((key, own.clock_seconds(now)) for key, own in totals)))
 
     def _get(self, namespace: str, framework: str) -> _Totals:
         self._remove_idle()
@@ -349,8 +397,8 @@ def _add(totals: list[int], amounts: Iterable[int], sign: int) -> None:
 
 
 def _each(
-    values: Sequence[str], rows: Iterable[tuple[tuple[str, ...], Sequence[int]]]
-) -> Iterator[tuple[tuple[str, ...], int]]:
+    values: Sequence[str], rows: Iterable[tuple[tuple[str, ...], Sequence[float]]]
+) -> Iterator[tuple[tuple[str, ...], float]]:
     """Yield the labels and the number of each value."""
     return (
         ((*labels, value), number) for labels, row in rows for value, number in zip(values, row, strict=True)

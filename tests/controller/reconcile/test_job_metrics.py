@@ -1,5 +1,7 @@
 """When a job is reported to the metrics. What is reported: tests/controller/test_job_metrics.py."""
 
+from typing import Any
+
 import orjson
 import pytest
 from prometheus_client import CollectorRegistry
@@ -40,11 +42,12 @@ class ReportedJob:
         self._metrics = JobMetrics(self.totals, Sources(self.pods), lambda: NOON)
         self._memory = JobMemory(UID)
 
-    def report(self, version: int = 1) -> None:
+    def report(self, version: int = 1, **status: Any) -> None:
         """Report the job at that resourceVersion."""
         job = pytorch_job(masters=None, workers=1)
         body = orjson.loads(orjson.dumps(job.to_wire()))
         body["metadata"]["resourceVersion"] = str(version)
+        body["status"] = status
         row: JobRow = job_from_json(orjson.dumps(body))
         loaded = LoadedJob(PYTORCH, row, job, (), self._memory, is_first=False)
         self._metrics.begin(loaded)
@@ -84,3 +87,24 @@ def test_a_job_that_left_the_totals_is_reported_again(job: ReportedJob) -> None:
     job.report()
 
     assert len(job.totals.samples) == 2
+
+
+def test_the_wall_clock_is_reported(job: ReportedJob) -> None:
+    clock = {"phase": "Running", "since": "1970-01-01T00:01:00Z", "pullingSeconds": 7, "lostSeconds": 2}
+    job.report(version=2, wallClock=clock)
+    job.report(version=3, wallClock={**clock, "phase": "Finished"})
+
+    *_, running, finished = job.totals.samples
+    assert running.clock == finished.clock == (0, 0, 7, 0, 0, 0, 2, 0)
+    assert (running.clock_phase, running.clock_since, finished.clock_phase) == ("running", 60, "")
+
+
+def test_a_job_without_a_wall_clock_has_none(job: ReportedJob) -> None:
+    assert [(sample.clock, sample.clock_phase) for sample in job.totals.samples] == [((), "")]
+
+
+@pytest.mark.parametrize("clock", [{}, {"since": "soon"}, {"phase": "Idle", "since": "1970-01-01T00:01:00Z"}])
+def test_a_wall_clock_that_cannot_be_read_is_no_phase(job: ReportedJob, clock: dict[str, Any]) -> None:
+    job.report(version=2, wallClock=clock)
+
+    assert job.totals.samples[-1].clock_phase == ""

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.samples import Sample
 
 from controller.telemetry.metrics.jobs import (
+    CLOCK_PHASES,
     FAILURE_REASONS,
     IDLE_TIME,
     MAX_RESOURCES,
@@ -118,6 +119,24 @@ def test_the_oldest_pending_job_has_its_age(totals: JobTotals, read: Read, clock
 
     totals.put("old", sample())
     assert read("rallypoint_job_oldest_pending_seconds") == 10
+
+
+def test_the_phases_of_wall_clocks_add_up(totals: JobTotals, read: Read, clock: Clock) -> None:
+    settled = sample()._replace(clock=(5, 0, 0, 0, 0, 30, 10, 0))
+    totals.put("a", settled._replace(clock_phase="running", clock_since=round(NOON.timestamp()) - 50))
+    totals.put("b", settled._replace(clock_phase="recovering", clock_since=round(NOON.timestamp())))
+    totals.put("none", sample())
+    clock.seconds = 10
+
+    def read_all() -> dict[str, float | None]:
+        found = {phase: read("rallypoint_job_wall_clock_seconds", phase=phase) for phase in CLOCK_PHASES}
+        return {phase: seconds for phase, seconds in found.items() if seconds}
+
+    assert read_all() == {"queued": 10, "running": 120, "lost": 20, "recovering": 10}
+
+    totals.put("b", settled)
+    totals.discard("a")
+    assert read_all() == {"queued": 5, "running": 30, "lost": 10}
 
 
 def test_a_job_from_the_future_has_no_negative_age(totals: JobTotals, read: Read) -> None:
