@@ -21,6 +21,7 @@ COMMANDS = (
     "describe",
     "logs",
     "why",
+    "goodput",
     "delete",
     "exec",
     "port-forward",

@@ -106,10 +106,14 @@ class JobReader:
     """Pods in the log folder of a local cluster."""
 
     async def unfinished(self) -> list[Object]:
-        """Return the unfinished jobs of all served kinds. An opt-in kind that the user may not read is left out without a word."""
+        """Return the unfinished jobs of all served kinds."""
+        return [job for job in await self.all() if not is_finished(job)]
+
+    async def all(self) -> list[Object]:
+        """Return the jobs of all served kinds. An opt-in kind that the user may not read is left out without a word."""
         found = await asyncio.gather(*(self._all(served.resource) for served in served_jobs(self.cluster)))
         self.forbidden[:] = [plural for plural in self.forbidden if plural not in _OPT_IN]
-        return [job for jobs in found for job in jobs if not is_finished(job)]
+        return [job for jobs in found for job in jobs]
 
     async def read_related(
         self, jobs: Sequence[Object], *, by_label: bool = False, events: Sequence[Manifest] | None = None
