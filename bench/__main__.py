@@ -5,7 +5,19 @@ import sys
 from collections.abc import Sequence
 
 try:
-    from bench import cluster, events, handover, in_place, local, metrics, recovery, relist, show, tracing
+    from bench import (
+        checkpoints,
+        cluster,
+        events,
+        handover,
+        in_place,
+        local,
+        metrics,
+        recovery,
+        relist,
+        show,
+        tracing,
+    )
     from bench.controlplane import command as controlplane
     from bench.nccl import command as nccl
     from bench.nccl import compare, overhead, scaling
@@ -21,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="rallypoint-bench", description="Run a benchmark. bench/README.md defines the figures."
     )
     subparsers = parser.add_subparsers(required=True, metavar="SUBJECT")
+    checkpoints.add_parser(subparsers)
     cluster.add_parser(subparsers)
     controlplane.add_parser(subparsers)
     events.add_parser(subparsers)

@@ -91,6 +91,7 @@ CLAIMS = Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 
 EXAMPLES = (
     Example("PyTorchJob", "demo", "torch", "examples/pytorch/digits.yaml"),
+    Example("PyTorchJob", "demo", "torch", "examples/pytorch/resume.yaml"),
     Example("PyTorchJob", "demo", "torch", "examples/pytorch/elastic.yaml", loses="worker-1"),
     Example("PyTorchJob", "demo", "torch", "examples/pytorch/elastic.yaml", scales=(2, 4, 3)),
     Example("JAXJob", "jax", "jax", "examples/jax/digits.yaml"),
