@@ -19,6 +19,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from api.failure_policy import RestartStrategy
 from api.labels import CHECKPOINT_DIR, CHECKPOINT_TIME
 from api.times import format_time
 from bench import record
@@ -30,6 +31,7 @@ from rallypoint.testing.http_trace import RawClient, Step
 from rallypoint.testing.up import up
 
 EXAMPLE = record.ROOT / "examples" / "pytorch" / "resume.yaml"
+PROGRAM = EXAMPLE.with_suffix(".py")
 JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
 PODS = "/api/v1/namespaces/default/pods"
 RANKS = 4
@@ -49,6 +51,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--epochs", type=int, default=40, help="passes over the images; default 40")
     parser.add_argument("--pause", type=float, default=0.1, help="seconds after each step; default 0.1")
+    parser.add_argument("--strategy", choices=[*RestartStrategy], default="Recreate", help="of the restarts")
     parser.add_argument("--seed", type=int, default=0, help="of the ranks and moments of the kills")
     parser.add_argument("--no-record", action="store_true", help="show the figures without recording them")
     parser.set_defaults(execute=execute)
@@ -59,7 +62,7 @@ def execute(args: argparse.Namespace) -> int:
     console, load_before = Console(stderr=True, highlight=False), record.load_average()
     try:
         undisturbed, killed = asyncio.run(
-            compare(args.python.absolute(), args.kills, args.epochs, args.pause, args.seed)
+            compare(args.python.absolute(), args.kills, args.epochs, args.pause, args.seed, args.strategy)
         )
     except (TimeoutError, JobFailed) as error:
         console.print(
@@ -77,6 +80,7 @@ def execute(args: argparse.Namespace) -> int:
             "kills": args.kills,
             "epochs": args.epochs,
             "pause_seconds": args.pause,
+            "strategy": args.strategy,
             "seed": args.seed,
         }
         runs = {"undisturbed": undisturbed.figures(), "killed": killed.figures()}
@@ -118,6 +122,7 @@ class Run:
                 {
                     "pod": attempt["pod"],
                     "exit_code": attempt.get("exitCode"),
+                    "in_place": attempt.get("inPlace", False),
                     "lost_seconds": attempt.get("lostSeconds"),
                 }
                 for attempt in self.status.get("attempts", ())
@@ -142,7 +147,9 @@ class Run:
             yield f"{kills} kills, but {self.status.get('restarts')} restarts, {len(history)} in the history"
 
 
-async def compare(python: Path, kills: int, epochs: int, pause: float, seed: int) -> tuple[Run, Run]:
+async def compare(
+    python: Path, kills: int, epochs: int, pause: float, seed: int, strategy: str = RestartStrategy.RECREATE
+) -> tuple[Run, Run]:
     """Train without kills and with them, one after the other; return both runs.
 
     Raises:
@@ -152,16 +159,17 @@ async def compare(python: Path, kills: int, epochs: int, pause: float, seed: int
     with tempfile.TemporaryDirectory() as folder:
         async with up("--no-ui", "--isolation=loopback", folder=Path(folder)) as cluster:
             runs = [
-                await _train(cluster.client, job(name, Path(folder), python, epochs, pause), count, seed)
+                await _train(
+                    cluster.client, job(name, Path(folder), python, epochs, pause, strategy), count, seed
+                )
                 for name, count in (("undisturbed", 0), ("killed", kills))
             ]
     return runs[0], runs[1]
 
 
-def job(name: str, folder: Path, python: Path, epochs: int, pause: float) -> dict[str, Any]:
+def job(name: str, folder: Path, python: Path, epochs: int, pause: float, strategy: str) -> dict[str, Any]:
     """Return the example's job, with its checkpoints in a folder of its own."""
     _, found = yaml.safe_load_all(EXAMPLE.read_text(encoding="utf-8"))
-    program = record.ROOT / "examples" / "pytorch" / "resume.py"
     directory = folder / name
     arguments = [
         f"--epochs={epochs}",
@@ -172,12 +180,12 @@ def job(name: str, folder: Path, python: Path, epochs: int, pause: float) -> dic
     for role in found["spec"]["pytorchReplicaSpecs"].values():
         spec = role["template"]["spec"]
         (container,) = spec["containers"]
-        container |= {"command": [str(python), str(program)], "args": arguments}
+        container |= {"command": [str(python), str(PROGRAM)], "args": arguments}
         container.pop("volumeMounts", None)
         spec.pop("volumes", None)
         spec["terminationGracePeriodSeconds"] = 1
     found["metadata"] = {"name": name, "annotations": {CHECKPOINT_DIR: str(directory)}}
-    found["spec"]["runPolicy"]["wallClock"] = True
+    found["spec"]["runPolicy"]["failurePolicy"]["restartStrategy"] = strategy
     return dict(found)
 
 
@@ -253,7 +261,8 @@ def _pid(directory: Path, attempt: int, rank: int) -> int:
     wanted = {DIRECTORY_VARIABLE: str(directory), ATTEMPT_VARIABLE: str(attempt), "RANK": str(rank)}
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if wanted.items() <= process.environ().items() and "resume.py" in " ".join(process.cmdline()):
+            program = process.cmdline()[1:2]  # that of the agent is another one
+            if wanted.items() <= process.environ().items() and program == [str(PROGRAM)]:
                 return process.pid
     raise JobFailed(f"attempt {attempt} has no process of rank {rank}")
 
