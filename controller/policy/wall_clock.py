@@ -172,7 +172,7 @@ def _periods(
         case WallClockPhase.RECOVERING:
             is_back = after is not WallClockPhase.QUEUED and _all_started(job)
             is_new = after is not WallClockPhase.RECOVERING or failed < end
-            back = _started_at(job.pods) or failed if is_back and is_new else failed
+            back = _started_again_at(job) or failed if is_back and is_new else failed
             back = min(max(back, since), failed)
             yield Period(before, since, back)
             if back < failed:
@@ -256,10 +256,13 @@ def _all_started(job: JobView) -> bool:
     return len(job.pods) >= job.size and not any(pod.phase in _NOT_STARTED for pod in job.pods)
 
 
-def _started_at(pods: Iterable[Pod]) -> datetime | None:
-    """Return when the last pod started, None if that is unknown."""
-    times = [_start(pod) for pod in pods]
-    return max(times) if times and _LONG_AGO not in times else None
+def _started_again_at(job: JobView) -> datetime | None:
+    """Return when the last pod started, or when the commands of restarted pods did after their pause; None if that is unknown."""
+    times = [_start(pod) for pod in job.pods]
+    if not times or _LONG_AGO in times:
+        return None
+    last = job.status.attempts[-1] if job.status.attempts else None
+    return max(*times, (last and last.restart_time) or _LONG_AGO)
 
 
 def _failed_at(job: JobView, since: datetime) -> datetime:

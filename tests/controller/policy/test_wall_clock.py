@@ -1,6 +1,7 @@
 """The wall clock of jobs: its phases, and that they add up whatever happens and whatever the operator misses."""
 
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any
@@ -9,10 +10,12 @@ import msgspec
 import pytest
 
 from api.children import Exit, Pod
-from api.job import JobStatus, RunPolicy
+from api.conditions import merge
+from api.failure_policy import Attempt
+from api.job import ConditionType, JobStatus, RunPolicy
 from api.wall_clock import WallClock
 from controller.kind import Options
-from controller.policy.wall_clock import is_kept
+from controller.policy.wall_clock import JobView, advanced, is_kept
 from controller.reconcile.status import differs
 from tests.support.builders import NOON, pytorch_job
 from tests.support.in_memory_cluster import InMemoryCluster
@@ -159,6 +162,30 @@ def test_a_restart_is_recovery_from_the_failure_until_all_pods_run_again() -> No
     assert cluster.clock.phase == "Running"
     assert (cluster.clock.running_seconds, cluster.clock.recovering_seconds) == (60, 35)
     assert cluster.clock.lost_seconds is None
+
+
+def test_the_pause_of_a_restart_in_place_is_recovery() -> None:
+    """The pods run all the time, and the commands in them begin again after a pause."""
+    cluster = started()
+    cluster.wait(60)
+    attempt = Attempt(
+        number=0, in_place=True, end_time=cluster.now, restart_time=cluster.now + timedelta(seconds=12)
+    )
+    restarted = {"restarts": 1, "in_place_restarts": 1, "attempts": [attempt]}
+    view = JobView(
+        cluster.status, tuple(cluster.pods.values()), 3, is_held=False, created=NOON, now=cluster.now
+    )
+
+    def status(type_: ConditionType) -> JobStatus:
+        found = merge(cluster.status.conditions or (), type_, "True", "", "", view.now)
+        return cluster.status.model_copy(update={**restarted, "conditions": found})
+
+    failed = advanced(cluster.clock, replace(view, status=status(ConditionType.RESTARTING)))
+    later = cluster.now + timedelta(seconds=20)
+    again = advanced(failed, replace(view, status=status(ConditionType.RUNNING), now=later))
+
+    assert (failed.phase, again.phase) == ("Recovering", "Running")
+    assert (again.running_seconds, again.recovering_seconds) == (60, 12)
 
 
 @pytest.mark.parametrize(
