@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 try:
     from bench import (
-        checkpoints,
+    from bench import checkpoints
         cluster,
         events,
         handover,
         in_place,
         local,
+    from bench import lost_nodes
         metrics,
         recovery,
         relist,
@@ -40,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     handover.add_parser(subparsers)
     in_place.add_parser(subparsers)
     local.add_parser(subparsers)
+    lost_nodes.add_parser(subparsers)
     metrics.add_parser(subparsers)
     recovery.add_parser(subparsers)
     relist.add_parser(subparsers)
