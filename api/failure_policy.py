@@ -114,6 +114,8 @@ class Attempt(Wire):
     """The replica type of that pod."""
     node: str | None = None
     """The node of that pod."""
+    node_problems: list[str] | None = None
+    """Conditions and taints that reported problems of that node. Only jobs that ask about nodes have it."""
     container: str | None = None
     """The container that failed."""
     exit_code: int | None = None

@@ -72,7 +72,7 @@ def power_cut(cluster: Cluster, place: str) -> dict[str, float]:
     (other,) = set(cluster.nodes) - {leader}
     cut, stays = (leader, other) if place == LEADER else (other, leader)
     with Workloads(cluster) as workloads:
-        workloads.apply(_job(cut, stays))
+        workloads.apply(job_on(cut, stays))
         workloads.wait("the worker to run", lambda: _runs_on(workloads, cut))
         workloads.wait_for("PyTorchJob", "cut", "Running")
         first, before = _pod(workloads)["metadata"]["uid"], _running_since(workloads)
@@ -102,7 +102,8 @@ def power_cut(cluster: Cluster, place: str) -> dict[str, float]:
     return durations
 
 
-def _job(cut: str, stays: str) -> dict[str, Any]:
+def job_on(cut: str, stays: str) -> dict[str, Any]:
+    """Return a job whose worker prefers the node that is cut; both roles can run on either."""
     container = {"image": BASE, "command": ["sleep", "infinity"], "restartPolicy": "ExitCode"}
     roles = {
         role: {

@@ -26,6 +26,8 @@ from controller.policy import recovery
 
 LEAST_SECONDS: Final = 30
 """The shortest ``nodeLostSeconds``: a healthy node may renew its Lease that late."""
+MOST_PROBLEMS: Final = 10
+"""How many problems of a node the record of an attempt has."""
 MOST_AVOIDED: Final = 10
 """How many lost nodes a new pod avoids, besides those of failed attempts. Kubernetes taints silent ones a little later."""
 
@@ -61,6 +63,19 @@ def interest(policy: RunPolicy, status: JobStatus | None, pods: Iterable[Pod], n
             if pod.deleting or (seconds is not None and pod.phase == "Running" and not pod.ready)
         ),
         lost_seconds=seconds,
+    )
+
+
+def failed_nodes(policy: RunPolicy, status: JobStatus | None, snapshot: Snapshot) -> frozenset[str]:
+    """Return the nodes whose problems the record of the attempt will contain: those of its failed pods, if the job avoids such nodes."""
+    given = policy.failure_policy
+    if given is None or not given.avoid_failed_nodes or conditions.is_finished(status):
+        return frozenset()
+    number = (status and status.restarts) or 0
+    return frozenset(
+        pod.node
+        for pod in (*snapshot.pods, *snapshot.batch_pods)
+        if pod.phase == "Failed" and pod.node and pod.attempt == number
     )
 
 
@@ -111,6 +126,7 @@ def applied(plan: Plan, policy: RunPolicy, status: JobStatus | None, snapshot: S
         text = f"nodeLostSeconds has no effect: {snapshot.nodes_error}"
         unknown = Event(Severity.WARNING, EventReason.NODES_UNKNOWN, text, once=text)
         plan = dataclasses.replace(plan, events=(*plan.events, unknown))
+    plan = _with_problems(plan, status, snapshot)
     lost = {pod.uid: pod for pod in (*snapshot.pods, *snapshot.batch_pods) if pod.lost_since is not None}
     if not lost or plan.delete_job:
         return plan
@@ -123,6 +139,22 @@ def applied(plan: Plan, policy: RunPolicy, status: JobStatus | None, snapshot: S
             *(Deletion(PODS, pod.name, pod.uid, is_forced=True) for pod in lost.values()),
         ),
         events=(*plan.events, *(_event(pod, snapshot, policy) for pod in lost.values())),
+    )
+
+
+def _with_problems(plan: Plan, status: JobStatus | None, snapshot: Snapshot) -> Plan:
+    """Return the plan with the problems of the node in the record of an attempt that ends now."""
+    attempts = (plan.status and plan.status.attempts) or []
+    known = {attempt.number for attempt in (status and status.attempts) or ()}
+    if plan.status is None or not attempts or attempts[-1].number in known:
+        return plan
+    last = attempts[-1]
+    state = snapshot.nodes.get(last.node or "")
+    if state is None or not state.problems:
+        return plan
+    recorded = last.model_copy(update={"node_problems": list(state.problems)[:MOST_PROBLEMS]})
+    return dataclasses.replace(
+        plan, status=plan.status.model_copy(update={"attempts": [*attempts[:-1], recorded]})
     )
 
 

@@ -16,7 +16,7 @@ import aiohttp
 
 from api import conditions
 from api.meta import Resource
-from api.nodes import NodeDomain, NodeInterest
+from api.nodes import NodeDomain, NodeInterest, NodeState
 from controller.domain import Count, Event, Hang, Key, Plan, Probe, Problem, Severity, Snapshot, WriteMode
 from controller.kind import JobKind, Options
 from controller.kind.idle import IdleReason, has_run
@@ -149,6 +149,10 @@ class Reconciler:
             return await self._ownership.correct(loaded)
         self._committer.record_late(loaded)
         snapshot = self._observe(loaded)
+        if self._monitor is not None and await self._monitor.read_problems(
+            node_policy.failed_nodes(loaded.job.spec.policy, loaded.job.status, snapshot)
+        ):
+            return ReconcileResult(0)
         decision = self._decide(loaded, snapshot)
         if await self._is_outdated(decision):
             return ReconcileResult(0)
@@ -201,7 +205,9 @@ class Reconciler:
             monitor.follow(row.uid, interest, partial(self._wake, key))
         else:
             monitor.unfollow(row.uid)
-        return replace(snapshot, nodes=monitor.states, nodes_error=monitor.error)
+        failed = node_policy.failed_nodes(job.spec.policy, job.status, snapshot)
+        states = {name: NodeState(name, problems=monitor.problems(name)) for name in failed}
+        return replace(snapshot, nodes={**states, **monitor.states}, nodes_error=monitor.error)
 
     def _hang(self, loaded: LoadedJob, snapshot: Snapshot) -> Hang | None:
         """Return the hang of the job, and record why its progress is unknown, if it is."""

@@ -11,6 +11,7 @@ Source: the rule about clocks is that of client-go's leader election; kube-contr
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,6 +24,7 @@ import structlog
 from api.meta import LEASES
 from api.nodes import NODE_LEASES, NODES, Node, NodeInterest, NodeState, node_from_json, renewals_from_json
 from controller.kube import errors
+from controller.kube.bounded_dict import BoundedDict
 from controller.kube.client import Client
 from controller.kube.concurrency import PriorityLevel
 
@@ -38,6 +40,9 @@ HEALTHY_SECONDS: Final = 30.0
 """How long a suspicion about a node whose object says that it is healthy is not checked again."""
 MOST_READS: Final = 64
 """Nodes read by one poll. The others follow in the next polls."""
+
+REMEMBERED_NODES: Final = 1024
+"""Nodes whose problems are remembered."""
 
 _FAILURES = (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError)
 
@@ -112,10 +117,39 @@ class NodeMonitor:
         self._is_followed = asyncio.Event()
         self._renewals = Renewals()
         self._reads: dict[str, _Read] = {}
-        self.states: Mapping[str, NodeState] = {}
-        """The nodes that may be lost or have problems, as of the last poll."""
+        self._states: Mapping[str, NodeState] = {}
+        self._polled_at = -STANDSTILL_SECONDS
+        self._problems: BoundedDict[str, tuple[float, tuple[str, ...]]] = BoundedDict(REMEMBERED_NODES)
+        """When a node with a failure was read, and its problems."""
         self.error = ""
         """Why nodes or their Leases could not be read; empty if they could."""
+
+    @property
+    def states(self) -> Mapping[str, NodeState]:
+        """The nodes that may be lost or have problems, as of the last poll. Old states are no evidence."""
+        return self._states if _time() - self._polled_at <= STANDSTILL_SECONDS else {}
+
+    def problems(self, name: str) -> tuple[str, ...]:
+        """Return the problems that a node had when ``read_problems`` read it."""
+        return self._problems[name][1] if name in self._problems else ()
+
+    async def read_problems(self, names: Iterable[str]) -> bool:
+        """Read nodes that have not been read lately, and return whether there were any. A node that cannot be read has no known problem."""
+        due = [name for name in names if self._is_unread(name)][:MOST_READS]
+
+        async def read(name: str) -> None:
+            answer = await self._client.get(NODES, "", name, level=PriorityLevel.CHILD)
+            self._problems[name] = (_time(), node_from_json(answer).problems)
+
+        for name in due:
+            self._problems[name] = (_time(), ())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                await asyncio.gather(*map(read, due), return_exceptions=True)
+        return bool(due)
+
+    def _is_unread(self, name: str) -> bool:
+        return name not in self._problems or _time() - self._problems[name][0] >= HEALTHY_SECONDS
 
     def follow(self, uid: str, interest: Callable[[], NodeInterest], wake: Callable[[], None]) -> None:
         """Watch over the nodes of a job; ``wake`` is called when more or fewer of them are lost for it.
@@ -153,7 +187,7 @@ class NodeMonitor:
         if error and is_other:
             log.warning("nodes not read", error=error)
         self.error = error
-        self.states = self._states(silent)
+        self._states, self._polled_at = self._judged(silent), _time()
         await self._wake(is_other=is_other)
 
     async def _silent(self) -> tuple[dict[str, float], str]:
@@ -202,7 +236,7 @@ class NodeMonitor:
         is_still_gone = known is not None and known.node is None
         self._reads[name] = _Read(now, node, known.gone_since if known and is_still_gone else now)
 
-    def _states(self, silent: Mapping[str, float]) -> dict[str, NodeState]:
+    def _judged(self, silent: Mapping[str, float]) -> dict[str, NodeState]:
         now = _time()
         states = {
             name: NodeState(name, seconds)
@@ -226,12 +260,11 @@ class NodeMonitor:
 
     async def _wake(self, *, is_other: bool) -> None:
         """Wake followers for whom nodes are lost that were not, or the reverse; and those that wait for an error to end or to be reported."""
+        states = self._states
         for follower in list(self._followers.values()):
             interest = follower.interest()
             lost = frozenset(
-                name
-                for name in interest.nodes
-                if name in self.states and self.states[name].loss(interest.lost_seconds)
+                name for name in interest.nodes if name in states and states[name].loss(interest.lost_seconds)
             )
             if lost != follower.lost or (is_other and interest.lost_seconds is not None):
                 follower.lost = lost

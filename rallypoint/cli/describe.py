@@ -151,7 +151,7 @@ def attempts(obj: Object) -> Iterator[str]:
             str(attempt["number"]),
             attempt.get("endTime") or NONE,
             attempt.get("pod") or NONE,
-            attempt.get("node") or NONE,
+            _node(attempt),
             _cause(attempt),
             (attempt.get("action") or NONE) + (" in place" if attempt.get("inPlace") else ""),
             format_duration(timedelta(seconds=attempt["lostSeconds"])) if "lostSeconds" in attempt else NONE,
@@ -181,6 +181,13 @@ def wall_clock(obj: Object, now: datetime) -> Iterator[str]:
         if phase in found.seconds
     ]
     yield indented(rows, ["Phase", "Time", "Share"])
+
+
+def _node(attempt: Mapping[str, Any]) -> str:
+    """Return the node of the pod that failed, with its problems."""
+    problems = ", ".join(attempt.get("nodeProblems") or ())
+    name = attempt.get("node") or NONE
+    return f"{name} ({problems})" if problems else name
 
 
 def _cause(attempt: Mapping[str, Any]) -> str:

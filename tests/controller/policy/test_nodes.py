@@ -232,3 +232,20 @@ def test_children_that_are_no_pods_stay_as_they_are() -> None:
     plan = Plan(create=(Child(SERVICES, "w", dict),))
 
     assert nodes.applied(plan, AVOIDING, after_failures("n1"), Snapshot()).create[0].body() == {}
+
+
+@pytest.mark.parametrize(
+    ("policy", "status", "names"),
+    [
+        pytest.param(AVOIDING, None, {"n1"}, id="if it avoids them"),
+        pytest.param(BY_RULES, None, set(), id="not if it does not avoid them"),
+        pytest.param(AVOIDING, FINISHED, set(), id="not once it has finished"),
+        pytest.param(AVOIDING, JobStatus(restarts=1), set(), id="not those of an earlier attempt"),
+    ],
+)
+def test_a_job_reads_the_nodes_of_its_failures(
+    policy: RunPolicy, status: JobStatus | None, names: set[str]
+) -> None:
+    failed, running = pod("worker", 0, "Failed", node="n1"), pod("worker", 1, node="n2")
+
+    assert nodes.failed_nodes(policy, status, Snapshot((failed, running))) == names

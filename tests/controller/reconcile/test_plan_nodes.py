@@ -190,3 +190,26 @@ def test_a_job_with_too_short_a_time_is_invalid(seconds: int) -> None:
     assert [problem.field for problem in problems(cluster.kind, job, cluster.options)] == [
         "spec.runPolicy.nodeLostSeconds"
     ]
+
+
+def test_the_record_of_an_attempt_has_the_problems_of_its_node() -> None:
+    cluster = cluster_with(ANY, seconds=None)
+    cluster.nodes = {"n1": NodeState("n1", problems=("KernelDeadlock", "nvidia.com/gpu-xid-error"))}
+    cluster.set_phase("Failed", "worker-1", code=1, node="n1")
+
+    cluster.settle()
+    cluster.nodes = {}
+    cluster.settle()
+
+    (attempt,) = cluster.status.attempts or []
+    assert attempt.node_problems == ["KernelDeadlock", "nvidia.com/gpu-xid-error"]
+
+
+def test_an_attempt_on_a_healthy_node_has_no_problems() -> None:
+    cluster = cluster_with(ANY, seconds=None)
+    cluster.nodes = {"n0": NodeState("n0", problems=("KernelDeadlock",))}
+    cluster.set_phase("Failed", "worker-1", code=1, node="n1")
+
+    cluster.settle()
+
+    assert [attempt.node_problems for attempt in cluster.status.attempts or []] == [None]

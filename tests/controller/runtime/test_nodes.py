@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import Any, cast
 
 import msgspec
-import pytest
 
 from api.meta import Resource
 from api.nodes import NODES, NodeInterest, NodeState
@@ -316,6 +315,33 @@ async def test_problems_of_a_suspicious_node_are_known() -> None:
         assert monitor.states["b"].loss(None) == ""
 
 
-@pytest.mark.parametrize("seconds", [SUSPICIOUS_SECONDS])
-def test_a_suspicion_needs_more_than_one_missed_renewal(seconds: float) -> None:
-    assert seconds > HEARTBEAT + POLL_SECONDS
+async def test_old_states_are_no_evidence() -> None:
+    nodes = Nodes("a", "b")
+    nodes.unready("b", taints=["node.kubernetes.io/out-of-service"])
+    asker = Asker("b", suspects=["b"])
+    async with monitoring(nodes, asker) as monitor:
+        await asyncio.sleep(1)
+        assert monitor.states["b"].is_out_of_service
+        monitor.unfollow("0")
+        await asyncio.sleep(STANDSTILL_SECONDS + POLL_SECONDS)
+
+        assert monitor.states == {}
+
+
+async def test_the_problems_of_a_node_with_a_failure_are_read_once() -> None:
+    nodes = Nodes("a", "b")
+    nodes.objects["b"] = node("b", ReadonlyFilesystem="True")
+    async with monitoring(nodes) as monitor:
+        assert await monitor.read_problems(["b", "c"])
+        assert not await monitor.read_problems(["b", "c"])
+        assert monitor.problems("b") == ("ReadonlyFilesystem",)
+        assert monitor.problems("c") == ()
+        assert monitor.states == {}
+        await asyncio.sleep(HEALTHY_SECONDS)
+        assert await monitor.read_problems(["b"])
+
+    assert nodes.reads == ["b", "c", "b"]
+
+
+def test_a_suspicion_needs_more_than_one_missed_renewal() -> None:
+    assert SUSPICIOUS_SECONDS > HEARTBEAT + POLL_SECONDS

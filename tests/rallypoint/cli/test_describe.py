@@ -59,7 +59,7 @@ def test_a_job_without_spans_has_no_bar() -> None:
 
 def test_attempts_have_a_row_each() -> None:
     first = {
-        "number": 0, "endTime": "2026-01-01T12:00:04Z", "pod": "j-worker-2", "node": "n7", "container": "pytorch",
+        "number": 0, "endTime": "2026-01-01T12:00:04Z", "pod": "j-worker-2", "node": "n7", "nodeProblems": ["KernelDeadlock"], "container": "pytorch",
         "exitCode": 137, "reason": "OOMKilled", "message": "out of\nmemory", "action": "RestartJob", "lostSeconds": 12,
     }  # fmt: skip
     second = {
@@ -82,7 +82,7 @@ def test_attempts_have_a_row_each() -> None:
             "0",
             "2026-01-01T12:00:04Z",
             "j-worker-2",
-            "n7",
+            "n7 (KernelDeadlock)",
             "pytorch: exit code 137 (OOMKilled): out of memory",
             "RestartJob",
             "12s",
