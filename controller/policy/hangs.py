@@ -358,10 +358,14 @@ def excerpt(dump: str) -> str:
     ``dump`` has the lines of ``py-spy dump`` or of ``faulthandler`` below a line ``process PID, STATE: COMMAND``.
     """
     kept: list[str] = []
-    is_main, pid = True, ""
+    is_main, is_command, pid = True, False, ""
     for line in without_control(dump).splitlines():
         text = line.rstrip()
-        if text.startswith(("Process ", "Python v")) or not text:
+        if text.startswith(("Process ", "Python v")):
+            # py-spy prints the command line, which may have several lines and contain secrets, before the version.
+            is_command = text.startswith("Process ")
+            continue
+        if is_command or not text:
             continue
         if text.startswith("process "):
             pid = text.split()[1].rstrip(",")

@@ -154,7 +154,7 @@ def test_equal_stacks_are_kept_once_those_of_the_named_pod_first() -> None:
 def test_an_excerpt_has_the_main_threads_without_control_characters() -> None:
     dump = (
         "process 7, running: python \x1b[31mtrain.py\n"
-        "Process 7: python train.py\nPython v3.13.1 (/usr/bin/python3.13)\n\n"
+        "Process 7: python -c import train\ntrain.run(key='secret')\nPython v3.13.1 (/usr/bin/python3.13)\n\n"
         'Thread 9 (idle): "Thread-1"\n    wait (threading.py:30)\n'
         'Thread 7 (active): "MainThread"\n    step (train.py:20)\n'
         "Thread 0x00007f (most recent call first):\n"
