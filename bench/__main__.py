@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 try:
     from bench import (
-    from bench import checkpoints
+        checkpoints,
         cluster,
         events,
         handover,
         in_place,
         local,
-    from bench import lost_nodes
+        lost_nodes,
         metrics,
         recovery,
         relist,
