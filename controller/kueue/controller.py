@@ -38,6 +38,8 @@ BUSY_SECONDS: Final = 0.05
 """How soon to look again whether a reconcile of the job has ended."""
 UNSEEN_PODS_SECONDS: Final = 1.0
 """How soon to look again for pods that the watch has not reported, or not as ended."""
+RUNNING_PODS_SECONDS: Final = 5.0
+"""How soon to look again for pods whose end the watch will report."""
 BLOCKED_SECONDS: Final = 30.0
 """How soon to try again what somebody must correct, such as a priority class that does not exist; that may be in another object."""
 STEPS_AT_ONCE: Final = 4
@@ -123,10 +125,10 @@ class KueueController:
                 step = plan.decide(job, found, self._now())
                 if step is None:
                     return ReconcileResult()
-                if job is not None and await self._builtin.is_on(job.row):
-                    return ReconcileResult(FRESH_SECONDS)
                 if step.after_pods and (pause := await self._busy_seconds(key, step.uid)):
                     return ReconcileResult(pause)
+                if job is not None and await self._builtin.is_on(job.row):
+                    return ReconcileResult(FRESH_SECONDS)
                 if not await self._perform(step, job):
                     return ReconcileResult()
             except Unqueueable as error:
@@ -144,7 +146,7 @@ class KueueController:
         if self._working.is_processing(key):
             return BUSY_SECONDS
         if any(not pod.is_finished for pod in self._pods.indexed(uid)):
-            return UNSEEN_PODS_SECONDS
+            return RUNNING_PODS_SECONDS
         answer = await self._client.list(PODS, key.namespace, label_selector=f"{JOB_NAME}={key.name}")
         pods = (pod_from_json(raw) for raw in _decode_items(answer).items)
         is_busy = any(pod.owner_uid == uid and not pod.is_finished for pod in pods)

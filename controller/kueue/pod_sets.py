@@ -344,7 +344,7 @@ def additions(workload: Workload, flavors: Mapping[str, Mapping[str, Any]]) -> d
 
 
 def admit(job: QueuedJob, workload: Workload, flavors: Mapping[str, Mapping[str, Any]]) -> Object:
-    """Return the merge patch that starts a job with what was admitted; it is valid for this version of the job only.
+    """Return the merge patch that starts a job with what was admitted, in this version of the job only.
 
     Raises:
         Unqueueable: the templates contradict what was admitted, or the pod sets are others.
@@ -376,10 +376,12 @@ def _patch(job: QueuedJob, *, suspend: bool, templates: Mapping[str, Object]) ->
     after["runPolicy"] = {**(after.get("runPolicy") or {}), "suspend": suspend}
     for key, template in templates.items():
         after[job.kind.replicas_field][key]["template"] = template
-    return {
-        "metadata": {"uid": job.row.uid, "resourceVersion": str(job.row.resource_version)},
-        **merge_patch({"spec": job.spec}, {"spec": after}),
-    }
+    change = merge_patch({"spec": job.spec}, {"spec": after})
+    metadata = {"uid": job.row.uid}
+    if not suspend or job.kind.replicas_field in change.get("spec", {}):
+        # A suspension alone is right whatever has changed meanwhile.
+        metadata["resourceVersion"] = str(job.row.resource_version)
+    return {"metadata": metadata, **change}
 
 
 def _role(kind: ReplicaKind[Any], key: str, spec: Object, status: Mapping[str, Any]) -> PodSetRole:

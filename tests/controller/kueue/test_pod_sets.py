@@ -172,6 +172,16 @@ def test_a_suspension_takes_away_what_the_admission_added(roles: dict[str, Any])
     assert again.fingerprint == job.fingerprint
 
 
+def test_only_changes_of_templates_are_bound_to_a_version_of_the_job() -> None:
+    job = queued_job(suspend=False)
+    workload = workload_of(job, *ADMITTED)
+
+    assert "resourceVersion" not in pod_sets.suspend(job, None)["metadata"]
+    started = pod_sets.admit(job, workload, {"spot": SPOT})
+    assert started["metadata"]["resourceVersion"] == "7"
+    assert pod_sets.suspend(changed(job, started), workload)["metadata"]["resourceVersion"]
+
+
 def test_without_a_workload_only_the_marks_go() -> None:
     job = queued_job(roles=ROLES)
     started = changed(job, pod_sets.admit(job, workload_of(job, *ADMITTED), {"spot": SPOT}))
