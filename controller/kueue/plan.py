@@ -207,8 +207,11 @@ def _is_marked(template: Mapping[str, Any]) -> bool:
 def report(job: QueuedJob, workload: Workload, now: datetime) -> Object:
     """Return the changes of the status of an admitted Workload: whether its pods are ready, and how many need no quota any more.
 
-    Pods of a job with a failure policy may run again after they have succeeded, and keep their quota.
+    Pods of a job with a failure policy may run again after they have succeeded, and keep their quota. The status of a job that has just
+    been resumed still counts the pods from before its suspension.
     """
+    if job.condition(ConditionType.SUSPENDED):
+        return {}
     status = msgspec.json.decode(workload.status)
     change: Object = {}
     ready = _condition(workload, workloads.PODS_READY)
@@ -251,7 +254,8 @@ def release(workload: Workload, now: datetime) -> Object:
     if _condition(workload, workloads.PODS_READY).get("status") == "True":
         fields = "False", "WaitForStart", "Not all pods are ready or succeeded"
         change |= _with_condition(status | change, workloads.PODS_READY, *fields, now)
-    return change | {"admission": None}
+    # The pods that had succeeded are gone, too, and run again.
+    return change | {"admission": None, "reclaimablePods": []}
 
 
 def finish(workload: Workload, reason: str, message: str, now: datetime) -> Object:

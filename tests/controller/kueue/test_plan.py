@@ -302,11 +302,14 @@ def evicted_by(reason: str) -> dict[str, str]:
 def test_a_release_takes_the_admission_away_and_says_when_the_workload_is_queued_again(
     reason: str, requeued: str
 ) -> None:
-    workload = workload_of(SAME, *ADMITTED, evicted_by(reason), accumulatedPastExecutionTimeSeconds=40)
+    reclaimable = [{"name": "worker", "count": 1}]
+    fields = {"accumulatedPastExecutionTimeSeconds": 40, "reclaimablePods": reclaimable}
+    workload = workload_of(SAME, *ADMITTED, evicted_by(reason), **fields)
 
     status = plan.release(workload, NOON)
 
     assert status["admission"] is None
+    assert status["reclaimablePods"] == [], "pods that had succeeded run again"
     assert status["accumulatedPastExecutionTimeSeconds"] == 40 + 3600
     assert conditions_of(status) == {
         "Evicted": f"True {reason}",
@@ -376,6 +379,12 @@ def test_a_report_counts_the_pods_that_need_no_quota_any_more(
     change = plan.report(job, workload, NOON)
 
     assert change.get("reclaimablePods") == (expected and [{"name": "worker", "count": expected}])
+
+
+def test_the_pods_from_before_a_suspension_are_not_reported() -> None:
+    job = running("Suspended", replica_statuses={"Worker": {"succeeded": 1}})
+
+    assert plan.report(job, workload_of(SAME, *ADMITTED), NOON) == {}
 
 
 def test_a_malformed_job_is_reported() -> None:
