@@ -194,7 +194,7 @@ schedulers:
 	$(STEPS) "make schedulers" $(ENVIRONMENT) $(CONTROLPLANE) \
 		"schedulers! $(BIN)/python -m tests.support.schedulers" \
 		"newest control plane! $(BIN)/python -m rallypoint.testing.controlplane newest" \
-		"tests: $(BIN)/pytest tests/schedulers --ignore tests/schedulers/newest" \
+		"tests: $(BIN)/pytest -o faulthandler_timeout=1800 tests/schedulers --ignore tests/schedulers/newest" \
 		"native gangs: $(BIN)/pytest --newest tests/schedulers/newest"
 
 QEMU = "qemu (the image for the other architecture is built and not started without it): $(BIN)/python tools/packages.py qemu-user-static"

@@ -14,7 +14,7 @@ from controller.reconcile.jobs import job_from_json
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.service import in_cluster_service, install
 from tests.support.schedulers.gangs import open_nodes
-from tests.support.schedulers.kueue import kueue
+from tests.support.schedulers.kueue import install_kueue, kueue
 from tests.support.schedulers.queues import EXTERNAL, Object, Queue, graceful_stages, overlay
 
 OTHERS = ("batch/job", "pod")
@@ -41,8 +41,9 @@ def is_ours(workload: Object) -> bool:
 
 def test_jobs_move_over_and_back(plane: ControlPlane, tmp_path: Path) -> None:
     flags = ("--pytorch-init-container=off",)
+    installation = install_kueue(plane)
     with in_cluster_service(plane, flags, overlay=tmp_path / "overlay"):
-        with kueue(plane, frameworks=OWN):
+        with kueue(plane, installation, frameworks=OWN):
             queue = Queue(plane, "team", cpus=4)
             for name in ("first", "second"):
                 queue.submit(PYTORCH, name)
@@ -53,7 +54,7 @@ def test_jobs_move_over_and_back(plane: ControlPlane, tmp_path: Path) -> None:
             assert not any(map(is_ours, queue.workloads()))
             before = uids(queue, "first"), {own["metadata"]["uid"] for own in queue.workloads()}
 
-        with kueue(plane, frameworks=OTHERS, external=EXTERNAL):
+        with kueue(plane, installation, frameworks=OTHERS, external=EXTERNAL):
             queue.wait("the takeover", lambda: is_ours(queue.workload("second")), seconds=TAKEOVER_SECONDS)
             assert (uids(queue, "first"), {own["metadata"]["uid"] for own in queue.workloads()}) == before
             assert queue.pods("second") == []
@@ -64,7 +65,7 @@ def test_jobs_move_over_and_back(plane: ControlPlane, tmp_path: Path) -> None:
             assert is_ours(queue.workload("third"))
             before = uids(queue, "second"), {own["metadata"]["uid"] for own in queue.workloads()}
 
-        with kueue(plane, frameworks=OWN):
+        with kueue(plane, installation, frameworks=OWN):
             queue.submit(PYTORCH, "fourth")
             queue.wait("the Workload of fourth", lambda: queue.workloads_of("fourth"))
             assert uids(queue, "second") == before[0]

@@ -8,6 +8,7 @@ import base64
 import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,19 @@ _SERVICE, _SECRET = "kueue-webhook-service", "kueue-webhook-server-cert"
 _CONVERTED = ("localqueues", "clusterqueues", "cohorts", "workloads", "multikueueclusters")
 
 
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """Kueue's definitions and webhooks on a control plane, and what its manager needs to serve them."""
+
+    program: Path
+    config_folder: Path
+    port: int
+
+
 @contextmanager
 def kueue(
     plane: ControlPlane,
+    installation: Installation | None = None,
     *,
     jobs_without_queue_name: bool = False,
     frameworks: Sequence[str] = FRAMEWORKS,
@@ -39,6 +50,7 @@ def kueue(
     """Kueue, once its webhooks answer and until the end.
 
     Args:
+        installation: one that exists, so that it starts again with another configuration.
         jobs_without_queue_name: what its configuration calls ``manageJobsWithoutQueueName``.
         frameworks: the kinds that it manages itself.
         external: those that others manage by its API, ``Kind.version.group``.
@@ -46,20 +58,19 @@ def kueue(
     Raises:
         ProcessFailed: it ends before it is ready, or does not become so.
     """
-    folder = programs.ensure(programs.KUEUE)
-    config_folder = Path(tempfile.mkdtemp(prefix="kueue-", dir=plane.directory))
-    port, probes = free_port(), free_port()
-    certificates = webhook_certificates(f"{_SERVICE}.{NAMESPACE}.svc", "kueue-ca")
-    for name in ("tls.crt", "tls.key"):
-        write_private(config_folder / name, certificates[name])
-    _install(plane, folder, certificates, f"https://{LOOPBACK}:{port}")
+    installation = installation or install_kueue(plane)
+    probes = free_port()
     config = {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
         "namespace": NAMESPACE,
         "health": {"healthProbeBindAddress": f"{LOOPBACK}:{probes}"},
         "metrics": {"bindAddress": "0"},
-        "webhook": {"host": LOOPBACK, "port": port, "certDir": str(config_folder)},
+        "webhook": {
+            "host": LOOPBACK,
+            "port": installation.port,
+            "certDir": str(installation.config_folder),
+        },
         "leaderElection": {"leaderElect": False},
         "manageJobsWithoutQueueName": jobs_without_queue_name,
         "internalCertManagement": {
@@ -70,15 +81,27 @@ def kueue(
         "integrations": {"frameworks": list(frameworks), "externalFrameworks": list(external)},
     }
     command = (
-        folder / "kueue",
+        installation.program,
         f"--kubeconfig={plane.kubeconfig()}",
-        f"--config={write_private(config_folder / 'config.yaml', yaml.safe_dump(config))}",
+        f"--config={write_private(installation.config_folder / 'config.yaml', yaml.safe_dump(config))}",
         "--feature-gates=VisibilityOnDemand=false",  # whose server is not on loopback
     )
     with plane.running(
         "kueue", command, ready=lambda _: answers(f"http://{LOOPBACK}:{probes}/readyz")
     ) as process:
         yield process
+
+
+def install_kueue(plane: ControlPlane) -> Installation:
+    """Install the definitions and webhooks, for a manager that does not run yet."""
+    folder = programs.ensure(programs.KUEUE)
+    config_folder = Path(tempfile.mkdtemp(prefix="kueue-", dir=plane.directory))
+    port = free_port()
+    certificates = webhook_certificates(f"{_SERVICE}.{NAMESPACE}.svc", "kueue-ca")
+    for name in ("tls.crt", "tls.key"):
+        write_private(config_folder / name, certificates[name])
+    _install(plane, folder, certificates, f"https://{LOOPBACK}:{port}")
+    return Installation(folder / "kueue", config_folder, port)
 
 
 def _install(plane: ControlPlane, folder: Path, certificates: dict[str, bytes], url: str) -> None:

@@ -8,6 +8,7 @@ from controller.kind import ReplicaKind
 from controller.kinds import DEFAULT
 from rallypoint.testing import controlplane
 from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.controlplane.requests import Refused
 from rallypoint.testing.service import MANIFESTS
 from tests.support.jobs import TIMEOUT_SECONDS
 
@@ -184,9 +185,12 @@ class Queue:
         """End the pods of a job with this exit code."""
         change = {"metadata": {"annotations": {"rallypoint.testing/exit-code": str(code)}}}
         for pod in self.pods(job):
-            self.plane.request(
-                "PATCH", f"/api/v1/namespaces/{self.name}/pods/{pod['metadata']['name']}", change
-            )
+            path = f"/api/v1/namespaces/{self.name}/pods/{pod['metadata']['name']}"
+            try:
+                self.plane.request("PATCH", path, change)
+            except Refused as error:
+                if error.code != 404:  # the job has ended with the pods before it, and has deleted it
+                    raise
 
     def wait(self, what: str, holds: Callable[[], object], seconds: float = TIMEOUT_SECONDS) -> None:
         self.plane.wait(what, lambda: bool(holds()), seconds=seconds)
