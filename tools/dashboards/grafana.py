@@ -37,6 +37,7 @@ COLORS = {
         "evicted": "yellow",
         "node_lost": "blue",
         "preempted": "light-blue",
+        "pending_timeout": "dark-orange",
     },
 }
 """By label and its value: the color of a series in graphs. Other series get colors in their order, which mean nothing."""
