@@ -33,6 +33,7 @@ def test_options_name_no_kind() -> None:
         "gang_scheduler",
         "max_replicas",
         "clean_finished_pods",
+        "container_restart_rules",
         "cluster_domain",
         "keeps_ledger",
     }
