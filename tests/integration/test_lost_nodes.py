@@ -1,5 +1,6 @@
 """Nodes that are lost, on a real API server with its scheduler: a node that no kubelet serves, beside simulated ones."""
 
+import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from rallypoint.testing.service import Service, in_cluster_service, install
 from tests.support.builders import pod_status
 from tests.support.jobs import Jobs, MPIJobs, job
 
-NODE, NAMESPACE = "machine", "default"
+LABEL, NAMESPACE = "machine", "default"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 HEARTBEAT_SECONDS = 3.0
 PREFERRED = {
@@ -21,7 +22,7 @@ PREFERRED = {
         "preferredDuringSchedulingIgnoredDuringExecution": [
             {
                 "weight": 100,
-                "preference": {"matchExpressions": [{"key": "who", "operator": "In", "values": [NODE]}]},
+                "preference": {"matchExpressions": [{"key": "who", "operator": "In", "values": [LABEL]}]},
             }
         ]
     }
@@ -92,23 +93,26 @@ def machine(plane: ControlPlane) -> Iterator["Machine"]:
 class Machine:
     """A node whose kubelet is the test."""
 
-    path = f"/api/v1/nodes/{NODE}"
-    lease = f"{LEASES}/{NODE}"
+    numbers = itertools.count()
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
+        # A name of its own: new pods avoid a name that has been lost until the next read.
+        self.name = f"machine-{next(self.numbers)}"
+        self.path = f"/api/v1/nodes/{self.name}"
+        self.lease = f"{LEASES}/{self.name}"
 
     def start(self) -> None:
         room = {"cpu": "8", "memory": "8Gi", "pods": "20"}
         node: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Node",
-            "metadata": {"name": NODE, "labels": {"who": NODE}},
+            "metadata": {"name": self.name, "labels": {"who": LABEL}},
             "status": {"capacity": room, "allocatable": room, "conditions": [_ready("True")]},
         }
         self._plane.request("POST", "/api/v1/nodes", node)
         self._plane.request("PATCH", f"{self.path}/status", {"status": node["status"]})
-        self._plane.request("POST", LEASES, lease(NODE))
+        self._plane.request("POST", LEASES, lease(self.name))
 
     def set(self, ready: str, *taints: dict[str, str]) -> None:
         self._plane.request("PATCH", f"{self.path}/status", {"status": {"conditions": [_ready(ready)]}})
@@ -132,7 +136,7 @@ def _ready(status: str) -> dict[str, str]:
     }
 
 
-def start(plane: ControlPlane, jobs: Jobs, name: str, **run_policy: Any) -> str:
+def start(plane: ControlPlane, machine: Machine, jobs: Jobs, name: str, **run_policy: Any) -> str:
     """Run a job with a worker on the machine, and return the worker's UID."""
     pod = {"affinity": PREFERRED, "containers": [{"name": "pytorch", "image": "x"}]}
     anywhere = {"containers": [{"name": "pytorch", "image": "x"}]}
@@ -141,7 +145,9 @@ def start(plane: ControlPlane, jobs: Jobs, name: str, **run_policy: Any) -> str:
         "Worker": {"restartPolicy": "OnFailure", "template": {"spec": pod}},
     }
     jobs.create(name, job(workers=1, roles=roles, runPolicy=run_policy))
-    plane.wait("a worker on the machine", lambda: node_of(jobs, f"{name}-worker-0") == NODE, seconds=30)
+    plane.wait(
+        "a worker on the machine", lambda: node_of(jobs, f"{name}-worker-0") == machine.name, seconds=30
+    )
     jobs.patch_pod_status(f"{name}-worker-0", pod_status("Running", "pytorch"))
     jobs.wait_for(name, "Running")
     return jobs.uid(f"{name}-worker-0")
@@ -159,7 +165,7 @@ def test_a_silent_node_is_lost_after_the_time_that_the_job_gives_it(
 ) -> None:
     """The scheduler still takes the node for healthy, and the worker prefers it."""
     jobs = Jobs(plane, NAMESPACE)
-    first = start(plane, jobs, "silent", nodeLostSeconds=30)
+    first = start(plane, machine, jobs, "silent", nodeLostSeconds=30)
 
     plane.wait("a new worker", lambda: jobs.uid("silent-worker-0") not in {"", first}, seconds=90)
     plane.wait("a node for it", lambda: node_of(jobs, "silent-worker-0") != "", seconds=30)
@@ -175,7 +181,7 @@ def test_a_pod_on_a_node_out_of_service_restarts_the_job_and_avoids_the_node(
     jobs = Jobs(plane, NAMESPACE)
     rules = [{"action": "RestartJob", "onReasons": ["NodeLost"]}]
     policy = {"maxRestarts": 3, "avoidFailedNodes": True, "rules": rules}
-    first = start(plane, jobs, "out", nodeLostSeconds=3600, failurePolicy=policy)
+    first = start(plane, machine, jobs, "out", nodeLostSeconds=3600, failurePolicy=policy)
 
     machine.set("False", OUT_OF_SERVICE)
     plane.wait("a new worker", lambda: jobs.uid("out-worker-0") not in {"", first}, seconds=90)
@@ -186,7 +192,7 @@ def test_a_pod_on_a_node_out_of_service_restarts_the_job_and_avoids_the_node(
     jobs.wait_for("out", "Running")
     status = plane.request("GET", jobs.path("out"))["status"]
     (attempt,) = status["attempts"]
-    assert (attempt["pod"], attempt["node"], attempt["reason"]) == ("out-worker-0", NODE, "NodeLost")
+    assert (attempt["pod"], attempt["node"], attempt["reason"]) == ("out-worker-0", machine.name, "NodeLost")
     assert status["restarts"] == status["restartsCountTowardsMax"] == 1
 
 
@@ -194,7 +200,7 @@ def test_without_the_field_a_terminating_pod_waits_for_its_node(
     plane: ControlPlane, operator: Service, machine: Machine
 ) -> None:
     jobs = Jobs(plane, NAMESPACE)
-    first = start(plane, jobs, "waits")
+    first = start(plane, machine, jobs, "waits")
     machine.set("Unknown")
     plane.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/waits-worker-0")
     jobs.wait_for("waits", "Restarting")
@@ -214,7 +220,7 @@ def test_a_lost_launcher_of_an_mpijob_runs_elsewhere(
     }
     spec = {"flavor": "v2beta1", "mpiReplicaSpecs": roles, "runPolicy": {"nodeLostSeconds": 30}}
     jobs.create("mpi", {"spec": spec}, version="v2beta1")
-    plane.wait("a launcher on the machine", lambda: launcher_node(jobs) == NODE, seconds=30)
+    plane.wait("a launcher on the machine", lambda: launcher_node(jobs) == machine.name, seconds=30)
     (first,) = launchers(jobs)
     jobs.patch_pod_status(first, pod_status("Running", "mpi"))
     jobs.wait_for("mpi", "Running")
