@@ -150,7 +150,7 @@ class JobProgress:
         silent = self.silent()
         named, why = self._named(silent, stacks)
         what = _WHAT[source_of(self.job.progress)]
-        who = f"{len(silent)} pods" if len(silent) > 1 else silent[0].name
+        who = silent[0].name if len(silent) == 1 else f"{len(silent)} pods"
         text = f"no {what} from {who} for {int(self.silent_seconds)} s; {why}"
         return Hang(
             named.role,

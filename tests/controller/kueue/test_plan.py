@@ -303,7 +303,7 @@ def test_a_release_takes_the_admission_away_and_says_when_the_workload_is_queued
     reason: str, requeued: str
 ) -> None:
     reclaimable = [{"name": "worker", "count": 1}]
-    fields = {"accumulatedPastExecutionTimeSeconds": 40, "reclaimablePods": reclaimable}
+    fields: dict[str, Any] = {"accumulatedPastExecutionTimeSeconds": 40, "reclaimablePods": reclaimable}
     workload = workload_of(SAME, *ADMITTED, evicted_by(reason), **fields)
 
     status = plan.release(workload, NOON)
