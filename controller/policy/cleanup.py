@@ -4,12 +4,22 @@ Source: training-operator 1.9, pkg/controller.v1/common/job.go, DeletePodsAndSer
 """
 
 from datetime import datetime
+from typing import Final
 
 from api import conditions
 from api.children import Pod
 from api.job import CleanPodPolicy, ConditionType, JobStatus, RunPolicy
 from api.meta import PODS, SERVICES
 from controller.domain import Deletion, Snapshot
+from controller.kind.reasons import ConditionReason
+from controller.policy.recovery import NO_PROGRESS, PENDING_TIMEOUT
+
+_LEAVE_NOTHING: Final = (
+    ConditionReason.FAILED_VALIDATION,
+    ConditionReason.PENDING_TIMEOUT,
+    ConditionReason.NO_PROGRESS,
+)
+_OF_RULES: Final = (ConditionReason.FAILURE_POLICY, ConditionReason.MAX_RESTARTS_EXCEEDED)
 
 
 def everything(snapshot: Snapshot) -> tuple[Deletion, ...]:
@@ -44,6 +54,21 @@ def after_finish(wanted: str | None, snapshot: Snapshot) -> tuple[Deletion, ...]
         return everything(snapshot)
     going = {pod.name for pod in snapshot.pods if _unfinished(pod)}
     return tuple(deletions for deletions in everything(snapshot) if deletions.name in going)
+
+
+def leaves_nothing(kind: str, status: JobStatus) -> bool:
+    """Return whether a failed job keeps no children, whatever its policy: its spec or that of a child is invalid, or its pods would hang or wait forever.
+
+    A rule of the failure policy may have decided about the hang, or about the pods that did not run in time.
+    """
+    failed = conditions.find(status.conditions or (), ConditionType.FAILED)
+    if failed is None:
+        return False
+    if failed.reason in {f"{kind}{reason}" for reason in _OF_RULES}:
+        last = status.attempts[-1] if status.attempts else None
+        is_end = last is not None and last.number == (status.restarts or 0)
+        return last is not None and is_end and last.reason in {NO_PROGRESS, PENDING_TIMEOUT}
+    return failed.reason in {f"{kind}{reason}" for reason in _LEAVE_NOTHING}
 
 
 def expires_in(policy: RunPolicy, status: JobStatus, now: datetime) -> float | None:

@@ -539,7 +539,7 @@ class _Planner:
         failure = conditions.find(self.builder.status.conditions or (), ConditionType.FAILED)
         if conditions.is_true(self.builder.status, ConditionType.SUCCEEDED):
             self.builder.fold_active()
-        if failure and _leaves_nothing(self.job, failure):
+        if failure and _leaves_nothing(self.job, self.builder.status, failure):
             deletions = cleanup.everything(self.snapshot)
         else:
             wanted = cleanup.clean_pod_policy(
@@ -700,15 +700,8 @@ def _record_pod_events(role: Role, pod: Pod, builder: StatusBuilder) -> None:
         )
 
 
-def _leaves_nothing(job: Job, failure: JobCondition) -> bool:
-    reasons = (
-        ConditionReason.FAILED_VALIDATION,
-        ConditionReason.PENDING_TIMEOUT,
-        ConditionReason.NO_PROGRESS,
-    )
-    return limits.was_exceeded(job.metadata.name, failure.message) or failure.reason in {
-        f"{job.kind}{reason}" for reason in reasons
-    }
+def _leaves_nothing(job: Job, status: JobStatus, failure: JobCondition) -> bool:
+    return limits.was_exceeded(job.metadata.name, failure.message) or cleanup.leaves_nothing(job.kind, status)
 
 
 def _has_started(status: JobStatus | None) -> bool:

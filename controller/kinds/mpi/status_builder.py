@@ -16,6 +16,7 @@ from controller.kind.idle import has_run
 from controller.kind.reasons import ConditionReason, EventReason
 from controller.kind.status_builder import Named, StatusBuilder
 from controller.kinds.mpi.launcher_job import DEADLINE_EXCEEDED
+from controller.policy import cleanup
 
 MAX_MESSAGE_BYTES = 1024
 """The longest event message that the API server accepts."""
@@ -31,13 +32,7 @@ class MPIStatusBuilder(StatusBuilder):
     @property
     def leaves_nothing(self) -> bool:
         """Whether the job failed because it hung, its pods did not run in time, or its spec or that of a child is invalid."""
-        failed = conditions.find(self.status.conditions or (), ConditionType.FAILED)
-        reasons = (
-            ConditionReason.FAILED_VALIDATION,
-            ConditionReason.PENDING_TIMEOUT,
-            ConditionReason.NO_PROGRESS,
-        )
-        return failed is not None and failed.reason in {f"MPIJob{reason}" for reason in reasons}
+        return cleanup.leaves_nothing("MPIJob", self.status)
 
     @property
     def is_over(self) -> bool:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from api.children import Exit
 from api.meta import PODS
 from controller.domain import Hang
@@ -69,6 +71,40 @@ def test_a_hang_counts_towards_the_limit_of_restarts() -> None:
 
     assert cluster.reasons[-1] == "PyTorchJobMaxRestartsExceeded"
     assert (cluster.status.attempts or [])[-1].reason == "NoProgress"
+
+
+@pytest.mark.parametrize(
+    ("rule", "fields", "reason"),
+    [
+        pytest.param({"action": "FailJob"}, {}, "PyTorchJobFailurePolicy", id="fails the job"),
+        pytest.param({"action": "RestartJob"}, {"maxRestarts": 0}, "PyTorchJobMaxRestartsExceeded", id="may not restart it"),
+    ],
+)  # fmt: skip
+def test_a_hang_frees_what_the_job_holds_when_a_rule(
+    rule: dict[str, Any], fields: dict[str, Any], reason: str
+) -> None:
+    cluster = hung_cluster(rule, **fields)
+
+    cluster.step()
+    cluster.hang = None
+    cluster.settle()
+
+    assert cluster.reasons[-1] == reason
+    assert not cluster.pods
+
+
+def test_a_job_that_fails_by_its_own_fault_after_a_hang_keeps_its_pods() -> None:
+    rules = ({"action": "RestartJob", "onReasons": ["NoProgress"]}, {"action": "FailJob"})
+    cluster = hung_cluster(*rules)
+    cluster.step()
+    cluster.hang = None
+    cluster.settle()
+    cluster.set_phase("Failed", "worker-0", code=1)
+
+    cluster.settle()
+
+    assert cluster.reasons[-1] == "PyTorchJobFailurePolicy"
+    assert sorted(cluster.pods) == ALL_PODS
 
 
 def test_a_hang_that_no_rule_matches_fails_the_job() -> None:

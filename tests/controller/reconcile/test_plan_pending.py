@@ -67,6 +67,16 @@ def test_a_job_that_cannot_assemble_fails_and_frees_what_it_holds() -> None:
     assert not cluster.pods
 
 
+def test_a_job_that_a_rule_fails_because_it_cannot_assemble_frees_what_it_holds() -> None:
+    cluster = cluster_of({"action": "FailJob", "onReasons": ["PendingTimeout"]})
+    cluster.set_phase("Pending", troubles=(UNSCHEDULABLE,))
+    cluster.wait(60)
+    cluster.settle()
+
+    assert last(cluster) == ("Failed", "PyTorchJobFailurePolicy")
+    assert not cluster.pods
+
+
 @pytest.mark.parametrize(
     ("troubles", "pod"),
     [

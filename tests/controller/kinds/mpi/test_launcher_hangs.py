@@ -53,6 +53,20 @@ def test_a_hang_fails_the_job_and_ends_launcher_and_workers(kind: LauncherFlavor
 
 
 @FLAVORS
+def test_a_rule_that_fails_the_job_ends_launcher_and_workers(kind: LauncherFlavor) -> None:
+    cluster = cluster_with(kind, failurePolicy={"rules": [{"action": "FailJob"}]})
+    cluster.hang = HANG
+
+    cluster.step()
+    cluster.hang = None
+    cluster.settle()
+
+    last = (cluster.status.conditions or [])[-1]
+    assert (last.type, last.reason) == ("Failed", "MPIJobFailurePolicy")
+    assert (cluster.pods, cluster.batch_jobs) == ({}, {})
+
+
+@FLAVORS
 def test_a_rule_restarts_the_job(kind: LauncherFlavor) -> None:
     rules = [{"action": "RestartJob", "onReasons": ["NoProgress"], "roles": ["Worker"]}]
     cluster = cluster_with(kind, failurePolicy={"rules": rules})
