@@ -37,6 +37,8 @@ DELETED: Final = "Deleted"
 """The reason of a pod that somebody deleted while it ran."""
 NODE_LOST: Final = "NodeLost"
 """The reason of a pod whose node is lost; kubectl knows it, too."""
+_COME_BACK: Final = frozenset({DELETED, NODE_LOST})
+"""The reasons of pods that are created again, whatever a rule says."""
 UNHEALTHY_DEVICE: Final = "UnhealthyDevice"
 """The reason of a pod that has a device, such as a GPU, which its device plugin reports as Unhealthy."""
 NO_PROGRESS: Final = "NoProgress"
@@ -256,11 +258,11 @@ def decisive(matches: Iterable[Match]) -> Match | None:
 
 
 def ignored(matches: Iterable[Match]) -> list[Match]:
-    """Return the matches of pods that stay failed and count for nothing. Pods that somebody deleted do not stay: they are created again."""
+    """Return the matches of pods that stay failed and count for nothing. Pods that are deleted or lost do not stay: they are created again."""
     return [
         matched
         for matched in matches
-        if matched.action is FailureAction.IGNORE and DELETED not in matched.failure.reasons
+        if matched.action is FailureAction.IGNORE and matched.failure.reasons.isdisjoint(_COME_BACK)
     ]
 
 
@@ -287,7 +289,7 @@ def adjusted(
         role = replace(role, restart_policy=RestartPolicy.EXIT_CODE)
     failures = [matched.failure for matched in matches if matched.action is FailureAction.IGNORE]
     gone = sum(not failure.uid for failure in failures)
-    leaving = sum(not failure.reasons.isdisjoint({DELETED, NODE_LOST}) for failure in failures) - gone
+    leaving = sum(not failure.reasons.isdisjoint(_COME_BACK) for failure in failures) - gone
     failed = len(failures) - gone
     return replace(role, replicas=role.replicas - (failed - leaving)), replace(
         counts,

@@ -192,6 +192,29 @@ def test_a_job_with_too_short_a_time_is_invalid(seconds: int) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param({}, id="the kind decides about success"),
+        pytest.param({"successPolicy": {"rules": [{"roles": ["Worker"]}]}}, id="a policy decides about success"),
+    ],
+)  # fmt: skip
+def test_lost_pods_that_a_rule_ignores_are_replaced(given: dict[str, Any]) -> None:
+    rules = [{"action": "Ignore", "onReasons": ["NodeLost"]}]
+    policy = {"nodeLostSeconds": 60, "failurePolicy": {"rules": rules}, **given}
+    cluster = running_cluster("OnFailure", run_policy=policy)
+    cluster.set_phase("Running", "worker-0", "worker-1", assigned_node="n1", node="n1")
+    cluster.nodes = {"n1": NodeState("n1", 70)}
+    lost = {cluster.pods[name].uid for name in ("train-worker-0", "train-worker-1")}
+
+    cluster.settle()
+
+    assert {*cluster.pods} == {"train-master-0", "train-worker-0", "train-worker-1"}
+    assert not lost & {pod.uid for pod in cluster.pods.values()}
+    assert "Failed T" not in cluster.conditions
+    assert "FailureIgnored" not in cluster.reasons
+
+
 def test_the_record_of_an_attempt_has_the_problems_of_its_node() -> None:
     cluster = cluster_with(ANY, seconds=None)
     cluster.nodes = {"n1": NodeState("n1", problems=("KernelDeadlock", "nvidia.com/gpu-xid-error"))}
