@@ -11,6 +11,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from heapq import nsmallest
+from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -26,6 +28,8 @@ from controller.policy import recovery
 
 LEAST_SECONDS: Final = 30
 """The shortest ``nodeLostSeconds``: a healthy node may renew its Lease that late."""
+MOST_FAILED: Final = 16
+"""How many of the pods that failed first have their nodes read. All others of the job usually fail with them."""
 MOST_PROBLEMS: Final = 10
 """How many problems of a node the record of an attempt has."""
 MOST_AVOIDED: Final = 10
@@ -67,16 +71,26 @@ def interest(policy: RunPolicy, status: JobStatus | None, pods: Iterable[Pod], n
 
 
 def failed_nodes(policy: RunPolicy, status: JobStatus | None, snapshot: Snapshot) -> frozenset[str]:
-    """Return the nodes whose problems the record of the attempt will contain: those of its failed pods, if the job avoids such nodes."""
+    """Return the nodes one of which the record of the attempt names with its problems: those of the pods that failed first.
+
+    Empty if the job does not avoid such nodes.
+    """
     given = policy.failure_policy
     if given is None or not given.avoid_failed_nodes or conditions.is_finished(status):
         return frozenset()
     number = (status and status.restarts) or 0
-    return frozenset(
-        pod.node
+    failed = (
+        pod
         for pod in (*snapshot.pods, *snapshot.batch_pods)
         if pod.phase == "Failed" and pod.node and pod.attempt == number
     )
+    return frozenset(pod.node for pod in nsmallest(MOST_FAILED, failed, key=_failed_at))
+
+
+def _failed_at(pod: Pod) -> float:
+    """Return when the first container of the pod failed; pods of which that is unknown come last."""
+    ends = (end.finished_at.timestamp() for end in pod.exits if end.code and end.finished_at)
+    return min(ends, default=inf)
 
 
 def with_losses(policy: RunPolicy, status: JobStatus | None, snapshot: Snapshot, now: datetime) -> Snapshot:

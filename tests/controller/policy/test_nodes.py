@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from api.children import Exit
 from api.failure_policy import FailurePolicy
 from api.job import JobStatus, RunPolicy
 from api.meta import PODS, SERVICES
@@ -249,3 +250,21 @@ def test_a_job_reads_the_nodes_of_its_failures(
     failed, running = pod("worker", 0, "Failed", node="n1"), pod("worker", 1, node="n2")
 
     assert nodes.failed_nodes(policy, status, Snapshot((failed, running))) == names
+
+
+def test_of_many_failures_the_nodes_of_the_first_ones_are_read() -> None:
+    failed = [
+        pod(
+            "worker",
+            index,
+            "Failed",
+            node=f"n{index}",
+            exits=(Exit("pytorch", 1, finished_at=NOON - timedelta(seconds=index)),),
+        )
+        for index in range(3 * nodes.MOST_FAILED)
+    ]
+    unknown = pod("worker", 3 * nodes.MOST_FAILED, "Failed", node="unknown")
+
+    found = nodes.failed_nodes(AVOIDING, None, Snapshot((unknown, *failed)))
+
+    assert found == {f"n{index}" for index in range(2 * nodes.MOST_FAILED, 3 * nodes.MOST_FAILED)}
