@@ -24,6 +24,8 @@ from controller.runtime import clock
 
 READS_PER_DEADLINE: Final = 10
 SHORTEST_INTERVAL_SECONDS: Final = 1.0
+COMMANDS_AT_ONCE: Final = 16
+"""How many commands that report progress run at once, of all jobs."""
 _FAILURES: Final = (Unread, CommandError, errors.ApiError, aiohttp.ClientError, TimeoutError, OSError)
 
 log = structlog.get_logger()
@@ -47,6 +49,7 @@ class ProgressMonitor:
         """``client`` is one of its own: reads from slow nodes must not slow down the reconciler's calls."""
         self._client = client
         self._collector = StackCollector(client)
+        self._commands = asyncio.Semaphore(COMMANDS_AT_ONCE)
         self._jobs: dict[str, _Observation] = {}
         """By the UIDs of the jobs."""
         self._starting: asyncio.Queue[_Observation] = asyncio.Queue()
@@ -60,7 +63,7 @@ class ProgressMonitor:
         if job is not None:
             started = self._jobs[uid] = _Observation(
                 job,
-                source_for(self._client, job.progress),
+                source_for(self._client, job.progress, self._commands),
                 self._collector,
                 then,
                 phase=crc32(uid.encode()) / 2**32,

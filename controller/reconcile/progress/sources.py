@@ -3,6 +3,7 @@
 Source: the Kubernetes API, core/v1, PodLogOptions; kubelet, pkg/kubelet/kuberuntime/logs/logs.go.
 """
 
+import asyncio
 from itertools import count
 from typing import Any, Final, Protocol
 
@@ -43,10 +44,10 @@ class Source(Protocol):
         ...
 
 
-def source_for(client: Client, progress: Progress) -> Source:
-    """Return the source that the job names."""
+def source_for(client: Client, progress: Progress, commands: asyncio.Semaphore) -> Source:
+    """Return the source that the job names. ``commands`` limits how many run at once: the client limits requests, not WebSockets."""
     if progress.exec is not None:
-        return Command(client, progress.exec)
+        return Command(client, progress.exec, commands)
     if progress.annotation is not None:
         return Annotation(client, progress.annotation)
     logs = progress.logs or LogProgress()
@@ -127,21 +128,23 @@ class Annotation:
 class Command:
     """A command that exits with 0 reports progress if it prints something else than before, or nothing. One that does not end reports none."""
 
-    def __init__(self, client: Client, given: ExecProgress) -> None:
+    def __init__(self, client: Client, given: ExecProgress, free: asyncio.Semaphore) -> None:
         self._client = client
         self._given = given
+        self._free = free
         self._runs = count()
 
     async def read(self, namespace: str, pod: RunningPod) -> Reading:
-        output = await remote_command.run(
-            self._client,
-            namespace,
-            pod.name,
-            self._given.container or pod.container,
-            self._given.command,
-            timeout_seconds=COMMAND_SECONDS,
-            most_bytes=MOST_OUTPUT_BYTES,
-        )
+        async with self._free:
+            output = await remote_command.run(
+                self._client,
+                namespace,
+                pod.name,
+                self._given.container or pod.container,
+                self._given.command,
+                timeout_seconds=COMMAND_SECONDS,
+                most_bytes=MOST_OUTPUT_BYTES,
+            )
         if output is None or output.exit_code:
             return Reading("")
         text = output.stdout.strip()

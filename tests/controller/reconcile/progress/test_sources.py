@@ -1,5 +1,6 @@
 """What one read of a pod's log or annotation shows."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -152,10 +153,14 @@ async def test_another_pod_of_the_name_shows_nothing() -> None:
         await source.read("ml", POD)
 
 
+def command(containers: Containers, *words: str, free: asyncio.Semaphore | None = None) -> Command:
+    return Command(cast(Client, containers), ExecProgress(command=list(words)), free or asyncio.Semaphore(1))
+
+
 async def test_a_command_reports_progress_by_its_exit_code_and_another_output() -> None:
     outputs: dict[str, str | Exception | None] = {}
     containers = Containers(outputs, {})
-    source = Command(cast(Client, containers), ExecProgress(command=["cat", "/tmp/step"]))
+    source = command(containers, "cat", "/tmp/step")
     found: list[str] = []
 
     for output in ("step 1\n", "step 1\n", "step 2\n", "", "", None):
@@ -174,7 +179,15 @@ async def test_a_command_that_cannot_run_shows_nothing() -> None:
     containers.status = {"status": "Failure", "message": "no such file"}
 
     with pytest.raises(CommandError):
-        await Command(cast(Client, containers), ExecProgress(command=["a"])).read("ml", POD)
+        await command(containers, "a").read("ml", POD)
+
+
+async def test_commands_wait_for_others_to_end() -> None:
+    source = command(Containers({POD.name: "x"}, {}), "a", free=asyncio.Semaphore(0))
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(60):
+            await source.read("ml", POD)
 
 
 @pytest.mark.parametrize(
@@ -188,4 +201,6 @@ async def test_a_command_that_cannot_run_shows_nothing() -> None:
     ],
 )
 def test_the_job_names_its_source(fields: Mapping[str, Any], expected: type) -> None:
-    assert isinstance(source_for(cast(Client, Answers()), Progress.model_validate(fields)), expected)
+    source = source_for(cast(Client, Answers()), Progress.model_validate(fields), asyncio.Semaphore(1))
+
+    assert isinstance(source, expected)
