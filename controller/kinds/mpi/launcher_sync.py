@@ -228,7 +228,9 @@ class LauncherSync:
             return self.builder.plan(requeue_after_seconds=0)
         if not self.snapshot.is_blocked:
             self.builder.unblocked()
-        are_all_active = sum(pod.is_active for pod in workers) == self.desired_workers
+        ignored = {matched.failure.uid for matched in recovery.ignored(self._matches)}
+        needed_workers = self.desired_workers - sum(pod.uid in ignored for pod in workers)
+        are_all_active = sum(pod.is_active for pod in workers) == needed_workers
         pods, status, now = (
             (*self.snapshot.pods, *self.snapshot.batch_pods),
             self.builder.status,
@@ -244,7 +246,7 @@ class LauncherSync:
         probes = self._pending_probes(workers) if self._is_waiting_for_workers(launcher) else []
         is_waiting = (
             self.kind.should_wait_for_workers(self.job, self.options)
-            and len(hosts.ready_workers(workers)) - len(probes) < self.desired_workers
+            and len(hosts.ready_workers(workers)) - len(probes) < needed_workers
         )
         requeue_after = hosts.seconds_until_more(
             workers, self.desired_workers, self.builder.now, hosts.running_since(self.job)

@@ -35,7 +35,7 @@ from controller.kinds.mpi import hosts, kubexec, rbac, v1spec
 from controller.kinds.mpi.launcher_pod_flavor import LauncherPodFlavor
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, slots, worker_index, worker_name
 from controller.kinds.mpi.v1pods import CONTROLLER, OWNER, launcher_body, worker_body
-from controller.policy import gang
+from controller.policy import attempts, count, gang, recovery
 
 
 def _write_event(verb: str, kind: str, name: str) -> Event | None:
@@ -81,10 +81,20 @@ def can_create(job: MPIJob, role: Role, snapshot: Snapshot, options: Options) ->
     """Return whether pods of the role can be created. The launcher needs all workers to exist, or to be ready if it waits for them."""
     if role.name == WORKER:
         return True
-    workers = _workers(job, snapshot)
+    workers, needed = _workers(job, snapshot), v1spec.workers(v1spec.roles(job))
     if hosts.should_wait_for_workers(job, options):
+        needed -= _ignored_workers(job, snapshot)
         workers = hosts.ready_workers(workers)
-    return len(workers) == v1spec.workers(v1spec.roles(job))
+    return len(workers) == needed
+
+
+def _ignored_workers(job: MPIJob, snapshot: Snapshot) -> int:
+    """Return how many failed workers a rule of the failure policy ignores: they never become ready."""
+    policy, role = job.spec.policy.failure_policy, v1spec.roles(job).get(WORKER)
+    if policy is None or role is None:
+        return 0
+    found = attempts.matches(policy, job.metadata.name, role, count.slots(role, snapshot.pods), 0)
+    return len(recovery.ignored(found))
 
 
 def later(job: MPIJob, snapshot: Snapshot, options: Options) -> Collection[str]:

@@ -11,6 +11,7 @@ from api.nodes import NodeState
 from api.pod_problems import Trouble
 from controller.domain import Count
 from controller.kind import JobKind, Options
+from controller.kinds.mpi.hosts import WAIT_ANNOTATION
 from controller.kinds.mpi.launcher_flavor import LauncherFlavor
 from controller.kinds.mpi.v1alpha2 import V1ALPHA2
 from controller.kinds.mpi.v2beta1 import V2BETA1
@@ -299,6 +300,22 @@ def test_an_ignored_worker_stays_failed(kind: LauncherFlavor) -> None:
     assert changed == ["pi-worker-1"]
     assert cluster.reasons.count("FailureIgnored") == 1
     assert cluster.status.restarts is None
+
+
+@FLAVORS
+def test_a_launcher_does_not_wait_for_workers_whose_failure_a_rule_ignores(kind: LauncherFlavor) -> None:
+    job = job_with(kind, {"action": "Ignore", "roles": ["Worker"]}, annotations={WAIT_ANNOTATION: "true"})
+    cluster = InMemoryCluster(job, kind=kind)  # type: ignore[arg-type]  # has no use for the rest
+    cluster.settle()
+    cluster.set_phase("Running", "worker-0", ready=True, running_since=cluster.now)
+    cluster.set_phase("Failed", "worker-1", code=1)
+    cluster.settle()
+    assert "pi-launcher" in cluster.batch_jobs
+
+    cluster.launch(running_since=cluster.now)
+    cluster.settle()
+
+    assert cluster.conditions.endswith("Running T")
 
 
 @FLAVORS

@@ -441,3 +441,15 @@ def test_hosts_are_ordered_by_topology_label() -> None:
     order = ["pi-worker-0", "pi-worker-2", "pi-worker-1"]
     assert [line.split()[0] for line in cluster.extras["pi-config"]["data"]["hostfile"].splitlines()] == order
     assert hosts(cluster).split("\n")[1:] == [f"echo {name}:1" for name in order]
+
+
+def test_a_launcher_does_not_wait_for_workers_whose_failure_a_rule_ignores() -> None:
+    rules = [{"action": "Ignore", "roles": ["Worker"]}]
+    cluster = pending_cluster(
+        annotations={WAIT_ANNOTATION: "true"}, runPolicy={"failurePolicy": {"rules": rules}}
+    )
+    cluster.set_phase("Running", "worker-0", ready=True)
+    cluster.set_phase("Failed", "worker-1", code=1)
+    cluster.settle()
+
+    assert "pi-launcher" in cluster.pods
