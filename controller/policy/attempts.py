@@ -46,9 +46,16 @@ def begin(job: Job, snapshot: Snapshot, builder: StatusBuilder, idle: Iterable[C
     ``idle`` are the uncached children to keep while no pod of the job may run.
     """
     status = builder.status
-    if status.restarts is None:
+    if status.restarts is None and job.spec.policy.failure_policy is None:
         return None
     children: tuple[Pod | BatchJob, ...] = (*snapshot.pods, *snapshot.batch_jobs)
+    if status.restarts is None:
+        # Another operator, whose definition has no such field, may have had the job meanwhile: the children know their attempt.
+        number = max((child.attempt for child in children), default=0)
+        if number == 0:
+            return None
+        builder.update({"restarts": number})
+        status = builder.status
     if recovery.is_ahead(children, status):
         return builder.plan()
     deadline = limits.deadline_in(job.spec.policy, status.start_time, builder.now)

@@ -288,6 +288,24 @@ def test_an_old_status_changes_nothing() -> None:
     assert (plan.create, plan.delete) == ((), ())
 
 
+def test_attempts_count_on_from_those_of_the_pods_if_the_status_has_lost_them() -> None:
+    cluster = cluster_with(ANY)
+    for _ in range(2):
+        cluster.set_phase("Failed", "worker-1", code=1)
+        cluster.settle()
+        cluster.wait(400)
+        cluster.settle()
+        cluster.set_phase("Running")
+        cluster.settle()
+    gone = {"restarts": None, "attempts": None, "restarts_count_towards_max": None, "lost_seconds": None}
+    cluster.job = cluster.job.model_copy(update={"status": cluster.status.model_copy(update=gone)})
+    cluster.set_phase("Failed", "worker-1", code=1)
+    cluster.settle()
+
+    assert cluster.status.restarts == 3
+    assert {pod.attempt for pod in cluster.pods.values()} == {3}
+
+
 def test_the_container_that_failed_first_is_in_the_history() -> None:
     cluster = cluster_with(ANY)
     exits = (Exit("pytorch", 1, finished_at=cluster.now), Exit("sidecar", 9, "OOMKilled"))
