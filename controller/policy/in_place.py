@@ -261,7 +261,7 @@ def record(job: Job, pods: Iterable[tuple[Role, Pod]], builder: StatusBuilder) -
             (end,),
             uid=pod.uid,
         )
-        matched = recovery.match(policy, failure) or Match(failure, _ANY, 0)
+        matched = recovery.match(policy, failure, recovery.ENDS) or Match(failure, _ANY, 0)
         is_over = recovery.is_exhausted(policy, builder.status, matched.action)
         if matched.action is FailureAction.FAIL_JOB or is_over:
             return attempts.end(job, matched, builder, rows)

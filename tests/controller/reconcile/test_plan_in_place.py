@@ -290,6 +290,19 @@ def test_a_rule_that_has_changed_fails_the_job() -> None:
     assert (cluster.status.conditions or [])[-1].reason == "PyTorchJobFailurePolicy"
 
 
+@pytest.mark.parametrize("action", ["RestartPod", "Ignore"])
+def test_a_rule_that_the_agents_cannot_know_does_not_undo_their_restart(action: str) -> None:
+    drained = {"action": action, "onPodConditions": [{"type": "DisruptionTarget"}]}
+    cluster = cluster_with(drained, ANY)
+    fail(cluster, "worker-1", 0)
+    cluster.set_phase("Running", "worker-1", conditions=("DisruptionTarget",))
+
+    plans = cluster.settle()
+
+    assert [plan.restart_action for plan in plans if plan.restart_action] == ["RestartJob"]
+    assert [attempt.rule for attempt in cluster.status.attempts or ()] == ["2"]
+
+
 def test_more_restarts_than_allowed_fail_the_job() -> None:
     cluster = cluster_with(maxRestarts=1)
     fail(cluster, "worker-1", attempt=0)
