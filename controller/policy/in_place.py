@@ -301,17 +301,19 @@ def warn(policy: RunPolicy, options: Options, builder: StatusBuilder) -> None:
 
 
 def is_restarting(status: JobStatus, pods: Iterable[Pod], now: datetime) -> bool:
-    """Return whether a restart in place is not over: its pause has not passed, or the container that failed does not run again."""
+    """Return whether a restart in place is not over: its pause has not passed, or the pod that failed is there and does not run again."""
     past = status.attempts or []
     last = past[-1] if past else None
     if last is None or not last.in_place or last.lost_seconds is not None or last.end_time is None:
         return False
     ended_at = last.end_time
-    runs = any(
-        pod.name == last.pod and pod.running_since is not None and pod.running_since >= ended_at
+    is_down = any(
+        pod.name == last.pod
+        and not pod.is_finished
+        and (pod.running_since is None or pod.running_since < ended_at)
         for pod in pods
     )
-    return not runs or (due_in(status, now) or 0) > 0
+    return is_down or (due_in(status, now) or 0) > 0
 
 
 def due_in(status: JobStatus, now: datetime) -> float | None:

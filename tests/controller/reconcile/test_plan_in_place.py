@@ -238,6 +238,23 @@ def test_the_job_restarts_until_the_pause_is_over_and_the_container_runs() -> No
     assert cluster.conditions == "Created T, Running T"
 
 
+@pytest.mark.parametrize("is_gone", [True, False], ids=["has been scaled away", "has succeeded meanwhile"])
+def test_the_job_runs_again_although_the_pod_that_failed(is_gone: bool) -> None:
+    cluster = cluster_with()
+    fail(cluster, "worker-1", 0)
+    cluster.set_phase("Running", "worker-1", running_since=None)
+    cluster.settle()
+    assert cluster.conditions.endswith("Restarting T")
+    if is_gone:
+        fewer = {**COMMANDED, "replicas": 1}
+        cluster.update_spec(pytorch_job(master=COMMANDED, worker=fewer, run_policy=policy_of()))
+    else:
+        cluster.set_phase("Succeeded", "worker-1", code=0)
+    cluster.settle()
+
+    assert cluster.conditions.endswith("Running T")
+
+
 def test_a_restart_by_recreation_follows_one_in_place() -> None:
     cluster = cluster_with(maxRestarts=9)
     fail(cluster, "worker-1", attempt=0)
