@@ -589,6 +589,7 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key], memories
     def pause() -> None:
         for memory in memories:
             metrics.jobs.discard(memory.uid)  # nothing updates them while the kind is not served
+            shared.monitor.unfollow(memory.uid)
             shared.progress.discard(memory.uid)
 
     def hand_over() -> None:
