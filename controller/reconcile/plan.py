@@ -75,10 +75,13 @@ def decide(
     failed = snapshot
     if snapshot.troubles_since:
         failed = troubles.with_failures(policy, kind.roles(normal), snapshot, now)
-    if snapshot.hang and not hangs.match(normal, roles := kind.roles(normal), snapshot.hang):
+    plan = flow.decide(normal, failed, now, options, malformed)
+    if (
+        snapshot.hang
+        and not conditions.is_finished(plan.status)
+        and not hangs.match(normal, roles := kind.roles(normal), snapshot.hang)
+    ):
         plan = hangs.fail(normal, roles, snapshot.hang, StatusBuilder(kind, normal, now))
-    else:
-        plan = flow.decide(normal, failed, now, options, malformed)
     plan = troubles.in_time(policy, snapshot, plan, now)
     if nodes.asks(policy):
         plan = nodes.applied(plan, policy, status, snapshot)

@@ -38,6 +38,16 @@ def test_a_hang_without_a_failure_policy_fails_the_job_and_frees_what_it_holds()
     assert not cluster.pods
 
 
+@pytest.mark.parametrize("rules", [(), ({"action": "RestartJob"},)], ids=["without rules", "with a rule"])
+def test_success_precedes_a_hang(rules: tuple[dict[str, Any], ...]) -> None:
+    cluster = hung_cluster(*rules)
+    cluster.set_phase("Succeeded", "master-0", code=0)
+
+    cluster.step()
+
+    assert cluster.conditions.endswith("Succeeded T")
+
+
 def test_the_history_names_the_pod_and_keeps_its_stack() -> None:
     cluster = hung_cluster()
     cluster.step()
