@@ -9,7 +9,7 @@ Source: Kubernetes, apps/v1 Deployment, progressDeadlineSeconds, for the word. T
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from importlib import import_module
@@ -294,6 +294,21 @@ def observed(job: Job, roles: Mapping[str, Role], snapshot: Snapshot) -> Observe
         status.restarts or 0,
         tuple(found),
         status.attempts[-1].restart_time if status.attempts else None,
+    )
+
+
+def with_first_observation(job: Job, plan: Plan) -> Plan:
+    """Return the plan with a reconcile that follows the status in which the job has begun to run.
+
+    Only a running job is observed. The operator's own write of the status triggers no reconcile, and if all goes well, pods do not change again.
+    """
+    was_running = job.status is not None and conditions.is_true(job.status, ConditionType.RUNNING)
+    if job.spec.policy.progress_deadline_seconds is None or plan.status is None or was_running:
+        return plan
+    return (
+        replace(plan, requeue_after_seconds=0)
+        if conditions.is_true(plan.status, ConditionType.RUNNING)
+        else plan
     )
 
 

@@ -82,7 +82,7 @@ def decide(
         and not hangs.match(normal, roles := kind.roles(normal), snapshot.hang)
     ):
         plan = hangs.fail(normal, roles, snapshot.hang, StatusBuilder(kind, normal, now))
-    plan = troubles.in_time(policy, snapshot, plan, now)
+    plan = hangs.with_first_observation(normal, troubles.in_time(policy, snapshot, plan, now))
     if nodes.asks(policy):
         plan = nodes.applied(plan, policy, status, snapshot)
     if CHECKPOINT_DIR in (job.metadata.annotations or {}):

@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from api import conditions
 from api.children import Exit
+from api.job import ConditionType
 from api.meta import PODS
 from controller.domain import Hang
 from tests.support.builders import NOON
-from tests.support.in_memory_cluster import InMemoryCluster, running_cluster
+from tests.support.in_memory_cluster import InMemoryCluster, pending_cluster, running_cluster
 
 ALL_PODS = ["train-master-0", "train-worker-0", "train-worker-1"]
 STACK = (("train-worker-1",), "process 7, stopped: python train.py")
@@ -46,6 +48,18 @@ def test_success_precedes_a_hang(rules: tuple[dict[str, Any], ...]) -> None:
     cluster.step()
 
     assert cluster.conditions.endswith("Succeeded T")
+
+
+def test_a_reconcile_follows_the_status_in_which_the_job_begins_to_run() -> None:
+    """Only then the job is observed, and nothing else need happen to its pods."""
+    cluster = pending_cluster(run_policy={"progressDeadlineSeconds": 60})
+    cluster.set_phase("Running")
+
+    begun, follower = cluster.step(), cluster.step()
+
+    assert begun.requeue_after_seconds == 0
+    assert conditions.is_true(cluster.status, ConditionType.RUNNING)
+    assert follower.requeue_after_seconds is None
 
 
 def test_the_history_names_the_pod_and_keeps_its_stack() -> None:

@@ -39,6 +39,19 @@ def cluster_with(kind: LauncherFlavor, **policy: Any) -> InMemoryCluster:
 
 
 @FLAVORS
+def test_a_reconcile_follows_the_status_in_which_the_job_begins_to_run(kind: LauncherFlavor) -> None:
+    cluster = new_cluster(kind)
+    cluster.set_phase("Running", ready=True, running_since=cluster.now)
+    cluster.settle()
+    cluster.launch(running_since=cluster.now)
+
+    begun = cluster.step()
+
+    assert begun.requeue_after_seconds == 0
+    assert "Running T" in cluster.conditions
+
+
+@FLAVORS
 def test_a_hang_fails_the_job_and_ends_launcher_and_workers(kind: LauncherFlavor) -> None:
     cluster = cluster_with(kind)
     cluster.hang = HANG
