@@ -73,7 +73,7 @@ def decide(
     policy, status = normal.spec.policy, job.status
     snapshot = nodes.with_losses(policy, status, snapshot, now)
     failed = snapshot
-    if snapshot.troubles_since:
+    if snapshot.troubles_since and not conditions.is_finished(status):
         failed = troubles.with_failures(policy, kind.roles(normal), snapshot, now)
     plan = flow.decide(normal, failed, now, options, malformed)
     if (

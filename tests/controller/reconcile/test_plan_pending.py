@@ -260,6 +260,17 @@ def test_a_pod_that_cannot_pull_its_image_restarts_the_job_after_a_minute() -> N
     assert "train-worker-1 failed (ImagePullBackOff: ErrImagePull img), rule 1" in message(cluster)
 
 
+def test_a_pod_that_failed_the_job_by_a_trouble_is_cleaned_up_as_pending() -> None:
+    rule = {"action": "FailJob", "onReasons": ["ImagePullBackOff"], "forSeconds": 0}
+    policy = {"cleanPodPolicy": "Running", "failurePolicy": {"rules": [rule]}}
+    cluster = running_cluster(run_policy=policy)
+    cluster.set_phase("Pending", "worker-1", troubles=(PULL,))
+    cluster.settle()
+
+    assert last(cluster) == ("Failed", "PyTorchJobFailurePolicy")
+    assert not cluster.pods
+
+
 def test_a_trouble_that_passes_begins_anew() -> None:
     cluster = troubled({"action": "RestartJob", "onReasons": ["Unschedulable"], "forSeconds": 30})
     for _ in range(3):
