@@ -145,6 +145,10 @@ def problems(policy: RunPolicy, roles: Mapping[str, Role]) -> Iterator[Problem]:
         )
     if given.max_restarts is not None and given.max_restarts < 0:
         yield Problem(f"{path}.maxRestarts", f"Invalid value: {given.max_restarts}: must not be negative")
+    if given.max_restarts is not None and not given.rules:
+        yield Problem(
+            f"{path}.rules", "Required value: maxRestarts has no effect without a rule that restarts the job"
+        )
     if len(given.rules) > MOST_RULES:
         yield Problem(f"{path}.rules", f"Too many: {len(given.rules)}: must have at most {MOST_RULES} items")
     known = {name.lower() for name in roles}
@@ -172,6 +176,9 @@ def _rule_problems(rule: FailureRule, roles: Collection[str], path: str) -> Iter
     ):
         if given is not None and not given:
             yield Problem(f"{path}.{name}", "Required value: an empty list matches nothing; leave it out")
+    for at, condition in enumerate(rule.on_pod_conditions or ()):
+        if not condition.type:
+            yield Problem(f"{path}.onPodConditions[{at}].type", "Required value: must name a condition")
     if rule.for_seconds is not None and rule.for_seconds < 0:
         yield Problem(f"{path}.forSeconds", f"Invalid value: {rule.for_seconds}: must not be negative")
     if rule.for_seconds is not None and rule.on_reasons is None:

@@ -64,7 +64,9 @@ def _rule_problems(rule: SuccessRule, roles: Mapping[str, Role], path: str) -> I
         return
     pods = tally(rule, roles, {}).deciding
     if pods == 0:
-        yield Problem(path, "Invalid value: no pod of the job has such a role and index")
+        name, value = ("succeededIndexes", indexes) if indexes is not None else ("roles", rule.roles or ())
+        given = value if isinstance(value, str) else ", ".join(value)
+        yield Problem(f"{path}.{name}", f'Invalid value: "{shortened(given, 64)}": the job has no such pod')
     elif rule.succeeded_count is not None and not 1 <= rule.succeeded_count <= pods:
         text = f"Invalid value: {rule.succeeded_count}: must be from 1 to {pods}, the number of pods that the rule counts"
         yield Problem(f"{path}.succeededCount", text)

@@ -263,7 +263,7 @@ def test_a_job_that_never_restarted_has_lost_nothing() -> None:
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        pytest.param({"maxRestarts": -1}, "maxRestarts", id="a negative limit"),
+        pytest.param({"maxRestarts": -1, "rules": [{"action": "RestartJob"}]}, "maxRestarts", id="a negative limit"),
         pytest.param({"rules": [{"action": "Explode"}]}, "rules[0].action", id="an unknown action"),
         pytest.param({"rules": [{"action": "FailJob", "roles": ["Chef"]}]}, "rules[0].roles[0]", id="an unknown role"),
         pytest.param({"rules": [{"action": "FailJob", "onReasons": []}]}, "rules[0].onReasons", id="an empty list"),
@@ -280,6 +280,11 @@ def test_a_job_that_never_restarted_has_lost_nothing() -> None:
             "rules[0].onExitCodes.values", id="no exit codes",
         ),
         pytest.param({"rules": [{"action": "FailJob"}] * 21}, "rules", id="too many rules"),
+        pytest.param({"maxRestarts": 3}, "rules", id="a limit without a rule"),
+        pytest.param(
+            {"rules": [{"action": "FailJob", "onPodConditions": [{"type": "Ready"}, {"type": ""}]}]},
+            "rules[0].onPodConditions[1].type", id="a condition without a type",
+        ),
         pytest.param(
             {"rules": [{"action": "FailJob", "onReasons": ["Evicted", "PendingTimeout"]}]}, "rules[0].onReasons[1]",
             id="a reason that needs another field",

@@ -77,7 +77,7 @@ def test_ignored_pods_are_not_counted() -> None:
         pytest.param([{"succeededIndexes": "x"}], "rules[0].succeededIndexes", id="no number"),
         pytest.param([{"succeededIndexes": "1,"}], "rules[0].succeededIndexes", id="a comma at the end"),
         pytest.param([{"succeededIndexes": "0," * 600 + "1"}], "rules[0].succeededIndexes", id="a long list"),
-        pytest.param([{"succeededIndexes": "4"}], "rules[0]", id="an index that no role has"),
+        pytest.param([{"succeededIndexes": "4"}], "rules[0].succeededIndexes", id="an index that no role has"),
         pytest.param([{"succeededCount": 0}], "rules[0].succeededCount", id="none"),
         pytest.param([{"succeededCount": 6}], "rules[0].succeededCount", id="more than there are"),
         pytest.param(
