@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from api.messages import without_control, without_numbers
+from api.restart_report import report_in
 
 CRASH_LOOP: Final = "CrashLoopBackOff"
 """Reason of a failed container that the kubelet restarts after a back-off."""
@@ -244,7 +245,12 @@ def troubles(pod: str, status: PodStatus) -> tuple[Trouble, ...]:
 
 
 def describe_exit(code: int, reason: str, message: str) -> str:
-    """Return text such as ``exit code 137, killed by SIGKILL (OOMKilled)``, with the end of the termination message."""
+    """Return text such as ``exit code 137, killed by SIGKILL (OOMKilled)``, with the end of the termination message.
+
+    For a container that ended for a restart in place, both are those of its command.
+    """
+    if report := report_in(code, message):
+        code, message = report.exit_code, report.message
     text = f"exit code {code}" if reason == _STATUS_UNKNOWN else describe_exit_code(code)
     if reason not in {"", "Error", "Completed"}:
         text += f" ({reason})"

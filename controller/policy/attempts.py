@@ -90,7 +90,7 @@ def end(job: Job, matched: recovery.Match, builder: StatusBuilder, pods: Iterabl
         text = f"job {name} is failing because {matched.description}."
         builder.failed(text, Severity.WARNING, ConditionReason.FAILURE_POLICY)
     else:
-        text = f"job {name} has failed because it has restarted {policy.max_restarts} times, its maxRestarts; last failure: {matched.description}."
+        text = f"job {name} has failed because it has reached its maxRestarts ({policy.max_restarts}); last failure: {matched.description}."
         builder.failed(text, Severity.WARNING, ConditionReason.MAX_RESTARTS_EXCEEDED)
     return builder.plan()
 

@@ -144,8 +144,8 @@ def attempts(obj: Object) -> Iterator[str]:
     if not found:
         return
     lost = format_duration(timedelta(seconds=status.get("lostSeconds") or 0))
-    restarts = spell_count(status["restarts"]) if status.get("restarts") else "never"
-    yield f"Attempts (restarted {restarts}, {lost} lost):\n"
+    restarts = f"restarted {spell_count(status['restarts'])}" if status.get("restarts") else "not restarted"
+    yield f"Attempts ({restarts}, {lost} lost):\n"
     rows = [
         [
             str(attempt["number"]),

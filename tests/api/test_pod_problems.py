@@ -112,6 +112,12 @@ def test_a_field_of_the_wrong_type_is_named() -> None:
         (137, "ContainerStatusUnknown", "", "exit code 137 (ContainerStatusUnknown)"),
         (255, "", "", "exit code 255"),
         (3, "Error", "one\ntwo\nthree\nfour\n", "exit code 3: two / three / four"),
+        (
+            222,
+            "Error",
+            '{"rallypoint": {"attempt": 0, "exitCode": 7, "message": "no data"}}',
+            "exit code 7: no data",
+        ),
         (3, "Error", "\x1b[31mno luck\x1b[0m\x07\n\x1b]0;title\x07\n", "exit code 3: no luck"),
     ],
 )

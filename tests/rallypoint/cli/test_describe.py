@@ -91,6 +91,12 @@ def test_attempts_have_a_row_each() -> None:
     ]
 
 
+def test_a_job_that_failed_in_its_first_attempt_has_not_restarted() -> None:
+    title = next(iter(describe.attempts({"status": {"attempts": [{"number": 0, "action": "FailJob"}]}})))
+
+    assert title == "Attempts (not restarted, 0s lost):\n"
+
+
 def test_the_stacks_of_a_hang_follow_the_attempts() -> None:
     stacks = [
         {
