@@ -55,7 +55,10 @@ class Queueing:
     def followed(
         self, kind: JobKind[Any], reconcile: Callable[[Key], Awaitable[ReconcileResult]]
     ) -> Callable[[Key], Awaitable[ReconcileResult]]:
-        """Return what reconciles a job and then requests a reconcile of its Workload: no watch reports the status that it has written."""
+        """Return what reconciles a job and then requests a reconcile of its Workload.
+
+        No watch reports the status that it has written, nor a version of the job that it has read from the server.
+        """
         name = kind.resource.kind
         if name not in self.queues:
             return reconcile
@@ -64,8 +67,7 @@ class Queueing:
             try:
                 return await reconcile(key)
             finally:
-                if self.cache.store.indexed(workloads.index_of(name, key.namespace, key.name)):
-                    self.queues[name].add(key)
+                self.queues[name].add(key)
 
         return reconcile_both
 

@@ -20,7 +20,7 @@ from api.workloads import PREBUILT, PRIORITY_CLASS, QUEUE_NAME, WORKLOAD_PRIORIT
 from rallypoint.local.apiserver.serving.interceptor import Call
 from tests.support.builders import template
 from tests.support.crash_injection import CrashInjector, CrashPoint, Moment, restarting_controller
-from tests.support.faults import Refuse, Reset, Rule
+from tests.support.faults import Drop, Refuse, Reset, Rule
 from tests.support.harness import (
     TEST_SETTINGS,
     UNLIMITED_SETTINGS,
@@ -318,6 +318,18 @@ async def test_a_workload_with_its_name_that_belongs_to_another_is_reported() ->
 
         (message,) = await harness.events("WorkloadBlocked")
         assert "exists and belongs to another object" in message
+        assert len(await scheduler.workloads()) == 1
+
+
+async def test_a_suspension_that_no_watch_reports_is_noticed_nevertheless() -> None:
+    """The reconciler reads a job whose status conflicts, and the watch then reports nothing that the cache does not have."""
+    rule = Rule(Drop(), plural="pytorchjobs", containing=b'"suspend":true', times=1)
+    lost = Rule(Refuse(500), verb="patch", plural="pytorchjobs", subresource="status", times=1)
+    async with queueing(rule, lost) as (harness, scheduler):
+        await submit(harness)
+        await harness.settle(5)
+
+        assert rule.met == 1
         assert len(await scheduler.workloads()) == 1
 
 
