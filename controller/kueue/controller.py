@@ -27,7 +27,7 @@ from controller.kueue import plan, pod_sets
 from controller.kueue.builtin import FRESH_SECONDS, BuiltinIntegration
 from controller.kueue.plan import Action, Step
 from controller.kueue.pod_sets import Object, QueuedJob, Unqueueable
-from controller.reconcile.jobs import JobRow
+from controller.reconcile.jobs import JobRow, job_from_json
 from controller.runtime.informer import Informer
 from controller.runtime.queue import Queue
 from controller.runtime.recorder import EventPriority, Recorder, Subject
@@ -125,6 +125,8 @@ class KueueController:
                 step = plan.decide(job, found, self._now())
                 if step is None:
                     return ReconcileResult()
+                if step.after_pods and job is not None and await self._is_outdated(job.row):
+                    continue
                 if step.after_pods and (pause := await self._busy_seconds(key, step.uid)):
                     return ReconcileResult(pause)
                 if job is not None and await self._builtin.is_on(job.row):
@@ -136,6 +138,15 @@ class KueueController:
             except (errors.Invalid, errors.Forbidden) as error:
                 return self._blocked(job, error.message, error)
         return ReconcileResult(0)
+
+    async def _is_outdated(self, row: JobRow) -> bool:
+        """Read a job from the server, and return whether the cached one is another: the response to its start may have been lost."""
+        newest = job_from_json(await self._client.get(self._kind.resource, row.namespace, row.name))
+        if newest.resource_version == row.resource_version:
+            return False
+        if self._jobs.put(newest) is not None:
+            self._working.add(Key(row.namespace, row.name))  # the watch will not report this version
+        return True
 
     async def _busy_seconds(self, key: Key, uid: str) -> float:
         """Return 0 if no pod of the job runs or may run, otherwise when to look again.

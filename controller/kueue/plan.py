@@ -77,7 +77,9 @@ def is_held(job: QueuedJob, workload: Workload | None, *, is_known: bool) -> boo
         return False
     if not is_known:
         return not job.is_marked
-    return workload is None or not (workload.is_admitted and job.has_shape_of(workload))
+    if workload is None or workload.is_evicted or workload.deleting:
+        return True
+    return not (workload.is_admitted and job.has_shape_of(workload))
 
 
 def own_workload(job: QueuedJob, found: Sequence[Workload]) -> Workload | None:

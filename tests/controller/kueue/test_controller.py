@@ -333,6 +333,24 @@ async def test_a_suspension_that_no_watch_reports_is_noticed_nevertheless() -> N
         assert len(await scheduler.workloads()) == 1
 
 
+async def test_an_eviction_after_a_start_whose_response_was_lost_returns_no_quota_early() -> None:
+    """The cache still has the suspended job, and the server has one that runs."""
+    lost = Rule(Reset(committed=True), verb="patch", plural="pytorchjobs", containing=b'"suspend":false')
+    unseen = Rule(Drop(), plural="pytorchjobs", containing=b'"suspend":false')
+    async with queueing(lost, unseen) as (harness, scheduler):
+        await submit(harness)
+        await scheduler.admit()
+        await harness.settle(0.02)
+        assert lost.met
+        await scheduler.evict()
+        await harness.settle(3)
+
+        assert unseen.met
+        assert await harness.names(PODS) == []
+        assert await is_suspended(harness)
+        assert not await scheduler.has("QuotaReserved")
+
+
 async def live(harness: Harness, scheduler: KueueScheduler) -> None:
     """One life: admitted, evicted while its pods run, admitted again, and succeeded."""
 

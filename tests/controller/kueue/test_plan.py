@@ -261,11 +261,17 @@ HELD: dict[str, tuple[QueuedJob, Workload | None, bool, bool]] = {
     "with quota it may": (running(), workload_of(SAME, *ADMITTED), True, False),
     "with quota for fewer pods it may not": (running(roles=LARGER), workload_of(SAME, *ADMITTED), True, True),
     "with a finished Workload it may not": (running(), workload_of(SAME, *ADMITTED, "Finished"), True, True),
-    "an evicted one may until it is suspended": (
+    "an evicted one may not": (
         running(),
         workload_of(SAME, *ADMITTED, "Evicted"),
         True,
-        False,
+        True,
+    ),
+    "one whose Workload is being deleted may not": (
+        running(),
+        workload_of(SAME, *ADMITTED, deleting=True),
+        True,
+        True,
     ),
     "a finished one is not held": (running("Succeeded"), None, True, False),
     "that of MultiKueue is not held": (
