@@ -11,6 +11,7 @@ try:
         events,
         handover,
         in_place,
+        kubelet_restarts,
         local,
         lost_nodes,
         metrics,
@@ -40,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     events.add_parser(subparsers)
     handover.add_parser(subparsers)
     in_place.add_parser(subparsers)
+    kubelet_restarts.add_parser(subparsers)
     local.add_parser(subparsers)
     lost_nodes.add_parser(subparsers)
     metrics.add_parser(subparsers)
