@@ -365,7 +365,8 @@ async def test_a_resumed_job_waits_until_its_earlier_group_of_kubernetes_is_gone
                 await harness.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": True}}})
                 await harness.settle(60)
                 await harness.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": False}}})
-                await harness.settle(60)
+                # The wait is reported after 30 s without a change of the status, the first of which follows the resumption.
+                await harness.settle(90)
                 assert await harness.names(PODS) == []
                 running = (await harness.job())["status"]["conditions"]
                 assert "PyTorchJobWaitingForGang" in {condition["reason"] for condition in running}
