@@ -270,7 +270,7 @@ def test_a_suspended_job_with_a_failure_policy_counts_no_failure(plane: ControlP
     jobs.wait_for("rested", "Running")
     old = jobs.launcher("rested")["metadata"]["uid"]
     jobs.patch("rested", {"spec": {"runPolicy": {"suspend": True}}})
-    plane.wait("a suspended launcher", lambda: jobs.is_suspended("rested") is True, seconds=30)
+    plane.wait("a suspended launcher", lambda: jobs.is_suspended("rested") is True, seconds=90)
     assert jobs.launcher("rested")["metadata"]["uid"] != old
     jobs.patch("rested", {"spec": {"runPolicy": {"suspend": False}}})
     jobs.wait_for("rested", "Running")
