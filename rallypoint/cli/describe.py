@@ -75,7 +75,7 @@ async def _description(cluster: Cluster, served: ServedResource, obj: Object) ->
         uid = obj["metadata"]["uid"]
         events = await cluster.list_objects(EVENTS, fieldSelector=f"involvedObject.uid={uid}")
     parts = (
-        *(_head(obj, now), _state(obj), _roles(obj), attempts(obj), wall_clock(obj, now), bar),
+        *(_head(obj, now), _state(obj), _roles(obj), attempts(obj), stacks(obj), wall_clock(obj, now), bar),
         *(_pods(pods), _containers(obj), _conditions(obj, now), _events(events, now)),
     )
     return "".join([line for part in parts for line in part]) + unread
@@ -137,7 +137,7 @@ def _roles(obj: Object) -> Iterator[str]:
     yield indented(rows, ["Role", "Desired", "Active", "Succeeded", "Failed"])
 
 
-def attempts(obj: Object) -> Iterator[str]:
+def attempts(obj: Mapping[str, Any]) -> Iterator[str]:
     """Yield a row per attempt that a failed pod ended."""
     status = obj.get("status") or {}
     found: Sequence[Mapping[str, Any]] = status.get("attempts") or ()
@@ -159,7 +159,11 @@ def attempts(obj: Object) -> Iterator[str]:
         for attempt in found
     ]
     yield indented(rows, ["Attempt", "Ended", "Pod", "Node", "Cause", "Action", "Lost"])
-    for attempt in found:
+
+
+def stacks(obj: Object) -> Iterator[str]:
+    """Yield the stacks of the pods that hung, for the attempts that a hang ended."""
+    for attempt in (obj.get("status") or {}).get("attempts") or ():
         for stack in attempt.get("stacks") or ():
             yield f"  Stacks of {', '.join(stack['pods'])} at the end of attempt {attempt['number']}:\n"
             yield textwrap.indent(f"{escape_control(stack['text'])}\n", " " * 4)

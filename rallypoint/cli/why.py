@@ -14,6 +14,7 @@ from api.messages import first_of
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, CommandError, Object
 from rallypoint.cli.columns import age, format_duration, indented
+from rallypoint.cli.describe import attempts
 from rallypoint.cli.job_reader import KINDS, JobReader, served_jobs
 from rallypoint.cli.log_lines import in_one_line
 from rallypoint.cli.terminal import write, write_error
@@ -123,6 +124,7 @@ def _parts(report: Report) -> Iterator[str]:
     if notes:
         yield f"Notes:\n{_causes(notes, now)}"
     yield "Phases:\n" + indented([_phase(phase, report.snapshot.created) for phase in found.phases])
+    yield from attempts(job)
     if rows := [row for named in _last_lines(report.snapshot) for row in _said(*named, now)]:
         yield "Last log lines:\n" + indented(rows, ["Container", "Age", "Line"])
     if report.forbidden:
@@ -195,6 +197,7 @@ def document(report: Report) -> Mapping[str, Any]:
         ],
         "phases": found.phases,
         "timeline": found.timeline,
+        "attempts": (job.get("status") or {}).get("attempts") or [],
         "lastLines": [
             {"pod": pod, "container": container, "at": lines.at, "lines": lines.lines, "exists": exists}
             for pod, container, exists, lines in _last_lines(report.snapshot)

@@ -105,7 +105,7 @@ def test_the_stacks_of_a_hang_follow_the_attempts() -> None:
         }
     ]
 
-    text = "".join(describe.attempts({"status": {"attempts": [{"number": 3, "stacks": stacks}]}}))
+    text = "".join(describe.stacks({"status": {"attempts": [{"number": 3, "stacks": stacks}]}}))
 
     assert text.splitlines()[-3:] == [
         "  Stacks of j-worker-0, j-worker-1 at the end of attempt 3:",

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from rallypoint.cli import why
 from rallypoint.diagnosis import Cause, Diagnosis, JobSnapshot, LastLines, Phase
@@ -10,9 +11,14 @@ NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 
 
 def shown(
-    *causes: Cause, state: str = "Running", forbidden: Sequence[str] = (), phases: tuple[Phase, ...] = ()
+    *causes: Cause,
+    state: str = "Running",
+    forbidden: Sequence[str] = (),
+    phases: tuple[Phase, ...] = (),
+    **status: Any,
 ) -> str:
     job = {
+        "status": status,
         "kind": "JAXJob",
         "metadata": {"name": "j", "namespace": "n", "uid": "u", "creationTimestamp": NOW.isoformat()},
     }
@@ -45,6 +51,37 @@ def test_the_next_step_follows_its_cause() -> None:
     rows = shown(Cause((), "it is closed", next_step="open\nit"), Cause((), "it is late")).splitlines()[4:7]
 
     assert [row.split("  ")[-1].strip() for row in rows] == ["it is closed", "Next: open it", "it is late"]
+
+
+def test_attempts_that_have_ended_are_listed() -> None:
+    ended = {
+        "number": 0,
+        "endTime": "2026-01-01T11:50:00Z",
+        "pod": "j-worker-1",
+        "node": "node-3",
+        "container": "jax",
+        "exitCode": 7,
+        "action": "RestartJob",
+        "lostSeconds": 12,
+    }
+
+    rows = shown(restarts=1, lostSeconds=12, attempts=[ended]).splitlines()
+
+    title = rows.index("Attempts (restarted once, 12s lost):")
+    words = rows[title + 3].split()
+    assert words == [
+        "0",
+        "2026-01-01T11:50:00Z",
+        "j-worker-1",
+        "node-3",
+        "jax:",
+        "exit",
+        "code",
+        "7",
+        "RestartJob",
+        "12s",
+    ]
+    assert "Attempts" not in shown()
 
 
 def test_a_job_with_forbidden_resources_is_not_reported_as_healthy() -> None:
