@@ -10,8 +10,8 @@ from bench.metrics import POD_BYTES, PODS_PER_JOB, fill, measure_reconciles, mea
 from controller.reconcile.job_history import JobHistory
 from controller.telemetry.metrics.jobs import JobSample, JobTotals
 
-BY_NAMESPACE = 5 + 6 + 4 + 4 + 8 + 6 + 2
-"""Series of a namespace and framework: counters, states, pods, one resource, failures, restarts, and the ages."""
+BY_NAMESPACE = 5 + 6 + 4 + 4 + 9 + 6 + 2 + 8 + 2
+"""Series of a namespace and framework: counters, states, pods, one resource, failures, restarts of pods and of jobs, wall clock, and the ages."""
 BY_FRAMEWORK = 5 * (22 + 3)
 """Series of a framework: buckets, the infinite one, sum and count of each phase."""
 
