@@ -113,6 +113,10 @@ class Machine:
         self._plane.request("POST", "/api/v1/nodes", node)
         self._plane.request("PATCH", f"{self.path}/status", {"status": node["status"]})
         self._plane.request("POST", LEASES, lease(self.name))
+        self._plane.wait("a node that takes pods", self._is_untainted, seconds=60)
+
+    def _is_untainted(self) -> bool:
+        return not self._plane.request("GET", self.path)["spec"].get("taints")
 
     def set(self, ready: str, *taints: dict[str, str]) -> None:
         self._plane.request("PATCH", f"{self.path}/status", {"status": {"conditions": [_ready(ready)]}})

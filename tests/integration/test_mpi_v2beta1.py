@@ -46,9 +46,9 @@ class Mpi(MPIJobs):
 
     def is_suspended(self, name: str) -> bool | None:
         """Of the launcher; None while there is none."""
-        if not self._plane.has(f"{BATCH}/{name}-launcher"):
-            return None
-        return bool(self.launcher(name)["spec"]["suspend"])
+        path = f"{BATCH}?fieldSelector=metadata.name%3D{name}-launcher"
+        found = self._plane.request("GET", path)["items"]
+        return bool(found[0]["spec"]["suspend"]) if found else None
 
     def launcher_conditions(self, name: str) -> list[str]:
         return [condition["type"] for condition in self.launcher(name)["status"].get("conditions", ())]

@@ -147,7 +147,7 @@ class AnyJob(RuleBasedStateMachine):
     def a_reconcile(self) -> None:
         before = self.cluster.status.conditions or []
         was_finished = conditions.is_finished(self.cluster.status)
-        group = self.cluster.group
+        group, had_pods = self.cluster.group, bool(self.cluster.pods)
 
         plan = self.cluster.step()
 
@@ -159,7 +159,7 @@ class AnyJob(RuleBasedStateMachine):
         self.check_conditions(after)
         self.check_children(plan)
         self.check_counters()
-        self.check_group(group, plan)
+        self.check_group(group, had_pods, plan)
 
     @rule()
     @precondition(lambda self: not self.cluster.is_deleted)
@@ -188,7 +188,7 @@ class AnyJob(RuleBasedStateMachine):
         if conditions.is_finished(plan.status) or self.cluster.job.spec.policy.suspend:
             assert plan.create == ()
 
-    def check_group(self, before: PodGroup | None, plan: Plan) -> None:
+    def check_group(self, before: PodGroup | None, had_pods: bool, plan: Plan) -> None:
         """Check what a reconcile did about this PodGroup and its pods."""
         pods = [child.body() for child in plan.create if child.resource == PODS]
         groups = [child for child in plan.create if child.resource.kind == "PodGroup"]
@@ -201,8 +201,10 @@ class AnyJob(RuleBasedStateMachine):
         assert [deletion.uid for deletion in deletions] in ([], [before and before.uid])
         if self.scheduler == VOLCANO and (not before or before.deleting or before.phase in {"", "Pending"}):
             assert not pods
+        is_older = before is None and had_pods
         for body in pods if self.scheduler == KUBERNETES else ():
-            assert body["spec"]["schedulingGroup"] == {"podGroupName": "train"}
+            # Kubernetes keeps a group that has pods, so that pods without one are older than the flag.
+            assert body["spec"].get("schedulingGroup") == (None if is_older else {"podGroupName": "train"})
         for body in () if self.scheduler == KUBERNETES else pods:
             marks = {**body["metadata"]["labels"], **body["metadata"].get("annotations", {})}
             assert "train" in {marks.get(labels.GROUP_NAME), marks.get(labels.POD_GROUP)}
