@@ -11,6 +11,7 @@ from rich.console import Console
 from bench import record
 from bench.figures import table
 from bench.subparsers import Subparsers
+from controller.runtime.nodes import POLL_SECONDS, STANDSTILL_SECONDS
 from rallypoint.testing.cluster import installation
 from rallypoint.testing.cluster.cluster import Cluster
 from rallypoint.testing.cluster.images import BASE
@@ -97,6 +98,8 @@ def power_cut(cluster: Cluster, place: str) -> dict[str, float]:
         finally:
             cluster.nodes[cut].power_on()
         cluster.plane.wait("the node to be back", lambda: cluster.is_ready(cut), seconds=TIMEOUT_SECONDS)
+    # New pods avoid the node for as long as its last state counts.
+    time.sleep(STANDSTILL_SECONDS + POLL_SECONDS)
     installation.wait(cluster)
     installation.spread(cluster)
     return durations

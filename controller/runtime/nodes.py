@@ -34,8 +34,11 @@ TIMEOUT_SECONDS: Final = 4.0
 """For all reads of one poll."""
 SUSPICIOUS_SECONDS: Final = 20.0
 """A node that has been silent for this long, two renewals, is read by name."""
-STANDSTILL_SECONDS: Final = 15.0
-"""If reads fail, or no Lease at all is renewed, for longer than this, what was measured before does not count."""
+STANDSTILL_SECONDS: Final = 20.0
+"""If reads fail, or no Lease at all is renewed, for longer than this, what was measured before does not count.
+
+More than lies between two renewals of a single survivor, 10.4 s apart, as polls with slow responses see them.
+"""
 HEALTHY_SECONDS: Final = 30.0
 """How long a suspicion about a node whose object says that it is healthy is not checked again."""
 MOST_READS: Final = 64
