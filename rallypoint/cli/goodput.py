@@ -12,9 +12,9 @@ import orjson
 
 from controller.runtime import clock
 from rallypoint.cli import cluster as clusters
-from rallypoint.cli.cluster import Cluster, CommandError, Object
+from rallypoint.cli.cluster import Cluster, Object
 from rallypoint.cli.columns import Columns, format_duration
-from rallypoint.cli.job_reader import KINDS, JobReader, served_jobs
+from rallypoint.cli.job_reader import JobReader
 from rallypoint.cli.terminal import write, write_error
 from rallypoint.diagnosis import timeline
 from rallypoint.diagnosis.goodput import PHASES, Goodput, computed, measured
@@ -56,7 +56,7 @@ class Row:
 
 async def _goodput(args: argparse.Namespace, cluster: Cluster) -> int:
     reader, now = JobReader(cluster, only_timeline=True), clock.now()
-    jobs = await (_selected(cluster, args.what) if args.what else reader.all())
+    jobs = await reader.selected(args.what)
     if any(measured(job, now) is None for job in jobs):
         await reader.read_related(jobs)
     rows = await asyncio.gather(*(_row(reader, job, now) for job in jobs))
@@ -69,26 +69,6 @@ async def _goodput(args: argparse.Namespace, cluster: Cluster) -> int:
             f"You have no permission to read {', '.join(reader.forbidden)}; the times may be wrong.\n"
         )
     return 0
-
-
-async def _selected(cluster: Cluster, what: Sequence[str]) -> list[Object]:
-    """Return the jobs that the arguments select.
-
-    Raises:
-        CommandError: an argument is not a kind of job.
-    """
-    found: list[Object] = []
-    for kinds, name in clusters.targets(what):
-        for served in cluster.find_all(kinds):
-            if served not in served_jobs(cluster):
-                raise CommandError(
-                    f"{served.resource.kind} is not a kind of job; the kinds are {', '.join(KINDS.values())}"
-                )
-            if name:
-                found.append(await cluster.get(served, name))
-            else:
-                found += await cluster.list_objects(served.resource)
-    return found
 
 
 async def _row(reader: JobReader, job: Object, now: datetime) -> Row:

@@ -18,7 +18,7 @@ from api.times import parse_time
 from controller.kinds import ALL
 from controller.kube.errors import ApiError, Forbidden, NotFound
 from controller.runtime import clock
-from rallypoint.cli.cluster import Cluster, Object, ServedResource
+from rallypoint.cli.cluster import Cluster, CommandError, Object, ServedResource, targets
 from rallypoint.cli.log_lines import clean_line, last_lines
 from rallypoint.diagnosis import (
     LINES_OF_FAILURE,
@@ -114,6 +114,30 @@ class JobReader:
         found = await asyncio.gather(*(self._all(served.resource) for served in served_jobs(self.cluster)))
         self.forbidden[:] = [plural for plural in self.forbidden if plural not in _OPT_IN]
         return [job for jobs in found for job in jobs]
+
+    async def selected(self, what: Sequence[str], *, unfinished: bool = False) -> list[Object]:
+        """Return the jobs that a command's arguments select; without arguments, those of all kinds.
+
+        With ``unfinished``, of the jobs that are not named only the unfinished ones.
+
+        Raises:
+            CommandError: an argument is not a kind of job.
+        """
+        if not what:
+            return await (self.unfinished() if unfinished else self.all())
+        found: list[Object] = []
+        for kinds, name in targets(what):
+            for served in self.cluster.find_all(kinds):
+                if served not in served_jobs(self.cluster):
+                    raise CommandError(
+                        f"{served.resource.kind} is not a kind of job; the kinds are {', '.join(KINDS.values())}"
+                    )
+                if name:
+                    found.append(await self.cluster.get(served, name))
+                    continue
+                jobs = await self.cluster.list_objects(served.resource)
+                found += [job for job in jobs if not (unfinished and is_finished(job))]
+        return found
 
     async def read_related(
         self, jobs: Sequence[Object], *, by_label: bool = False, events: Sequence[Manifest] | None = None

@@ -12,10 +12,10 @@ import orjson
 
 from api.messages import first_of
 from rallypoint.cli import cluster as clusters
-from rallypoint.cli.cluster import Cluster, CommandError, Object
+from rallypoint.cli.cluster import Cluster
 from rallypoint.cli.columns import age, format_duration, indented
 from rallypoint.cli.describe import attempts
-from rallypoint.cli.job_reader import KINDS, JobReader, served_jobs
+from rallypoint.cli.job_reader import JobReader
 from rallypoint.cli.log_lines import in_one_line
 from rallypoint.cli.terminal import write, write_error
 from rallypoint.diagnosis import (
@@ -28,7 +28,6 @@ from rallypoint.diagnosis import (
 )
 from rallypoint.diagnosis.objects import (
     FINISHED,
-    is_finished,
     name_of,
 )
 
@@ -61,7 +60,7 @@ def execute(args: argparse.Namespace) -> int:
 
 async def _why(args: argparse.Namespace, cluster: Cluster) -> int:
     reader = JobReader(cluster)
-    jobs = await (_selected_jobs(cluster, args.what) if args.what else reader.unfinished())
+    jobs = await reader.selected(args.what, unfinished=True)
     if jobs:
         await reader.read_related(jobs)
     snapshots = await asyncio.gather(*map(reader.snapshot, jobs))
@@ -75,26 +74,6 @@ async def _why(args: argparse.Namespace, cluster: Cluster) -> int:
     if not reports and reader.forbidden:
         write_error(f"You have no permission to read {', '.join(reader.forbidden)}.\n")
     return 0
-
-
-async def _selected_jobs(cluster: Cluster, what: Sequence[str]) -> list[Object]:
-    """Return the jobs that the arguments select; without a name, the unfinished ones.
-
-    Raises:
-        CommandError: an argument is not a kind of job.
-    """
-    found: list[Object] = []
-    for kinds, name in clusters.targets(what):
-        for served in cluster.find_all(kinds):
-            if served not in served_jobs(cluster):
-                raise CommandError(
-                    f"{served.resource.kind} is not a kind of job; the kinds are {', '.join(KINDS.values())}"
-                )
-            if name:
-                found.append(await cluster.get(served, name))
-            else:
-                found += [job for job in await cluster.list_objects(served.resource) if not is_finished(job)]
-    return found
 
 
 @dataclass(frozen=True, slots=True)
