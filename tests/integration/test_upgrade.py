@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
+from api.meta import Resource
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.manifests import build
 from rallypoint.testing.service import KUBEFLOW, STANDALONE, in_cluster_service
+from tests.support.definitions import open_definition
 from tests.support.jobs import Jobs, job
 from tests.support.kubectl import run
 
@@ -51,20 +53,8 @@ def install_everything(plane: ControlPlane, folder: Path, overlay: Path = STANDA
     The definitions of prometheus-operator are stand-ins; old servers do not have admission policies that change objects.
     """
     for kind, plural in (("ServiceMonitor", "servicemonitors"), ("PrometheusRule", "prometheusrules")):
-        schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-        plane.apply(
-            {
-                "apiVersion": "apiextensions.k8s.io/v1",
-                "kind": "CustomResourceDefinition",
-                "metadata": {"name": f"{plural}.monitoring.coreos.com"},
-                "spec": {
-                    "group": "monitoring.coreos.com",
-                    "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
-                    "scope": "Namespaced",
-                    "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
-                },
-            }
-        )
+        stand_in = Resource("monitoring.coreos.com", "v1", kind, plural)
+        plane.apply(open_definition(stand_in, has_status=False))
     left_out = {"flow-control", "mpi"} | (set() if has_policies(plane) else {"mpi-flavor-policy"})
     components = [path for path in (ROOT / "manifests" / "components").iterdir() if path.name not in left_out]
     (namespace,) = (

@@ -10,35 +10,13 @@ from api.meta import PODS, Resource
 from api.times import format_time
 from api.workloads import RESOURCE_FLAVORS, WORKLOAD_PRIORITY_CLASSES, WORKLOADS
 from tests.support.builders import NOON
+from tests.support.definitions import open_definition
 from tests.support.harness import Harness
 
 Object = dict[str, Any]
 AT = format_time(NOON)
 WAITS = 300
 """Looks at something that is waited for."""
-
-
-def definition_of(resource: Resource) -> Object:
-    """Return a definition that accepts all fields."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": resource.version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-        "subresources": {"status": {}},
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{resource.plural}.{resource.group}"},
-        "spec": {
-            "group": resource.group,
-            "names": {"kind": resource.kind, "plural": resource.plural, "singular": resource.singular},
-            "scope": "Namespaced" if resource.namespaced else "Cluster",
-            "versions": [version],
-        },
-    }
 
 
 class KueueScheduler:
@@ -50,7 +28,7 @@ class KueueScheduler:
     async def install(self, flavor: Mapping[str, Any] | None = None) -> None:
         """Install the API, and a flavor ``spot`` with this spec."""
         resources = (WORKLOADS, RESOURCE_FLAVORS, WORKLOAD_PRIORITY_CLASSES)
-        await self._harness.define(map(definition_of, resources))
+        await self._harness.define(map(open_definition, resources))
         await self.create(RESOURCE_FLAVORS, "spot", spec=dict(flavor or {"nodeLabels": {"instance": "spot"}}))
 
     async def create(self, resource: Resource, name: str, **fields: Any) -> None:

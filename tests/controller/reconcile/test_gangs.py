@@ -21,6 +21,7 @@ from api.meta import (
 from api.queues import VOLCANO_QUEUES
 from api.v1.pytorchjob import RESOURCE
 from controller.settings import Settings
+from tests.support.definitions import open_definition
 from tests.support.faults import Delay, Fault, Refuse, Reset, Rule
 from tests.support.harness import (
     NAMESPACE,
@@ -188,26 +189,7 @@ async def test_a_failed_write_of_the_pod_group_is_retried(fault: Fault, verb: st
         assert await harness.names(VOLCANO_POD_GROUPS) == []
 
 
-QUEUES = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "queues.scheduling.volcano.sh"},
-    "spec": {
-        "group": VOLCANO_QUEUES.group,
-        "names": {"kind": "Queue", "plural": "queues", "singular": "queue"},
-        "scope": "Cluster",
-        "versions": [
-            {
-                "name": VOLCANO_QUEUES.version,
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-                },
-            }
-        ],
-    },
-}
+QUEUES = open_definition(VOLCANO_QUEUES, has_status=False)
 
 
 async def wait_in_queue(harness: Harness, *names: str) -> str:
@@ -326,34 +308,11 @@ async def test_a_missing_pod_group_definition_is_reported() -> None:
 NATIVE = replace(TEST_SETTINGS, gang_scheduler_name="kubernetes")
 
 
-def native_definition() -> dict[str, Any]:
-    """Return the resource as a definition, which the embedded API server needs."""
-    resource, schema = NATIVE_POD_GROUPS, {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": resource.version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-        "subresources": {"status": {}},
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{resource.plural}.{resource.group}"},
-        "spec": {
-            "group": resource.group,
-            "names": {"kind": resource.kind, "plural": resource.plural, "singular": resource.singular},
-            "scope": "Namespaced",
-            "versions": [version],
-        },
-    }
-
-
 async def test_a_resumed_job_waits_until_its_earlier_group_of_kubernetes_is_gone() -> None:
     """The finalizer is what Kubernetes adds, and removes when the pods are gone."""
     with fake_clock() as now:
         async with start_harness(clock=now) as harness:
-            await harness.define([native_definition()])
+            await harness.define([open_definition(NATIVE_POD_GROUPS)])
             async with running_controller(harness, NATIVE):
                 await harness.submit(workers=2)
                 await harness.settle()

@@ -20,6 +20,7 @@ from controller.kube.namespaces import RETRY_SECONDS
 from controller.reconcile import plan as planning
 from controller.reconcile.memory import JobMemories
 from tests.support.builders import template
+from tests.support.definitions import open_definition
 from tests.support.faults import Cut, Delay, Drop, Fault, Refuse, Reset, Rule
 from tests.support.harness import (
     NAMESPACE,
@@ -995,7 +996,7 @@ async def test_an_unreadable_job_names_the_field_and_is_left_alone_until_it_chan
     """As under a CustomResourceDefinition without a schema of the status."""
     with capture_logs() as logs:
         async with start_harness(crds=()) as harness:
-            await harness.define([open_definition()])
+            await harness.define([open_definition(RESOURCE)])
             async with running_controller(harness):
                 await harness.submit()
                 await harness.settle()
@@ -1024,7 +1025,7 @@ async def test_an_unreadable_job_names_the_field_and_is_left_alone_until_it_chan
 async def test_conditions_of_an_unreadable_job_stay(holding: str) -> None:
     """And says so in its message, unless it is the end of the job."""
     async with start_harness(crds=()) as harness:
-        await harness.define([open_definition()])
+        await harness.define([open_definition(RESOURCE)])
         async with running_controller(harness):
             await harness.submit()
             await harness.settle()
@@ -1044,7 +1045,7 @@ async def test_conditions_of_an_unreadable_job_stay(holding: str) -> None:
 
 async def test_a_running_job_that_becomes_readable_again_continues() -> None:
     async with start_harness(crds=()) as harness:
-        await harness.define([open_definition()])
+        await harness.define([open_definition(RESOURCE)])
         async with running_controller(harness):
             await harness.submit()
             await harness.settle()
@@ -1066,32 +1067,13 @@ async def test_a_running_job_that_becomes_readable_again_continues() -> None:
     assert conditions == SUCCEEDED
 
 
-def open_definition() -> dict[str, Any]:
-    """The kind's definition, taking anything."""
-    names = {"kind": RESOURCE.kind, "plural": RESOURCE.plural, "singular": RESOURCE.singular}
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": RESOURCE.version,
-        "served": True,
-        "storage": True,
-        "subresources": {"status": {}},
-        "schema": {"openAPIV3Schema": anything},
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{RESOURCE.plural}.{RESOURCE.group}"},
-        "spec": {"group": RESOURCE.group, "names": names, "scope": "Namespaced", "versions": [version]},
-    }
-
-
 @pytest.mark.parametrize(
     "start", ["0000-01-01T00:00:00Z", "2026-01-01T12:00:00+14:00", "2026-01-01t12:00:00z"]
 )
 async def test_a_job_with_a_start_time_that_python_cannot_parse_continues(start: str) -> None:
     with capture_logs() as logs:
         async with start_harness(crds=()) as harness:
-            await harness.define([open_definition()])
+            await harness.define([open_definition(RESOURCE)])
             async with running_controller(harness):
                 await harness.submit()
                 await harness.settle()

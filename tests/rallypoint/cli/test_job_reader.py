@@ -12,7 +12,7 @@ import pytest
 from typing_extensions import override
 
 from api.labels import JOB_NAME
-from api.meta import EVENTS, PODS, VOLCANO_POD_GROUPS, OwnerReference, Resource
+from api.meta import EVENTS, PODS, VOLCANO_POD_GROUPS, OwnerReference
 from api.queues import VOLCANO_QUEUES
 from api.v1.pytorchjob import RESOURCE
 from controller.crds import all_crds
@@ -26,6 +26,7 @@ from rallypoint.diagnosis import ArchivedPod, JobSnapshot, LastLines
 from rallypoint.local import log_archive
 from rallypoint.local.apiserver.serving.interceptor import Call
 from rallypoint.local.log_archive import LogArchive
+from tests.support.definitions import open_definition
 from tests.support.faults import Fault, Refuse, Rule
 from tests.support.harness import NAMESPACE, Harness, start_harness
 
@@ -174,26 +175,15 @@ async def test_without_a_missing_resource_no_other_namespace_is_read() -> None:
         assert not [call for call in harness.calls if call.plural == "pods" and not call.namespace]
 
 
-def definition(resource: Resource) -> dict[str, Any]:
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    version = {"name": resource.version, "served": True, "storage": True, "schema": schema}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{resource.plural}.{resource.group}"},
-        "spec": {
-            "group": resource.group,
-            "names": {"kind": resource.kind, "plural": resource.plural, "singular": resource.singular},
-            "scope": "Namespaced" if resource.namespaced else "Cluster",
-            "versions": [version],
-        },
-    }
-
-
 async def snapshot_of_gang(*queues: str, rules: tuple[Rule, ...] = ()) -> JobSnapshot:
     """Return what is read for a job whose PodGroup names the queue ``research`` and needs GPUs, one of which another job holds."""
     async with start_harness(*rules) as harness:
-        await harness.define([definition(VOLCANO_POD_GROUPS), definition(VOLCANO_QUEUES)])
+        await harness.define(
+            [
+                open_definition(VOLCANO_POD_GROUPS, has_status=False),
+                open_definition(VOLCANO_QUEUES, has_status=False),
+            ]
+        )
         await create_pod(harness, await harness.submit("other"), "other-worker-0", node="a")
         job = await harness.submit()
         owner = {
