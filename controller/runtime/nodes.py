@@ -139,6 +139,8 @@ class NodeMonitor:
     async def read_problems(self, names: Iterable[str]) -> bool:
         """Read nodes that have not been read lately, and return whether there were any. A node that cannot be read has no known problem."""
         due = [name for name in names if self._is_unread(name)][:MOST_READS]
+        if not due:
+            return False
 
         async def read(name: str) -> None:
             answer = await self._client.get(NODES, "", name, level=PriorityLevel.CHILD)
@@ -149,7 +151,7 @@ class NodeMonitor:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 await asyncio.gather(*map(read, due), return_exceptions=True)
-        return bool(due)
+        return True
 
     def _is_unread(self, name: str) -> bool:
         return name not in self._problems or _time() - self._problems[name][0] >= HEALTHY_SECONDS
