@@ -6,7 +6,7 @@ Every reconcile starts from the caches; one that finds nothing to do writes noth
 """
 
 import asyncio
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -149,10 +149,11 @@ class Reconciler:
             return await self._ownership.correct(loaded)
         self._committer.record_late(loaded)
         snapshot = self._observe(loaded)
-        if self._monitor is not None and await self._monitor.read_problems(
-            node_policy.failed_nodes(loaded.job.spec.policy, loaded.job.status, snapshot)
-        ):
-            return ReconcileResult(0)
+        if self._monitor is not None:
+            failed = node_policy.failed_nodes(loaded.job.spec.policy, loaded.job.status, snapshot)
+            if await self._monitor.read_problems(failed):
+                return ReconcileResult(0)
+            snapshot = self._with_nodes(loaded, snapshot, failed, self._monitor)
         decision = self._decide(loaded, snapshot)
         if await self._is_outdated(decision):
             return ReconcileResult(0)
@@ -179,17 +180,21 @@ class Reconciler:
             memory.troubles_since = troubles.observed(memory.troubles_since, pods, self._now())
             snapshot = replace(snapshot, troubles_since=memory.troubles_since)
         memory.is_new = memory.is_new or job.status is None or not job.status.conditions
-        snapshot = replace(
+        return replace(
             snapshot,
             is_blocked=memory.is_blocked,
             failures=memory.failures,
             queue=self._queues.get(row),
             hang=self._hang(loaded, snapshot),
         )
-        return snapshot if self._monitor is None else self._with_nodes(loaded, snapshot, self._monitor)
 
-    def _with_nodes(self, loaded: LoadedJob, snapshot: Snapshot, monitor: NodeMonitor) -> Snapshot:
-        """Follow the nodes of the job while it has a question about them, and return the snapshot with their states."""
+    def _with_nodes(
+        self, loaded: LoadedJob, snapshot: Snapshot, failed: Iterable[str], monitor: NodeMonitor
+    ) -> Snapshot:
+        """Follow the nodes of the job while it has a question about them, and return the snapshot with their states.
+
+        ``failed`` are the nodes whose problems have been read.
+        """
         row, job = loaded.row, loaded.job
         if not node_policy.asks(job.spec.policy):
             monitor.unfollow(row.uid)
@@ -205,7 +210,6 @@ class Reconciler:
             monitor.follow(row.uid, interest, partial(self._wake, key))
         else:
             monitor.unfollow(row.uid)
-        failed = node_policy.failed_nodes(job.spec.policy, job.status, snapshot)
         states = {name: NodeState(name, problems=monitor.problems(name)) for name in failed}
         return replace(snapshot, nodes={**states, **monitor.states}, nodes_error=monitor.error)
 
