@@ -149,7 +149,7 @@ class JobProgress:
         """Return the hang with the pod that is named for it. ``stacks`` are by the pods' UIDs, ``note`` says why some are missing."""
         silent = self.silent()
         named, why = self._named(silent, stacks)
-        what = _WHAT[source_of(self.job.progress)]
+        what = _what(self.job.progress)
         who = silent[0].name if len(silent) == 1 else f"{len(silent)} pods"
         text = f"no {what} from {who} for {int(self.silent_seconds)} s; {why}"
         return Hang(
@@ -180,21 +180,13 @@ class JobProgress:
         return own.progressed_at if own.at is None or any(each.at is None for each in known) else own.at
 
 
-_WHAT: Final = {
-    "logs": "line in the logs",
-    "pattern": "matching line in the logs",
-    "annotation": "new annotation",
-    "exec": "progress reported by the command",
-}
-
-
-def source_of(progress: Progress) -> str:
-    """Return which source the job has: ``logs``, ``pattern`` (logs with one), ``annotation`` or ``exec``."""
+def _what(progress: Progress) -> str:
+    """Return what the source of the job's progress lacks in a hang."""
     if progress.exec is not None:
-        return "exec"
+        return "progress reported by the command"
     if progress.annotation is not None:
-        return "annotation"
-    return "pattern" if progress.logs is not None and progress.logs.pattern else "logs"
+        return "new annotation"
+    return "matching line in the logs" if progress.logs and progress.logs.pattern else "line in the logs"
 
 
 @lru_cache(maxsize=256)
