@@ -92,6 +92,11 @@ class PodProgress:
     token: str = ""
     at: float | None = None
 
+    @property
+    def silent_seconds(self) -> float:
+        """How long the pod has certainly made no progress."""
+        return self.read_at - self.progressed_at
+
     def record(self, reading: Reading, began: float, ended: float) -> bool:
         """Record a successful read, and return whether it showed progress."""
         self.read_at = began
@@ -123,7 +128,7 @@ class JobProgress:
         """How long the whole job has certainly made no progress; with ``everyPod``, how long one of its pods has not."""
         known = self.pods.values()
         if self.job.progress.every_pod:
-            return max(pod.read_at - pod.progressed_at for pod in known)
+            return max(pod.silent_seconds for pod in known)
         return min(pod.read_at for pod in known) - max(pod.progressed_at for pod in known)
 
     @property
@@ -138,10 +143,7 @@ class JobProgress:
         deadline = self.job.deadline_seconds
         pods = self.job.pods
         if self.job.progress.every_pod:
-            known = self.pods
-            pods = tuple(
-                pod for pod in pods if known[pod.uid].read_at - known[pod.uid].progressed_at >= deadline
-            )
+            pods = tuple(pod for pod in pods if self.pods[pod.uid].silent_seconds >= deadline)
         newest = max((self._order(pod) for pod in pods), default=0.0)
         return tuple(sorted(pods, key=lambda pod: (newest - self._order(pod) > deadline, self._order(pod))))
 
