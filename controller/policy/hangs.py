@@ -296,14 +296,12 @@ def with_first_observation(job: Job, plan: Plan) -> Plan:
 
     Only a running job is observed. The operator's own write of the status triggers no reconcile, and if all goes well, pods do not change again.
     """
-    was_running = job.status is not None and conditions.is_true(job.status, ConditionType.RUNNING)
-    if job.spec.policy.progress_deadline_seconds is None or plan.status is None or was_running:
+    if job.spec.policy.progress_deadline_seconds is None:
         return plan
-    return (
-        replace(plan, requeue_after_seconds=0)
-        if conditions.is_true(plan.status, ConditionType.RUNNING)
-        else plan
+    was_running, is_running = (
+        conditions.is_true(status, ConditionType.RUNNING) for status in (job.status, plan.status)
     )
+    return replace(plan, requeue_after_seconds=0) if is_running and not was_running else plan
 
 
 def _running_pod(pod: Pod, label: str, role: Role | None, since: datetime) -> RunningPod:
