@@ -203,7 +203,8 @@ class KueueController:
                 raise Unqueueable(f"the Workload {name} exists and belongs to another object") from None
         else:
             self._record(job, EventReason.CREATED_WORKLOAD, f"Created Workload: {namespace}/{name}")
-        return self._store(answer)
+        self._store(answer)
+        return True
 
     async def _start(self, job: QueuedJob, workload: Workload, _: str) -> bool:
         flavors = {name: await self._flavor(name) for name in pod_sets.flavors_of(workload)}
@@ -213,7 +214,8 @@ class KueueController:
             # Kueue does the same: a retry would not help, and the quota is of use to others.
             self._record(job, EventReason.WORKLOAD_BLOCKED, str(error), severity="Warning")
             status = plan.finish(workload, plan.FAILED_TO_START, str(error), self._now())
-            return await self._patch_status(workload, status)
+            await self._patch_status(workload, status)
+            return True
         await self._patch_job(job, change)
         cluster_queue = msgspec.json.decode(workload.status)["admission"].get("clusterQueue", "")
         self._record(job, EventReason.STARTED, f"Admitted by clusterQueue {cluster_queue}")
@@ -231,10 +233,12 @@ class KueueController:
         return True
 
     async def _report(self, job: QueuedJob, workload: Workload, _: str) -> bool:
-        return await self._patch_status(workload, plan.report(job, workload, self._now()))
+        await self._patch_status(workload, plan.report(job, workload, self._now()))
+        return True
 
     async def _release(self, _job: QueuedJob, workload: Workload, _: str) -> bool:
-        return await self._patch_status(workload, plan.release(workload, self._now()))
+        await self._patch_status(workload, plan.release(workload, self._now()))
+        return True
 
     async def _finish(self, job: QueuedJob, workload: Workload, message: str) -> bool:
         reason = "Failed" if job.condition(ConditionType.FAILED) else "Succeeded"
@@ -286,16 +290,15 @@ class KueueController:
             msgspec.json.encode({**change, "metadata": metadata}),
             subresource=subresource,
         )
-        self._store(answer)
-        return self._decode(answer)
+        return self._store(answer)
 
-    async def _patch_status(self, workload: Workload, status: Object) -> bool:
+    async def _patch_status(self, workload: Workload, status: Object) -> None:
         await self._patch_workload(workload, {"status": status}, "status")
-        return True
 
-    def _store(self, answer: bytes) -> bool:
-        self._workloads.put(self._decode(answer))
-        return True
+    def _store(self, answer: bytes) -> Workload:
+        workload = self._decode(answer)
+        self._workloads.put(workload)
+        return workload
 
     async def _flavor(self, name: str) -> Mapping[str, Any]:
         found = msgspec.json.decode(await self._client.get(workloads.RESOURCE_FLAVORS, "", name))
