@@ -167,7 +167,7 @@ def _running(job: QueuedJob, workload: Workload, now: datetime) -> Step | None:
         return Step(Action.SUSPEND, workload, "Not admitted by a ClusterQueue", uid)
     if not job.has_shape_of(workload):
         return Step(Action.SUSPEND, workload, "The number or the containers of the pods have changed", uid)
-    if job.queue and not all(_is_marked(role.template) for role in job.roles):
+    if job.queue and not all(role.is_marked for role in job.roles):
         return Step(Action.START, workload, uid=uid)  # somebody has replaced the templates
     if _is_reprioritized(job, workload):
         return Step(Action.REPRIORITIZE, workload, uid=uid)
@@ -200,10 +200,6 @@ def _is_reprioritized(job: QueuedJob, workload: Workload) -> bool:
     current = msgspec.json.decode(workload.spec).get("priorityClassRef") or {}
     label = job.labels.get(workloads.PRIORITY_CLASS)
     return bool(label) and current.get("group") == workloads.GROUP and current.get("name") != label
-
-
-def _is_marked(template: Mapping[str, Any]) -> bool:
-    return workloads.POD_SET in ((template.get("metadata") or {}).get("labels") or {})
 
 
 def report(job: QueuedJob, workload: Workload, now: datetime) -> Object:

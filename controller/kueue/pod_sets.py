@@ -63,6 +63,11 @@ class PodSetRole:
     succeeded: int = 0
     """Pods that have succeeded."""
 
+    @property
+    def is_marked(self) -> bool:
+        """Whether an admission has been added to the template."""
+        return workloads.POD_SET in ((self.template.get("metadata") or {}).get("labels") or {})
+
 
 @dataclass(frozen=True)
 class QueuedJob:
@@ -146,7 +151,7 @@ class QueuedJob:
     @property
     def is_marked(self) -> bool:
         """Whether an admission has been added to a template."""
-        return any(workloads.POD_SET in _labels(role.template) for role in self.roles)
+        return any(role.is_marked for role in self.roles)
 
     @cached_property
     def pod_sets(self) -> list[Object]:
@@ -516,10 +521,6 @@ def _replaced(part: Mapping[str, Any], keys: Iterable[str], values: Mapping[str,
     """Return a part of a template with other values of some keys. What was empty and is empty stays as it is."""
     kept = {key: value for key, value in part.items() if key not in keys or not (value or values.get(key))}
     return kept | {key: values[key] for key in keys if values.get(key)}
-
-
-def _labels(template: Mapping[str, Any]) -> Mapping[str, str]:
-    return (template.get("metadata") or {}).get("labels") or {}
 
 
 def _fingerprint(value: object) -> str:
