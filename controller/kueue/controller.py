@@ -127,7 +127,7 @@ class KueueController:
                     return ReconcileResult()
                 if step.after_pods and job is not None and await self._is_outdated(job.row):
                     continue
-                if step.after_pods and (pause := await self._busy_seconds(key, step.uid)):
+                if step.after_pods and (pause := await self._busy_seconds(key, _owner_uid(step, job))):
                     return ReconcileResult(pause)
                 if job is not None and await self._builtin.is_on(job.row):
                     return ReconcileResult(FRESH_SECONDS)
@@ -344,6 +344,14 @@ class KueueController:
         subject = Subject(resource.api_version, resource.kind, row.namespace, row.name, row.uid, source)
         priority = EventPriority.REPORT if similar else EventPriority.STATE
         self._recorder.record(subject, severity, reason, text, priority=priority, similar=similar)
+
+
+def _owner_uid(step: Step, job: QueuedJob | None) -> str:
+    """Return the UID of the job whose pods a step waits for; its Workload may be that of an earlier job of the name."""
+    if step.workload is not None:
+        return step.workload.owner_uid
+    assert job is not None
+    return job.row.uid
 
 
 def _key_of(workload: Workload) -> str:

@@ -57,13 +57,12 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One write. With ``after_pods`` it waits until no pod of the owner with this UID runs or may run."""
+    """One write. With ``after_pods`` it waits until no pod of the Workload's owner, or of the job, runs or may run."""
 
     action: Action
     workload: Workload | None = None
     text: str = ""
     """Why, for people."""
-    uid: str = ""
     after_pods: bool = False
 
 
@@ -101,7 +100,7 @@ def decide(job: QueuedJob | None, found: Sequence[Workload], now: datetime) -> S
     uid = job.row.uid if job else ""
     for workload in found:
         if workload.owner_uid != uid and workload.deleting and workload.has_finalizer:
-            return Step(Action.LET_GO, workload, uid=workload.owner_uid, after_pods=True)
+            return Step(Action.LET_GO, workload, after_pods=True)
     if job is None:
         return None
     own = own_workload(job, found)
@@ -110,19 +109,18 @@ def decide(job: QueuedJob | None, found: Sequence[Workload], now: datetime) -> S
 
 def _queued(job: QueuedJob, workload: Workload, now: datetime) -> Step | None:
     """Return the next step of a job with a Workload."""
-    uid = job.row.uid
     if workload.is_finished:
         return _over(job, workload)
     if workload.deleting:
         if not (job.is_finished or job.is_suspended):
-            return Step(Action.SUSPEND, workload, "The Workload is deleted", uid)
-        return Step(Action.LET_GO, workload, uid=uid, after_pods=True) if workload.has_finalizer else None
+            return Step(Action.SUSPEND, workload, "The Workload is deleted")
+        return Step(Action.LET_GO, workload, after_pods=True) if workload.has_finalizer else None
     if job.end is not None:
-        return Step(Action.FINISH, workload, str(job.end.get("message") or ""), uid, after_pods=True)
+        return Step(Action.FINISH, workload, str(job.end.get("message") or ""), after_pods=True)
     if workload.is_evicted and not job.is_suspended:
-        return Step(Action.SUSPEND, workload, _condition(workload, workloads.EVICTED).get("message", ""), uid)
+        return Step(Action.SUSPEND, workload, _condition(workload, workloads.EVICTED).get("message", ""))
     if workload.is_evicted and workload.is_reserved:
-        return Step(Action.RELEASE, workload, uid=uid, after_pods=True)
+        return Step(Action.RELEASE, workload, after_pods=True)
     if job.is_suspended:
         return _suspended(job, workload)
     return _running(job, workload, now)
@@ -133,45 +131,42 @@ def _unqueued(job: QueuedJob) -> Step | None:
     if job.is_finished or not job.queue:
         return None
     if not job.is_suspended:
-        return Step(Action.SUSPEND, text="The job has no Workload", uid=job.row.uid)
-    return Step(Action.CREATE, uid=job.row.uid, after_pods=True)
+        return Step(Action.SUSPEND, text="The job has no Workload")
+    return Step(Action.CREATE, after_pods=True)
 
 
 def _over(job: QueuedJob, workload: Workload) -> Step | None:
     """Return the next step of a job whose Workload is finished. It needs a new one if somebody has corrected the job."""
-    uid = job.row.uid
     if not (job.is_finished or job.is_suspended):
-        return Step(Action.SUSPEND, workload, "The Workload is finished", uid)
+        return Step(Action.SUSPEND, workload, "The Workload is finished")
     if not job.is_finished and job.queue and workload.pod_sets and workload.pod_sets != job.fingerprint:
-        return Step(Action.DELETE, workload, "The job has changed", uid, after_pods=True)
-    return Step(Action.LET_GO, workload, uid=uid) if workload.has_finalizer else None
+        return Step(Action.DELETE, workload, "The job has changed", after_pods=True)
+    return Step(Action.LET_GO, workload) if workload.has_finalizer else None
 
 
 def _suspended(job: QueuedJob, workload: Workload) -> Step | None:
     """Return the next step of a suspended job, whose Workload waits or was just admitted."""
-    uid = job.row.uid
     if not job.queue:
-        return Step(Action.DELETE, workload, "The job names no queue any more", uid, after_pods=True)
+        return Step(Action.DELETE, workload, "The job names no queue any more", after_pods=True)
     if not workload.is_reserved:
-        return Step(Action.UPDATE, workload, uid=uid) if _is_outdated(job, workload) else None
+        return Step(Action.UPDATE, workload) if _is_outdated(job, workload) else None
     is_same = workload.pod_sets == job.fingerprint if workload.pod_sets else job.has_shape_of(workload)
     if not is_same:
-        return Step(Action.DELETE, workload, "The job has changed", uid, after_pods=True)
-    return Step(Action.START, workload, uid=uid) if workload.is_admitted else None
+        return Step(Action.DELETE, workload, "The job has changed", after_pods=True)
+    return Step(Action.START, workload) if workload.is_admitted else None
 
 
 def _running(job: QueuedJob, workload: Workload, now: datetime) -> Step | None:
     """Return the next step of a job that is not suspended."""
-    uid = job.row.uid
     if not workload.is_admitted:
-        return Step(Action.SUSPEND, workload, "Not admitted by a ClusterQueue", uid)
+        return Step(Action.SUSPEND, workload, "Not admitted by a ClusterQueue")
     if not job.has_shape_of(workload):
-        return Step(Action.SUSPEND, workload, "The number or the containers of the pods have changed", uid)
+        return Step(Action.SUSPEND, workload, "The number or the containers of the pods have changed")
     if job.queue and not all(role.is_marked for role in job.roles):
-        return Step(Action.START, workload, uid=uid)  # somebody has replaced the templates
+        return Step(Action.START, workload)  # somebody has replaced the templates
     if _is_reprioritized(job, workload):
-        return Step(Action.REPRIORITIZE, workload, uid=uid)
-    return Step(Action.REPORT, workload, uid=uid) if report(job, workload, now) else None
+        return Step(Action.REPRIORITIZE, workload)
+    return Step(Action.REPORT, workload) if report(job, workload, now) else None
 
 
 def _is_outdated(job: QueuedJob, workload: Workload) -> bool:
