@@ -169,8 +169,8 @@ class KueueController:
         Raises:
             Unqueueable: no Workload can be made of the job.
         """
-        if step.action is Action.LET_GO and step.workload is not None:
-            await self._let_go(step.workload)
+        if step.action is Action.REMOVE_FINALIZER and step.workload is not None:
+            await self._remove_finalizer(step.workload)
             return False
         assert job is not None
         if step.action is Action.CREATE:
@@ -249,7 +249,7 @@ class KueueController:
 
     async def _delete(self, job: QueuedJob, workload: Workload, text: str) -> bool:
         if workload.has_finalizer:
-            workload = await self._let_go(workload) or workload
+            workload = await self._remove_finalizer(workload) or workload
         version = str(workload.resource_version)
         try:
             await self._client.delete(
@@ -264,7 +264,7 @@ class KueueController:
         self._record(job, EventReason.DELETED_WORKLOAD, f"Deleted Workload {_key_of(workload)}: {text}")
         return False
 
-    async def _let_go(self, workload: Workload) -> Workload | None:
+    async def _remove_finalizer(self, workload: Workload) -> Workload | None:
         """Remove the finalizer of a Workload; return the Workload if it was still there."""
         kept = [own for own in workload.finalizers if own != workloads.RESOURCE_IN_USE]
         try:

@@ -49,7 +49,7 @@ class Action(Enum):
     """Return the quota of an evicted Workload, which is then queued again."""
     FINISH = auto()
     """Mark the Workload as finished, which returns its quota."""
-    LET_GO = auto()
+    REMOVE_FINALIZER = auto()
     """Remove the finalizer of a Workload that is finished or being deleted."""
     DELETE = auto()
     """Delete the Workload, whose job has changed or left the queue."""
@@ -100,7 +100,7 @@ def decide(job: QueuedJob | None, found: Sequence[Workload], now: datetime) -> S
     uid = job.row.uid if job else ""
     for workload in found:
         if workload.owner_uid != uid and workload.deleting and workload.has_finalizer:
-            return Step(Action.LET_GO, workload, after_pods=True)
+            return Step(Action.REMOVE_FINALIZER, workload, after_pods=True)
     if job is None:
         return None
     own = own_workload(job, found)
@@ -110,11 +110,11 @@ def decide(job: QueuedJob | None, found: Sequence[Workload], now: datetime) -> S
 def _queued(job: QueuedJob, workload: Workload, now: datetime) -> Step | None:
     """Return the next step of a job with a Workload."""
     if workload.is_finished:
-        return _over(job, workload)
+        return _finished(job, workload)
     if workload.deleting:
         if not (job.is_finished or job.is_suspended):
             return Step(Action.SUSPEND, workload, "The Workload is deleted")
-        return Step(Action.LET_GO, workload, after_pods=True) if workload.has_finalizer else None
+        return Step(Action.REMOVE_FINALIZER, workload, after_pods=True) if workload.has_finalizer else None
     if job.end is not None:
         return Step(Action.FINISH, workload, str(job.end.get("message") or ""), after_pods=True)
     if workload.is_evicted and not job.is_suspended:
@@ -135,13 +135,13 @@ def _unqueued(job: QueuedJob) -> Step | None:
     return Step(Action.CREATE, after_pods=True)
 
 
-def _over(job: QueuedJob, workload: Workload) -> Step | None:
+def _finished(job: QueuedJob, workload: Workload) -> Step | None:
     """Return the next step of a job whose Workload is finished. It needs a new one if somebody has corrected the job."""
     if not (job.is_finished or job.is_suspended):
         return Step(Action.SUSPEND, workload, "The Workload is finished")
     if not job.is_finished and job.queue and workload.pod_sets and workload.pod_sets != job.fingerprint:
         return Step(Action.DELETE, workload, "The job has changed", after_pods=True)
-    return Step(Action.LET_GO, workload) if workload.has_finalizer else None
+    return Step(Action.REMOVE_FINALIZER, workload) if workload.has_finalizer else None
 
 
 def _suspended(job: QueuedJob, workload: Workload) -> Step | None:

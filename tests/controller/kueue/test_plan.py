@@ -81,7 +81,7 @@ CASES: dict[str, tuple[QueuedJob | None, list[Workload], Action | None, bool]] =
     "a finished Workload loses its finalizer": (
         running("Succeeded"),
         [workload_of(SAME, *ADMITTED, "Finished")],
-        Action.LET_GO,
+        Action.REMOVE_FINALIZER,
         False,
     ),
     "and is then left alone": (
@@ -111,19 +111,19 @@ CASES: dict[str, tuple[QueuedJob | None, list[Workload], Action | None, bool]] =
     "and the Workload goes after the pods": (
         SAME,
         [workload_of(SAME, *ADMITTED, deleting=True)],
-        Action.LET_GO,
+        Action.REMOVE_FINALIZER,
         True,
     ),
     "so does the Workload of a deleted job": (
         None,
         [workload_of(SAME, *ADMITTED, deleting=True)],
-        Action.LET_GO,
+        Action.REMOVE_FINALIZER,
         True,
     ),
     "and that of an earlier job of the name": (
         SAME,
         [workload_of(SAME, *ADMITTED, deleting=True, owner_uid="earlier")],
-        Action.LET_GO,
+        Action.REMOVE_FINALIZER,
         True,
     ),
     "the Workload of a deleted job stays until the garbage collector deletes it": (
