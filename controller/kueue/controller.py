@@ -87,22 +87,21 @@ class KueueController:
         kind: ReplicaKind[Any],
         client: Client,
         jobs: Store[JobRow],
-        admissions: Admissions,
-        found: Store[Workload],
+        cache: Informer[Workload],
         pods: Store[Pod],
-        working: Queue[Key],
+        job_queue: Queue[Key],
         recorder: Recorder,
         *,
         now: Callable[[], datetime],
     ) -> None:
-        """``working`` is the queue of the kind's jobs: a job that is being reconciled may be creating pods."""
+        """``job_queue`` is the queue of the jobs themselves: a job that is being reconciled may be creating pods."""
         self._kind = kind
         self._client = client
         self._jobs = jobs
-        self._admissions = admissions
-        self._workloads = found
+        self._admissions = Admissions(kind, cache)
+        self._workloads = cache.store
         self._pods = pods
-        self._working = working
+        self._job_queue = job_queue
         self._recorder = recorder
         self._now = now
         self._builtin = BuiltinIntegration(kind, client)
@@ -145,7 +144,7 @@ class KueueController:
         if newest.resource_version == row.resource_version:
             return False
         if self._jobs.put(newest) is not None:
-            self._working.add(Key(row.namespace, row.name))  # the watch will not report this version
+            self._job_queue.add(Key(row.namespace, row.name))  # the watch will not report this version
         return True
 
     async def _busy_seconds(self, key: Key, uid: str) -> float:
@@ -154,7 +153,7 @@ class KueueController:
         Nobody creates one meanwhile: a reconcile of the job would have begun before the job was suspended, and none is in progress. The
         server has the pods of creates whose responses were lost.
         """
-        if self._working.is_processing(key):
+        if self._job_queue.is_processing(key):
             return BUSY_SECONDS
         if any(not pod.is_finished for pod in self._pods.indexed(uid)):
             return RUNNING_PODS_SECONDS

@@ -31,11 +31,11 @@ class Queueing:
     """The Workloads of all served kinds whose jobs can be queued."""
 
     def __init__(
-        self, client: Client, namespace: str, working: triggers.Queues, served: Iterable[JobKind[Any]]
+        self, client: Client, namespace: str, job_queues: triggers.Queues, served: Iterable[JobKind[Any]]
     ) -> None:
-        """``working`` are the queues of the jobs themselves."""
+        """``job_queues`` are the queues of the jobs themselves."""
         kinds = [kind.resource.kind for kind in served if is_queueable(kind)]
-        self._working = working
+        self._job_queues = job_queues
         self.queues = {kind: Queue[Key](group=lambda key: key.namespace) for kind in kinds}
         self.cache = Informer[Workload](
             client,
@@ -81,9 +81,8 @@ class Queueing:
         now: Callable[[], datetime],
     ) -> Callable[[Key], Awaitable[ReconcileResult]]:
         """Return what reconciles the Workload of one job."""
-        admissions, working = Admissions(kind, self.cache), self._working[kind.resource.kind]
-        store = self.cache.store
-        controller = KueueController(kind, client, jobs, admissions, store, pods, working, recorder, now=now)
+        job_queue = self._job_queues[kind.resource.kind]
+        controller = KueueController(kind, client, jobs, self.cache, pods, job_queue, recorder, now=now)
         return controller.reconcile
 
     def take_over(self, kind: str, jobs: Store[JobRow]) -> None:
@@ -113,7 +112,7 @@ class Queueing:
                 key = Key(row.namespace, row.owner_name)
                 self.queues[row.owner_kind].add(key)
                 if _admits(before) != _admits(after):
-                    self._working[row.owner_kind].add(key)
+                    self._job_queues[row.owner_kind].add(key)
 
 
 def _admits(workload: Workload | None) -> tuple[str, str] | None:
