@@ -12,6 +12,7 @@ from controller.policy import native_gang
 from rallypoint.diagnosis.objects import (
     Object,
     condition,
+    is_condition_true,
     missing_pod_names,
     name_of,
     parse_timestamp,
@@ -56,10 +57,7 @@ def _is_native(gang: Object) -> bool:
 def _has_started(gang: Object) -> bool:
     if not _is_native(gang):
         return _phase(gang) in STARTED_PHASES
-    return any(
-        condition.get("type") == "PodGroupInitiallyScheduled" and condition.get("status") == "True"
-        for condition in status_of(gang).get("conditions") or ()
-    )
+    return is_condition_true(gang, "PodGroupInitiallyScheduled")
 
 
 def _is_queue_unread(snapshot: JobSnapshot, gang: Object) -> bool:
