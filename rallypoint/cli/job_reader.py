@@ -15,6 +15,7 @@ from api.meta import EVENTS, PODS, VOLCANO_POD_GROUPS, Resource
 from api.nodes import NODES
 from api.queues import VOLCANO_QUEUES, queue_of
 from api.times import parse_time
+from api.workloads import WORKLOADS
 from controller.kinds import ALL
 from controller.kube.errors import ApiError, Forbidden, NotFound
 from controller.runtime import clock
@@ -51,7 +52,6 @@ MAX_CONCURRENT_READS = 32
 KINDS = {kind.resource.plural: kind.resource.kind for kind in ALL}
 _OPT_IN = {kind.resource.plural for kind in ALL if kind.is_opt_in}
 _GROUP = "kubeflow.org"
-_KUEUE = "kueue.x-k8s.io"
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 """Selects the pods that have not ended, with a node or without."""
 _HOLDERS_TIMEOUT_SECONDS = 20.0
@@ -156,7 +156,7 @@ class JobReader:
             self._all(
                 *(resource for group in groups for resource in self._resources_of_kind("PodGroup", group))
             ),
-            self._all(*self._resources_of_kind("Workload", "kueue.x-k8s.io")),
+            self._all(*self._resources_of_kind(WORKLOADS.kind, WORKLOADS.group)),
         )
         self.pods = pods
         self._pods, self._batch_jobs = _by_owner(pods), _by_owner(batch_jobs)
@@ -282,7 +282,9 @@ class JobReader:
             archived_pods=times,
             workloads=self._workloads.get(uid, ()),
             workloads_known="workloads" not in self.forbidden,
-            is_kueue_served=any(served.resource.group == _KUEUE for served in self.cluster.resources),
+            is_kueue_served=any(
+                served.resource.group == WORKLOADS.group for served in self.cluster.resources
+            ),
             last_lines={
                 (request.pod, request.container): lines
                 for request, lines in zip(requests, answers, strict=True)

@@ -8,7 +8,8 @@ tenant, whereas the configuration of Kueue is not.
 from collections.abc import Iterator
 from datetime import timedelta
 
-from api.labels import KUEUE_PREFIX
+from api.labels import KUEUE_PREFIX, MANAGED_BY_MULTIKUEUE
+from api.workloads import ADMITTED, EVICTED, POD_SET, QUEUE_NAME, QUOTA_RESERVED
 from rallypoint.diagnosis.objects import (
     Object,
     condition,
@@ -24,10 +25,7 @@ from rallypoint.diagnosis.objects import (
 )
 from rallypoint.diagnosis.snapshot import Cause, JobSnapshot
 
-QUEUE_LABEL = f"{KUEUE_PREFIX}queue-name"
-_POD_SET_LABEL = f"{KUEUE_PREFIX}podset"
 _MANAGED_LABEL = f"{KUEUE_PREFIX}managed"
-_EVICTED = "Evicted"
 _GRACE = timedelta(seconds=10)
 """The time that Kueue may need to see a new job."""
 PAGE_STEP = 'switch the kind on in Kueue\'s configuration: see "Queue jobs with Kueue" in the documentation'
@@ -55,7 +53,7 @@ def unmanaged_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     if (
         not queue
         or is_suspended(job)
-        or run_policy(job, "managedBy") == f"{KUEUE_PREFIX}multikueue"
+        or run_policy(job, "managedBy") == MANAGED_BY_MULTIKUEUE
         or snapshot.now - snapshot.created <= _GRACE
         or snapshot.workloads
         or _is_admitted(job)
@@ -79,7 +77,7 @@ def unmanaged_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
 
 def local_queue_of(job: Object) -> str:
     """Return the queue that the job's label names; empty if it has none."""
-    return str((job["metadata"].get("labels") or {}).get(QUEUE_LABEL) or "")
+    return str((job["metadata"].get("labels") or {}).get(QUEUE_NAME) or "")
 
 
 def _are_pods_managed(snapshot: JobSnapshot) -> bool:
@@ -90,29 +88,27 @@ def _are_pods_managed(snapshot: JobSnapshot) -> bool:
 def _is_admitted(job: Object) -> bool:
     """Return whether Kueue has labeled a pod template, as it does when it admits a job."""
     templates = (role.get("template") or {} for role in replica_specs(job).values())
-    return any(
-        _POD_SET_LABEL in ((template.get("metadata") or {}).get("labels") or {}) for template in templates
-    )
+    return any(POD_SET in ((template.get("metadata") or {}).get("labels") or {}) for template in templates)
 
 
 def _workload_cause(workload: Object) -> Cause:
     """Describe what the Workload waits for now, then its last eviction."""
     about = (name_of(workload),)
     evicted = (
-        f"evicted: {reason_and_message(condition(workload, _EVICTED))}"
-        if is_condition_true(workload, _EVICTED)
+        f"evicted: {reason_and_message(condition(workload, EVICTED))}"
+        if is_condition_true(workload, EVICTED)
         else ""
     )
-    quota = condition(workload, "QuotaReserved")
+    quota = condition(workload, QUOTA_RESERVED)
     if quota.get("status") == "False":
-        same = quota.get("message") == condition(workload, _EVICTED).get("message")
+        same = quota.get("message") == condition(workload, EVICTED).get("message")
         text = "; ".join(
             filter(None, (reason_and_message(quota) or "no quota reserved", "" if same else evicted))
         )
-        at = transition_time(workload, "QuotaReserved")
+        at = transition_time(workload, QUOTA_RESERVED)
         return Cause(about, f"Kueue: {text}", at, next_step=f"wait, or: kubectl describe workload {about[0]}")
     if evicted:
-        return Cause(about, f"Kueue: {evicted}", transition_time(workload, _EVICTED))
+        return Cause(about, f"Kueue: {evicted}", transition_time(workload, EVICTED))
     for check in status_of(workload).get("admissionChecks") or ():
         if check.get("state") != "Ready":
             what = reason_and_message(
@@ -121,8 +117,8 @@ def _workload_cause(workload: Object) -> Cause:
             return Cause(
                 about, f"Kueue: admission check {what}", parse_timestamp(check.get("lastTransitionTime"))
             )
-    if is_condition_true(workload, "Admitted"):
+    if is_condition_true(workload, ADMITTED):
         return Cause(
-            about, "Kueue has admitted it and not resumed it yet", transition_time(workload, "Admitted")
+            about, "Kueue has admitted it and not resumed it yet", transition_time(workload, ADMITTED)
         )
     return Cause(about, "Kueue has not decided on it")

@@ -9,10 +9,11 @@ from typing import Any, TypeAlias
 import orjson
 
 from api.batch import BATCH_JOBS, BatchJob, batch_job_from_json
-from api.labels import JOB_NAME, KUEUE_PREFIX
+from api.labels import JOB_NAME
 from api.meta import PODS, Resource
 from api.mpijob import FLAVOR, MPIJob
 from api.mpijob import RESOURCE as MPIJOBS
+from api.workloads import QUEUE_NAME
 from controller.crds import all_crds
 from controller.kinds import ALL
 from controller.kinds.mpi.version_warnings import effective_flavor
@@ -33,7 +34,6 @@ from rallypoint.local.apiserver.schema.structural import Compiler, Node, prune_a
 from rallypoint.local.apiserver.schema.validation import validate
 
 CHECK = "jobs"
-QUEUE_LABEL = f"{KUEUE_PREFIX}queue-name"
 _MAX_PROBLEM_CHARACTERS = 200
 
 
@@ -195,7 +195,7 @@ def summary(
         is_finished(body),
         is_suspended(body),
         any((role or {}).get("active") for role in statuses.values()),
-        str((metadata.get("labels") or {}).get(QUEUE_LABEL) or ""),
+        str((metadata.get("labels") or {}).get(QUEUE_NAME) or ""),
         tuple(metadata.get("finalizers") or ()),
     )
     if found.is_finished:

@@ -6,6 +6,7 @@ from typing import Any
 import yaml
 
 from api.meta import CONFIG_MAPS, NATIVE_POD_GROUPS, Resource
+from api.workloads import WORKLOADS
 from controller.kind import JobKind
 from controller.kinds import ALL
 from controller.kueue.setup import is_queueable
@@ -19,7 +20,6 @@ from rallypoint.diagnosis.objects import name_of, spec_of, status_of
 
 CHECK = "schedulers"
 _GUIDE = "see docs/how-to/gang-scheduling.md"
-_KUEUE_GROUP = "kueue.x-k8s.io"
 _KUEUE_CONFIG = "kueue-manager-config"
 _KUEUE_MANAGER = "kueue-controller-manager"
 _KUEUE_NAMESPACE = "kueue-system"
@@ -139,7 +139,7 @@ def _runs_scheduler(scheduler: str, body: Object) -> bool:
 async def kueue_findings(facts: Facts, unfinished: Sequence[JobSummary]) -> AsyncIterator[Finding]:
     """Yield whether Kueue's configuration manages the kinds, and the jobs with a queue that it does not manage."""
     queued = [job for job in unfinished if job.queue]
-    if not await facts.reader.versions(_KUEUE_GROUP):
+    if not await facts.reader.versions(WORKLOADS.group):
         if queued:
             yield warning(
                 "kueue",
