@@ -65,6 +65,9 @@ SPACING_SECONDS = 0.05
 QUEUEING_THREADS = 4
 """Maximum number of jobs of one kind whose Workloads are written concurrently."""
 
+PROGRESS_READS_AT_ONCE = 16
+"""Maximum number of pods that are read concurrently to observe the progress of jobs."""
+
 WARMING_DELAY_SECONDS = 1.0
 """The delay from filled caches to opening spare connections: pending jobs go first."""
 
@@ -79,10 +82,6 @@ class NoNamespace(Exception):
 
 class NoTracing(Exception):
     """``--tracing`` is set, and OpenTelemetry is not installed or its configuration cannot be used."""
-
-
-PROGRESS_READS_AT_ONCE = 16
-"""How many pods are read at once to observe the progress of jobs."""
 
 
 def _nothing() -> None: ...
@@ -605,11 +604,8 @@ def _kueue_controller(
     shared: _Shared, queueing: Queueing, kind: ReplicaKind[Any], jobs: Informer[JobRow], recorder: Recorder
 ) -> Controller:
     """Return the controller of the Workloads of one kind."""
-    name, metrics, queue = (
-        f"{kind.resource.singular}-kueue",
-        shared.metrics,
-        queueing.queues[kind.resource.kind],
-    )
+    name, metrics = f"{kind.resource.singular}-kueue", shared.metrics
+    queue = queueing.queues[kind.resource.kind]
     work = queueing.reconciler(
         kind, shared.client, jobs.store, shared.caches[PODS].store, recorder, shared.now
     )
