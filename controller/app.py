@@ -380,6 +380,8 @@ class _Shared:
     """Called for each change of a pod, by the kind of its job."""
     queueing: Queueing | None
     """The Workloads of all kinds; None without ``--kueue``."""
+    discard: Callable[[str], None]
+    """Discards what is observed of a job, by its UID."""
 
 
 def _controller_process(
@@ -449,6 +451,7 @@ def _controller_process(
         report,
         on_pods,
         queueing,
+        discard,
     )
     create = _controller if report is None else _shadow_controller
     controllers = [
@@ -587,9 +590,7 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key], memories
 
     def pause() -> None:
         for memory in memories:
-            metrics.jobs.discard(memory.uid)  # nothing updates them while the kind is not served
-            shared.monitor.unfollow(memory.uid)
-            shared.progress.discard(memory.uid)
+            shared.discard(memory.uid)  # nothing updates it while the kind is not served
 
     def hand_over() -> None:
         metrics.jobs.stop()
