@@ -253,8 +253,8 @@ class Membership:
 
     def _marked(self, role: Role, body: dict[str, Any], of_volcano: Mapping[str, str]) -> dict[str, Any]:
         if self.scheduler == YUNIKORN:
-            present = {name: each.replicas for name, each in self.roles.items() if name not in self.later}
-            members = members_of(present, _members(self.job, self.roles, self.later))
+            first = _first_roles(self.roles, self.later)
+            members = _members_by_role(first, _members(self.job, self.roles, self.later))
             return yunikorn.member(self.job, self.roles, role.label, members, body)
         is_volcano = self.scheduler == VOLCANO
         kind = "annotations" if is_volcano else "labels"
@@ -302,11 +302,12 @@ def _spec(
     members = _members(job, roles, later)
     if resource == NATIVE_POD_GROUPS:
         return native_gang.spec(job, roles, members)
-    present = {name: role for name, role in roles.items() if name not in later}
     spec: dict[str, Any] = {"minMember": members}
     resources = policy.min_resources
     if resources is None:
-        resources = {name: str(amount) for name, amount in _least(present, members).items()}
+        resources = {
+            name: str(amount) for name, amount in _least(_first_roles(roles, later), members).items()
+        }
     if (
         resources or resource == VOLCANO_POD_GROUPS
     ):  # which makes a group without limits pass its queue's limits
@@ -330,8 +331,13 @@ def _members(job: Job, roles: Roles, later: Collection[str]) -> int:
     members = total if policy.min_available is None else policy.min_available
     if not later:
         return members
-    count = sum(role.replicas for name, role in roles.items() if name not in later)
+    count = _pods(_first_roles(roles, later))
     return max(min(members, count), members - (total - count))
+
+
+def _first_roles(roles: Roles, later: Collection[str]) -> Roles:
+    """Return the roles that start first: all but those that start ``later``."""
+    return {name: role for name, role in roles.items() if name not in later}
 
 
 def _pods(roles: Roles) -> int:
@@ -339,13 +345,13 @@ def _pods(roles: Roles) -> int:
 
 
 def _least(roles: Roles, members: int) -> Amounts:
-    """Return the sum of the requests of the first ``count`` pods, in the order of the roles.
+    """Return the sum of the requests of the first ``members`` pods, in the order of the roles.
 
     Differs: the original sums up only containers, ignores limits without a request, and takes the roles in any order. See
     docs/decisions/0015-gang-scheduling.md.
     """
     needed: Amounts = {}
-    counts = members_of({name: role.replicas for name, role in roles.items()}, members)
+    counts = _members_by_role(roles, members)
     for name, role in roles.items():
         count = counts[name]
         try:
@@ -355,6 +361,10 @@ def _least(roles: Roles, members: int) -> Amounts:
         if count:
             needed = total(needed, {resource: amount * count for resource, amount in requested.items()})
     return needed
+
+
+def _members_by_role(roles: Roles, members: int) -> dict[str, int]:
+    return members_of({name: role.replicas for name, role in roles.items()}, members)
 
 
 def members_of(replicas: Mapping[str, int], members: int) -> dict[str, int]:
