@@ -159,6 +159,11 @@ class RunPolicy(Wire):
     progress: Progress | None = None
     """What counts as progress. Defaults to any line in the logs of any pod."""
 
+    @property
+    def scheduling(self) -> SchedulingPolicy:
+        """The scheduling policy, empty if there is none."""
+        return self.scheduling_policy or SchedulingPolicy()
+
 
 class ReplicaSpec(Wire):
     """One role of a job: the number of pods, their template and restart policy."""

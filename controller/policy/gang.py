@@ -19,7 +19,7 @@ import msgspec
 
 from api import labels, quantity
 from api.children import STARTED_PHASES, UNADMITTED_PHASES, PodGroup
-from api.job import Job, JobStatus, SchedulingPolicy, owner_reference
+from api.job import Job, JobStatus, owner_reference
 from api.meta import COSCHEDULING_POD_GROUPS, NATIVE_POD_GROUPS, VOLCANO_POD_GROUPS, Resource
 from api.pod_problems import is_gang_refusal
 from api.queues import queue_of, queue_problem
@@ -298,7 +298,7 @@ def _spec(
     later: Collection[str],
 ) -> dict[str, Any]:
     """Return the desired values of the fields that this operator owns; ``said`` is the current spec."""
-    policy = job.spec.policy.scheduling_policy or SchedulingPolicy()
+    policy = job.spec.policy.scheduling
     members = _members(job, roles, later)
     if resource == NATIVE_POD_GROUPS:
         return native_gang.spec(job, roles, members)
@@ -326,7 +326,7 @@ def _spec(
 
 def _members(job: Job, roles: Roles, later: Collection[str]) -> int:
     """Return how many pods must start together."""
-    policy = job.spec.policy.scheduling_policy or SchedulingPolicy()
+    policy = job.spec.policy.scheduling
     total = _pods(roles)
     members = total if policy.min_available is None else policy.min_available
     if not later:

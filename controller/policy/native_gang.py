@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from api.children import PodGroup
-from api.job import Job, SchedulingPolicy
+from api.job import Job
 from controller.domain import Snapshot
 from controller.kind import Roles
 
@@ -28,7 +28,7 @@ def spec(job: Job, roles: Roles, members: int) -> dict[str, Any]:
 
     All pods are preempted together, unless the job can do with fewer: then one by one.
     """
-    policy = _policy(job)
+    policy = job.spec.policy.scheduling
     total = sum(role.replicas for role in roles.values())
     is_whole = policy.min_available is None or policy.min_available >= total
     wanted: dict[str, Any] = {
@@ -79,7 +79,7 @@ def priority_class(job: Job, roles: Roles) -> str:
     Source: mpi-operator 0.8, pkg/controller/podgroup.go, calculatePriorityClassName.
     """
     named = (str(_spec_of(role.template).get("priorityClassName") or "") for role in roles.values())
-    return _policy(job).priority_class or next(filter(None, named), "")
+    return job.spec.policy.scheduling.priority_class or next(filter(None, named), "")
 
 
 def member(job: Job, roles: Roles, body: dict[str, Any]) -> dict[str, Any]:
@@ -92,10 +92,6 @@ def member(job: Job, roles: Roles, body: dict[str, Any]) -> dict[str, Any]:
 
 def _gang(members: int) -> dict[str, Any]:
     return {"gang": {"minCount": max(members, 1)}}
-
-
-def _policy(job: Job) -> SchedulingPolicy:
-    return job.spec.policy.scheduling_policy or SchedulingPolicy()
 
 
 def _spec_of(template: Mapping[str, Any]) -> Mapping[str, Any]:

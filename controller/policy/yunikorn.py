@@ -36,7 +36,7 @@ def member(
     given = metadata.get("annotations") or {}
     if labels.TASK_GROUPS in given:
         return body
-    policy = job.spec.policy.scheduling_policy or SchedulingPolicy()
+    policy = job.spec.policy.scheduling
     marks = {labels.YUNIKORN_APP: _application(job)}
     if policy.queue:
         marks[labels.YUNIKORN_QUEUE] = policy.queue

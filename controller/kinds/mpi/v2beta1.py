@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from api import labels
 from api.children import Pod
-from api.job import RestartPolicy, RunPolicy, SchedulingPolicy, owner_reference
+from api.job import RestartPolicy, RunPolicy, owner_reference
 from api.meta import CONFIG_MAPS, SECRETS, SERVICES, Resource
 from api.mpijob import MPIJob
 from controller.domain import Child, Event, EventMessages, Probe, Problem, Role, Snapshot, WriteMode
@@ -66,7 +66,7 @@ def normal(job: MPIJob) -> MPIJob:
     Source: mpi-operator 0.8, pkg/controller/podgroup.go.
     """
     run_policy = job.spec.run_policy or RunPolicy()
-    given = run_policy.scheduling_policy or SchedulingPolicy()
+    given = run_policy.scheduling
     classes = [((role.template.get("spec") or {}).get("priorityClassName")) for role in roles(job).values()]
     policy = given.model_copy(
         update={
