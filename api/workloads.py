@@ -146,7 +146,7 @@ def workload_from_json(kinds: Collection[str], raw: bytes | memoryview | msgspec
         finalizers=tuple(meta.finalizers or ()),
         pod_sets=annotations.get(POD_SETS, ""),
         annotations={key: value for key, value in annotations.items() if is_passed_on(key)},
-        true=frozenset(own.type for own in status.conditions or () if own.status == "True"),
+        true=frozenset(condition.type for condition in status.conditions or () if condition.status == "True"),
         # Copies, because a Raw would keep the whole page in memory.
         spec=bytes(found.spec),
         status=bytes(found.status),

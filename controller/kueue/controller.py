@@ -265,7 +265,7 @@ class KueueController:
 
     async def _remove_finalizer(self, workload: Workload) -> Workload | None:
         """Remove the finalizer of a Workload; return the Workload if it was still there."""
-        kept = [own for own in workload.finalizers if own != workloads.RESOURCE_IN_USE]
+        kept = [name for name in workload.finalizers if name != workloads.RESOURCE_IN_USE]
         try:
             return await self._patch_workload(workload, {"metadata": {"finalizers": kept}})
         except errors.NotFound:

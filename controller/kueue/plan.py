@@ -260,7 +260,7 @@ def finish(workload: Workload, reason: str, message: str, now: datetime) -> Obje
 def _condition(workload: Workload, type_: str) -> Object:
     """Return a condition of a Workload, empty if there is none."""
     conditions = msgspec.json.decode(workload.status).get("conditions") or ()
-    return next((own for own in conditions if own.get("type") == type_), {})
+    return next((condition for condition in conditions if condition.get("type") == type_), {})
 
 
 def _with_condition(
@@ -268,7 +268,7 @@ def _with_condition(
 ) -> Object:
     """Return the list of conditions with one set. Source: apimachinery, pkg/api/meta, SetStatusCondition."""
     conditions = list(status.get("conditions") or ())
-    old: Object = next((own for own in conditions if own.get("type") == type_), {})
+    old: Object = next((condition for condition in conditions if condition.get("type") == type_), {})
     is_same = old.get("status") == value
     new = {
         "type": type_,
@@ -277,4 +277,4 @@ def _with_condition(
         "message": message[:LONGEST_MESSAGE],
         "lastTransitionTime": old.get("lastTransitionTime") if is_same else format_time(now),
     }
-    return {"conditions": [own for own in conditions if own is not old] + [new]}
+    return {"conditions": [condition for condition in conditions if condition is not old] + [new]}

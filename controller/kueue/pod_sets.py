@@ -117,8 +117,9 @@ class QueuedJob:
 
     def condition(self, type_: ConditionType) -> Object | None:
         """Return the condition if it is True."""
-        found = (own for own in self.status.get("conditions") or () if own.get("type") == type_)
-        return next((own for own in found if own.get("status") == "True"), None)
+        conditions = self.status.get("conditions") or ()
+        found = (condition for condition in conditions if condition.get("type") == type_)
+        return next((condition for condition in found if condition.get("status") == "True"), None)
 
     @property
     def end(self) -> Object | None:

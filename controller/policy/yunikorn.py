@@ -22,14 +22,14 @@ _PLACEMENT: Final = ("nodeSelector", "tolerations", "affinity", "topologySpreadC
 
 
 def member(
-    job: Job, roles: Roles, role: str, members: Mapping[str, int], body: dict[str, Any]
+    job: Job, roles: Roles, label: str, members: Mapping[str, int], body: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the pod or pod template as a member of the job's application.
 
     A template with task groups of its own stays as it is, and so do labels and annotations that it sets.
 
     Args:
-        role: the label of the pod's role.
+        label: that of the pod's role.
         members: how many pods of each role start together.
     """
     metadata = body["metadata"]
@@ -40,10 +40,10 @@ def member(
     marks = {labels.YUNIKORN_APP: _application(job)}
     if policy.queue:
         marks[labels.YUNIKORN_QUEUE] = policy.queue
-    groups = [_task_group(each, members[name]) for name, each in roles.items() if members.get(name)]
+    groups = [_task_group(role, members[name]) for name, role in roles.items() if members.get(name)]
     annotations = {labels.TASK_GROUPS: msgspec.json.encode(groups).decode()}
-    if any(group["name"] == role for group in groups):
-        annotations[labels.TASK_GROUP_NAME] = role
+    if any(group["name"] == label for group in groups):
+        annotations[labels.TASK_GROUP_NAME] = label
     if parameters := _parameters(job, policy):
         annotations[labels.SCHEDULING_PARAMETERS] = parameters
     metadata = {
