@@ -118,7 +118,8 @@ def _queued(job: QueuedJob, workload: Workload, now: datetime) -> Step | None:
     if job.end is not None:
         return Step(Action.FINISH, workload, str(job.end.get("message") or ""), after_pods=True)
     if workload.is_evicted and not job.is_suspended:
-        return Step(Action.SUSPEND, workload, _condition(workload, workloads.EVICTED).get("message", ""))
+        evicted = _condition(msgspec.json.decode(workload.status), workloads.EVICTED)
+        return Step(Action.SUSPEND, workload, evicted.get("message", ""))
     if workload.is_evicted and workload.is_reserved:
         return Step(Action.RELEASE, workload, after_pods=True)
     if job.is_suspended:
@@ -207,7 +208,7 @@ def report(job: QueuedJob, workload: Workload, now: datetime) -> Object:
         return {}
     status = msgspec.json.decode(workload.status)
     change: Object = {}
-    ready = _condition(workload, workloads.PODS_READY)
+    ready = _condition(status, workloads.PODS_READY)
     was_ready, is_ready = ready.get("status") == "True", job.condition(ConditionType.RUNNING) is not None
     if is_ready and not was_ready:
         reason = "Recovered" if ready.get("reason") == _RECOVERING else "Started"
@@ -233,7 +234,7 @@ def release(workload: Workload, now: datetime) -> Object:
     Source: kueue 0.19, pkg/workload, UnsetQuotaReservationWithCondition, SetRequeuedCondition and SyncAdmittedCondition.
     """
     status = msgspec.json.decode(workload.status)
-    evicted, admitted = _condition(workload, workloads.EVICTED), _condition(workload, workloads.ADMITTED)
+    evicted, admitted = _condition(status, workloads.EVICTED), _condition(status, workloads.ADMITTED)
     reason, message = evicted.get("reason", ""), evicted.get("message", "")
     at_once = "True" if reason in _REQUEUED_AT_ONCE else "False"
     change = _with_condition(status, workloads.REQUEUED, at_once, reason, message, now)
@@ -244,7 +245,7 @@ def release(workload: Workload, now: datetime) -> Object:
         ran = int((now - parse_time(admitted["lastTransitionTime"])).total_seconds())
         past = status.get("accumulatedPastExecutionTimeSeconds") or 0
         change["accumulatedPastExecutionTimeSeconds"] = past + max(ran, 0)
-    if _condition(workload, workloads.PODS_READY).get("status") == "True":
+    if _condition(status, workloads.PODS_READY).get("status") == "True":
         fields = "False", "WaitForStart", "Not all pods are ready or succeeded"
         change |= _with_condition(status | change, workloads.PODS_READY, *fields, now)
     # The pods that had succeeded are gone, too, and run again.
@@ -257,9 +258,9 @@ def finish(workload: Workload, reason: str, message: str, now: datetime) -> Obje
     return _with_condition(status, workloads.FINISHED, "True", reason, message, now)
 
 
-def _condition(workload: Workload, type_: str) -> Object:
-    """Return a condition of a Workload, empty if there is none."""
-    conditions = msgspec.json.decode(workload.status).get("conditions") or ()
+def _condition(status: Mapping[str, Any], type_: str) -> Object:
+    """Return a condition, empty if there is none."""
+    conditions = status.get("conditions") or ()
     return next((condition for condition in conditions if condition.get("type") == type_), {})
 
 
@@ -268,7 +269,7 @@ def _with_condition(
 ) -> Object:
     """Return the list of conditions with one set. Source: apimachinery, pkg/api/meta, SetStatusCondition."""
     conditions = list(status.get("conditions") or ())
-    old: Object = next((condition for condition in conditions if condition.get("type") == type_), {})
+    old = _condition(status, type_)
     is_same = old.get("status") == value
     new = {
         "type": type_,
