@@ -12,11 +12,12 @@ from api.workloads import RESOURCE_FLAVORS, WORKLOAD_PRIORITY_CLASSES, WORKLOADS
 from tests.support.builders import NOON
 from tests.support.definitions import open_definition
 from tests.support.harness import Harness
+from tests.support.invariants import has
 
 Object = dict[str, Any]
 AT = format_time(NOON)
 WAITS = 300
-"""Looks at something that is waited for."""
+"""Maximum number of times that ``until`` checks its condition."""
 
 
 class KueueScheduler:
@@ -76,7 +77,7 @@ class KueueScheduler:
     async def has(self, condition: str) -> bool:
         """Return whether there is one Workload, and a condition of it is True."""
         found = await self.workloads()
-        return len(found) == 1 and is_true(found[0], condition)
+        return len(found) == 1 and has(found[0], condition)
 
     async def until(self, what: str, holds: Callable[[], Awaitable[bool]]) -> None:
         """Wait until something holds.
@@ -92,8 +93,3 @@ class KueueScheduler:
         raise AssertionError(
             f"waited for {what}: {await self.workloads()}, {pods}, {await self._harness.job()}"
         )
-
-
-def is_true(obj: Mapping[str, Any], condition: str) -> bool:
-    found = (obj.get("status") or {}).get("conditions") or ()
-    return any(own["type"] == condition and own["status"] == "True" for own in found)

@@ -29,7 +29,8 @@ from tests.support.harness import (
     running_controller,
     start_harness,
 )
-from tests.support.kueue_api import KueueScheduler, is_true
+from tests.support.invariants import has
+from tests.support.kueue_api import KueueScheduler
 
 WITH_KUEUE = replace(TEST_SETTINGS, kueue=True)
 DENIED = Refuse(
@@ -149,9 +150,9 @@ async def test_an_evicted_job_returns_its_quota_after_its_pods_and_starts_again(
             await harness.delete(PODS, name, grace_period_seconds=0)
         await harness.settle(2)
         workload = await scheduler.workload()
-        assert not is_true(workload, "QuotaReserved")
-        assert not is_true(workload, "Admitted")
-        assert is_true(workload, "Requeued")
+        assert not has(workload, "QuotaReserved")
+        assert not has(workload, "Admitted")
+        assert has(workload, "Requeued")
         assert workload["status"].get("admission") is None
 
         await scheduler.admit()
@@ -237,7 +238,7 @@ async def test_a_running_job_that_grows_is_queued_again() -> None:
             "master": 1,
             "worker": 3,
         }
-        assert not is_true(workload, "QuotaReserved")
+        assert not has(workload, "QuotaReserved")
         assert await harness.names(PODS) == []
         await scheduler.admit()
         await harness.settle()

@@ -10,6 +10,7 @@ from rallypoint.testing import controlplane
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.requests import Refused
 from rallypoint.testing.service import MANIFESTS
+from tests.support.invariants import has
 from tests.support.jobs import TIMEOUT_SECONDS
 
 Object = dict[str, Any]
@@ -130,10 +131,7 @@ class Queue:
 
     def has(self, kind: ReplicaKind[Any], job: str, condition: str) -> bool:
         """Return whether a condition of the job is True."""
-        status = self.job(kind, job).get("status") or {}
-        return any(
-            own["type"] == condition and own["status"] == "True" for own in status.get("conditions") or ()
-        )
+        return has(self.job(kind, job), condition)
 
     def pods(self, job: str = "", phase: str = "") -> list[Object]:
         found = self.plane.request("GET", f"/api/v1/namespaces/{self.name}/pods")["items"]
