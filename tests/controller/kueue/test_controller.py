@@ -72,6 +72,15 @@ async def submit(harness: Harness, *, queue: str = "main", labels: Mapping[str, 
     await harness.settle()
 
 
+async def start(harness: Harness, scheduler: KueueScheduler) -> None:
+    """Create a PyTorchJob, admit it, and let its pods run."""
+    await submit(harness)
+    await scheduler.admit()
+    await harness.settle()
+    await harness.set_phase("Running")
+    await harness.settle()
+
+
 async def is_suspended(harness: Harness) -> bool:
     return bool((await harness.job())["spec"].get("runPolicy", {}).get("suspend"))
 
@@ -96,12 +105,8 @@ async def test_a_job_is_held_until_it_is_admitted() -> None:
 
 async def test_an_admitted_job_reports_that_it_runs_and_finishes_its_workload() -> None:
     async with queueing() as (harness, scheduler):
-        await submit(harness)
-        await scheduler.admit()
-        await harness.settle()
+        await start(harness, scheduler)
 
-        await harness.set_phase("Running")
-        await harness.settle()
         assert await scheduler.has("PodsReady")
         assert not await scheduler.has("Finished")
         await harness.set_phase("Succeeded", code=0)
@@ -115,11 +120,7 @@ async def test_an_admitted_job_reports_that_it_runs_and_finishes_its_workload() 
 
 async def test_the_quota_of_a_finished_job_is_kept_until_its_pods_have_ended() -> None:
     async with queueing() as (harness, scheduler):
-        await submit(harness)
-        await scheduler.admit()
-        await harness.settle()
-        await harness.set_phase("Running")
-        await harness.settle()
+        await start(harness, scheduler)
 
         await harness.set_phase("Succeeded", "train-master-0", code=0)
         await harness.settle()
@@ -133,11 +134,7 @@ async def test_the_quota_of_a_finished_job_is_kept_until_its_pods_have_ended() -
 
 async def test_an_evicted_job_returns_its_quota_after_its_pods_and_starts_again() -> None:
     async with queueing() as (harness, scheduler):
-        await submit(harness)
-        await scheduler.admit()
-        await harness.settle()
-        await harness.set_phase("Running")
-        await harness.settle()
+        await start(harness, scheduler)
 
         await scheduler.evict()
         await harness.settle()
