@@ -34,7 +34,15 @@ from tests.support.history import History, record_history
 from tests.support.invariants import has
 from tests.support.schedulers.gangs import open_nodes
 from tests.support.schedulers.kueue import kueue
-from tests.support.schedulers.queues import EXTERNAL, KINDS, Queue, graceful_stages, job_body, overlay
+from tests.support.schedulers.queues import (
+    EXTERNAL,
+    KINDS,
+    Queue,
+    create_priority_class,
+    graceful_stages,
+    job_body,
+    overlay,
+)
 from tests.support.schedulers.quota import owner_of, violations
 from tests.support.scripted import ReceivedRequest
 
@@ -168,14 +176,7 @@ async def test_no_pod_without_quota_and_no_job_forgotten(plane: ControlPlane) ->
     sys.stdout.write(f"seed {seed}\n")
     chance = random.Random(seed)
     queue = Queue(plane, "busy", cpus=CPUS)
-    plane.apply(
-        {
-            "apiVersion": WORKLOADS.api_version,
-            "kind": "WorkloadPriorityClass",
-            "metadata": {"name": "urgent"},
-            "value": 1000,
-        }
-    )
+    create_priority_class(plane, "urgent", 1000)
     connection = await from_kubeconfig(str(plane.kubeconfig()))
     resources = (PODS, WORKLOADS, *(kind.resource for kind in KINDS))
     async with (

@@ -13,7 +13,16 @@ from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.service import Service, in_cluster_service, install
 from tests.support.schedulers.gangs import open_nodes
 from tests.support.schedulers.kueue import kueue
-from tests.support.schedulers.queues import EXTERNAL, KINDS, QUEUES, Queue, graceful_stages, job_body, overlay
+from tests.support.schedulers.queues import (
+    EXTERNAL,
+    KINDS,
+    QUEUES,
+    Queue,
+    create_priority_class,
+    graceful_stages,
+    job_body,
+    overlay,
+)
 
 Kind = ReplicaKind[Any]
 IDS = [kind.resource.kind for kind in KINDS]
@@ -82,7 +91,7 @@ def test_a_preempted_job_returns_its_quota_after_its_pods_and_continues_later(
     plane: ControlPlane, kind: Kind
 ) -> None:
     queue = new_queue(plane, cpus=4)
-    priority(plane, "urgent", 1000)
+    create_priority_class(plane, "urgent", 1000)
     queue.submit(kind, "low")
     queue.wait_for(kind, "low", "Running")
 
@@ -157,7 +166,7 @@ def test_a_job_whose_workload_is_deleted_is_queued_again(plane: ControlPlane) ->
 
 def test_a_pending_job_that_changes_changes_its_workload(plane: ControlPlane) -> None:
     queue = new_queue(plane, cpus=4)
-    priority(plane, "important", 500)
+    create_priority_class(plane, "important", 500)
     queue.submit(PYTORCH, "first")
     queue.wait_for(PYTORCH, "first", "Running")
     queue.submit(PYTORCH, "second")
@@ -214,17 +223,6 @@ def test_pods_run_in_the_topology_that_kueue_assigns(plane: ControlPlane) -> Non
     workers = [pod for pod in queue.pods("job") if "-worker-" in pod["metadata"]["name"]]
     assert len({pod["spec"]["nodeSelector"]["rack"] for pod in workers}) == 1
     assert not [pod for pod in queue.pods("job") if pod["spec"].get("schedulingGates")]
-
-
-def priority(plane: ControlPlane, name: str, value: int) -> None:
-    plane.apply(
-        {
-            "apiVersion": "kueue.x-k8s.io/v1beta2",
-            "kind": "WorkloadPriorityClass",
-            "metadata": {"name": name},
-            "value": value,
-        }
-    )
 
 
 def topology(plane: ControlPlane, name: str, level: str) -> None:

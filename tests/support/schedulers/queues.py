@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from api.workloads import WORKLOAD_PRIORITY_CLASSES
 from controller.kind import ReplicaKind
 from controller.kinds import DEFAULT
 from rallypoint.testing import controlplane
@@ -65,6 +66,19 @@ def job_body(kind: ReplicaKind[Any], name: str, queue: str, **labels: str) -> Ob
         "metadata": {"name": name, "labels": {"kueue.x-k8s.io/queue-name": queue, **keys}},
         "spec": {kind.replicas_field: roles, "runPolicy": {"cleanPodPolicy": "Running"}},
     }
+
+
+def create_priority_class(plane: ControlPlane, name: str, value: int) -> None:
+    """Create a WorkloadPriorityClass."""
+    resource = WORKLOAD_PRIORITY_CLASSES
+    plane.apply(
+        {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {"name": name},
+            "value": value,
+        }
+    )
 
 
 class Queue:
