@@ -232,33 +232,33 @@ class Membership:
 
         Source: mpi-operator 0.8, pkg/controller/podgroup.go, decoratePodTemplateSpec.
         """
-        if self.scheduler == KUBERNETES:
-            return self._of_kubernetes(body)
-        marks = {labels.GROUP_NAME: self.job.metadata.name}
-        body = self._marked(role, body, marks)
-        return {**body, "spec": {**body["spec"], "schedulerName": self.scheduler}}
+        return self._member(role, body, self.scheduler, {})
 
     def _body(self, role: Role, pod: Child) -> dict[str, Any]:
         body = pod.body()
-        if self.scheduler == KUBERNETES:
-            return self._of_kubernetes(body)
-        marks = {labels.GROUP_NAME: self.job.metadata.name, labels.TASK_SPEC: role.label}
-        body = self._marked(role, body, marks)
         name = body["spec"].get("schedulerName") or self.scheduler
-        return {**body, "spec": {**body["spec"], "schedulerName": name}}
+        return self._member(role, body, name, {labels.TASK_SPEC: role.label})
 
-    def _of_kubernetes(self, body: dict[str, Any]) -> dict[str, Any]:
-        is_alone = native_gang.has_no_group(self.roles, self.snapshot)
-        return body if is_alone else native_gang.member(self.job, self.roles, body)
+    def _member(
+        self, role: Role, body: dict[str, Any], scheduler_name: str, of_volcano: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """``of_volcano`` are the annotations that only Volcano's members get, besides the name of the group."""
+        if self.scheduler == KUBERNETES:
+            is_alone = native_gang.has_no_group(self.roles, self.snapshot)
+            return body if is_alone else native_gang.member(self.job, self.roles, body)
+        body = self._marked(role, body, of_volcano)
+        return {**body, "spec": {**body["spec"], "schedulerName": scheduler_name}}
 
     def _marked(self, role: Role, body: dict[str, Any], of_volcano: Mapping[str, str]) -> dict[str, Any]:
         if self.scheduler == YUNIKORN:
             first = _first_roles(self.roles, self.later)
             members = _members_by_role(first, _members(self.job, self.roles, self.later))
             return yunikorn.member(self.job, self.roles, role.label, members, body)
-        is_volcano = self.scheduler == VOLCANO
-        kind = "annotations" if is_volcano else "labels"
-        marks = of_volcano if is_volcano else {labels.POD_GROUP: self.job.metadata.name}
+        name = self.job.metadata.name
+        if self.scheduler == VOLCANO:
+            kind, marks = "annotations", {labels.GROUP_NAME: name, **of_volcano}
+        else:
+            kind, marks = "labels", {labels.POD_GROUP: name}
         metadata = {**body["metadata"], kind: {**body["metadata"].get(kind, {}), **marks}}
         return {**body, "metadata": metadata}
 
