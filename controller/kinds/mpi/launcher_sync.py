@@ -5,7 +5,7 @@ Source: mpi-operator 0.8, pkg/controller/mpi_job_controller.go, syncHandler.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from api import conditions
@@ -36,7 +36,7 @@ from controller.policy import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LauncherSync:
     """One job, its children, and the status that is built for it."""
 
@@ -73,7 +73,7 @@ class LauncherSync:
         """The failure that ends the attempt by the failure policy."""
         return recovery.decisive(self._matches)
 
-    @property
+    @cached_property
     def _matches(self) -> list[recovery.Match]:
         """The failures of the current attempt that a rule matches."""
         policy, roles = self.job.spec.policy.failure_policy, self.roles
@@ -109,7 +109,7 @@ class LauncherSync:
         if all(pod.phase == "Failed" for pod in pods) and launcher.failures > len(pods):
             yield recovery.gone(role, launcher.name)
 
-    @property
+    @cached_property
     def agents(self) -> in_place.Agents | None:
         """The agents of a job that restarts in place. Without workers, nobody knows the name of the launcher's pod."""
         if not (self.desired_workers and in_place.is_enabled(self.job.spec.policy, self.options)):
