@@ -250,6 +250,11 @@ class JobStatus(Wire):
         """The attempt that the job's pods were created for. Restarts in place keep them, so it may be an earlier one than the present."""
         return (self.restarts or 0) - (self.in_place_restarts or 0)
 
+    @property
+    def last_attempt(self) -> Attempt | None:
+        """The newest of ``attempts``; None before the first."""
+        return self.attempts[-1] if self.attempts else None
+
 
 class JobSpec(Wire):
     """The fields of a spec that all kinds have."""

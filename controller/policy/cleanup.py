@@ -65,7 +65,7 @@ def leaves_nothing(kind: str, status: JobStatus) -> bool:
     if failed is None:
         return False
     if failed.reason in {f"{kind}{reason}" for reason in _OF_RULES}:
-        last = status.attempts[-1] if status.attempts else None
+        last = status.last_attempt
         is_end = last is not None and last.number == (status.restarts or 0)
         return last is not None and is_end and last.reason in {NO_PROGRESS, PENDING_TIMEOUT}
     return failed.reason in {f"{kind}{reason}" for reason in _LEAVE_NOTHING}

@@ -287,7 +287,7 @@ def observed(job: Job, roles: Mapping[str, Role], snapshot: Snapshot) -> Observe
         progress,
         status.restarts or 0,
         tuple(found),
-        status.attempts[-1].restart_time if status.attempts else None,
+        status.last_attempt.restart_time if status.last_attempt else None,
     )
 
 

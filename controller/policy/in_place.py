@@ -302,8 +302,7 @@ def warn(policy: RunPolicy, options: Options, builder: StatusBuilder) -> None:
 
 def is_restarting(status: JobStatus, pods: Iterable[Pod], now: datetime) -> bool:
     """Return whether a restart in place is not over: its pause has not passed, or the pod that failed is there and does not run again."""
-    past = status.attempts or []
-    last = past[-1] if past else None
+    last = status.last_attempt
     if last is None or not last.in_place or last.lost_seconds is not None or last.end_time is None:
         return False
     ended_at = last.end_time
@@ -318,8 +317,7 @@ def is_restarting(status: JobStatus, pods: Iterable[Pod], now: datetime) -> bool
 
 def due_in(status: JobStatus, now: datetime) -> float | None:
     """Return the seconds until the pause of a restart in place is over; None if there is none."""
-    past = status.attempts or []
-    last = past[-1] if past else None
+    last = status.last_attempt
     if last is None or not last.in_place or last.restart_time is None or last.restart_time <= now:
         return None
     return (last.restart_time - now).total_seconds()

@@ -348,8 +348,8 @@ def ended(
 
 def began(status: JobStatus) -> datetime | None:
     """Return when the current attempt could begin to run: after its pause, and after the end of a suspension."""
-    past = status.attempts or []
-    times = (status.start_time, past[-1].restart_time if past else None)
+    last = status.last_attempt
+    times = (status.start_time, last.restart_time if last else None)
     return max(filter(None, times), default=None)
 
 
@@ -372,13 +372,12 @@ def recorded(status: JobStatus, attempt: Attempt) -> list[Attempt]:
 
 def recovered(status: JobStatus, now: datetime) -> dict[str, Any]:
     """Return the fields of the status that change when the job runs again after a restart; empty if nothing does."""
-    past = status.attempts or []
-    last = past[-1] if past else None
+    last = status.last_attempt
     if last is None or last.restart_time is None or last.lost_seconds is not None or last.end_time is None:
         return {}
     lost = max(round((now - last.end_time).total_seconds()), 0)
     return {
-        "attempts": [*past[:-1], last.model_copy(update={"lost_seconds": lost})],
+        "attempts": [*(status.attempts or ())[:-1], last.model_copy(update={"lost_seconds": lost})],
         "lost_seconds": (status.lost_seconds or 0) + lost,
     }
 
@@ -388,8 +387,8 @@ def restart_in(status: JobStatus, now: datetime) -> float:
 
     A longer time than any pause is that of a clock that has been set back since.
     """
-    past = status.attempts or []
-    due = past[-1].restart_time if past and not past[-1].in_place else None
+    last = status.last_attempt
+    due = last.restart_time if last and not last.in_place else None
     seconds = (due - now).total_seconds() if due else 0.0
     return seconds if seconds <= LONGEST_PAUSE_SECONDS * (1 + JITTER) + 1 else 0.0
 

@@ -261,13 +261,13 @@ def _started_again_at(job: JobView) -> datetime | None:
     times = [_start(pod) for pod in job.pods]
     if not times or _LONG_AGO in times:
         return None
-    last = job.status.attempts[-1] if job.status.attempts else None
+    last = job.status.last_attempt
     return max(*times, (last and last.restart_time) or _LONG_AGO)
 
 
 def _failed_at(job: JobView, since: datetime) -> datetime:
     """Return when the first failure since then was; now if nothing tells."""
-    last = job.status.attempts[-1] if job.status.attempts else None
+    last = job.status.last_attempt
     if last and last.end_time and last.end_time >= since:
         return last.end_time
     times = (
