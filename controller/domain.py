@@ -109,6 +109,11 @@ class Snapshot:
     hang: Hang | None = None
     """The hang of the pods in this snapshot."""
 
+    @property
+    def all_pods(self) -> tuple[Pod, ...]:
+        """The pods of the job and those of its batch Jobs."""
+        return (*self.pods, *self.batch_pods)
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:

@@ -131,7 +131,7 @@ def gang_wait(scheduler: str, job: Job, status: JobStatus, snapshot: Snapshot, n
         return GangWait(due_seconds=REPORT_AFTER_SECONDS)
     unscheduled = [
         trouble.message
-        for pod in (*snapshot.pods, *snapshot.batch_pods)
+        for pod in snapshot.all_pods
         if pod.phase == "Pending" and not pod.deleting
         for trouble in pod.troubles
         if trouble.is_scheduling

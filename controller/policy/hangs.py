@@ -263,7 +263,7 @@ def observed(job: Job, roles: Mapping[str, Role], snapshot: Snapshot) -> Observe
     progress = policy.progress or Progress()
     wanted = None if progress.roles is None else {role.lower() for role in progress.roles}
     by_label = {role.label: role for role in roles.values()}
-    children = (*snapshot.pods, *snapshot.batch_pods)
+    children = snapshot.all_pods
     if recovery.old(children, status) or recovery.is_ahead(children, status):
         return None
     # The pods of a batch Job may not say which role they have.

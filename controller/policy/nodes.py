@@ -80,9 +80,7 @@ def failed_nodes(policy: RunPolicy, status: JobStatus | None, snapshot: Snapshot
         return frozenset()
     number = (status and status.restarts) or 0
     failed = (
-        pod
-        for pod in (*snapshot.pods, *snapshot.batch_pods)
-        if pod.phase == "Failed" and pod.node and pod.attempt == number
+        pod for pod in snapshot.all_pods if pod.phase == "Failed" and pod.node and pod.attempt == number
     )
     return frozenset(pod.node for pod in nsmallest(MOST_FAILED, failed, key=_failed_at))
 
@@ -141,7 +139,7 @@ def applied(plan: Plan, policy: RunPolicy, status: JobStatus | None, snapshot: S
         unknown = Event(Severity.WARNING, EventReason.NODES_UNKNOWN, text, once=text)
         plan = dataclasses.replace(plan, events=(*plan.events, unknown))
     plan = _with_problems(plan, status, snapshot)
-    lost = {pod.uid: pod for pod in (*snapshot.pods, *snapshot.batch_pods) if pod.lost_since is not None}
+    lost = {pod.uid: pod for pod in snapshot.all_pods if pod.lost_since is not None}
     if not lost or plan.delete_job:
         return plan
     if plan.status is not None and plan.status.to_wire() != (status or JobStatus()).to_wire():

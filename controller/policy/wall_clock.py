@@ -81,7 +81,7 @@ def view(
     """Return what the clock reads. A failure that begins the next attempt is still one of the pods of the ``stored`` attempt."""
     before = stored or JobStatus()
     first, last = before.pods_attempt, before.restarts or 0
-    pods = [pod for pod in (*snapshot.pods, *snapshot.batch_pods) if first <= pod.attempt <= last]
+    pods = [pod for pod in snapshot.all_pods if first <= pod.attempt <= last]
     now = now.replace(microsecond=0)
     begun = min((created or now).replace(microsecond=0), now)
     return JobView(status, pods, size, is_held and not pods, begun, now)

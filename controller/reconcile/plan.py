@@ -269,7 +269,7 @@ class _Planner:
             if invalid and decisive.action in recovery.RESTARTS:
                 # No pod of a new attempt could be created. The restart follows when the spec is valid.
                 return builder.plan(requeue_after_seconds=_deadline_in(job, builder))
-            return attempts.end(job, decisive, builder, (*snapshot.pods, *snapshot.batch_pods))
+            return attempts.end(job, decisive, builder, snapshot.all_pods)
         if _record_end(job, observed, verdict, builder):
             return builder.plan()
         if invalid:

@@ -176,7 +176,7 @@ class Reconciler:
                 memory.failures, snapshot.pods, self._now(), is_first=loaded.is_first
             )
         if troubles.are_asked(job.spec.policy):
-            pods = (*snapshot.pods, *snapshot.batch_pods)
+            pods = snapshot.all_pods
             memory.troubles_since = troubles.observed(memory.troubles_since, pods, self._now())
             snapshot = replace(snapshot, troubles_since=memory.troubles_since)
         memory.is_new = memory.is_new or job.status is None or not job.status.conditions
@@ -384,7 +384,7 @@ def _blockers(kind: JobKind[Any], error: object) -> list[tuple[Event | None, str
 
 
 def _pods(snapshot: Snapshot) -> Pods:
-    phases = [pod.phase for pod in (*snapshot.pods, *snapshot.batch_pods)]
+    phases = [pod.phase for pod in snapshot.all_pods]
     if not phases:
         return Pods.NONE
     return Pods.WAITING if "Pending" in phases else Pods.STARTED

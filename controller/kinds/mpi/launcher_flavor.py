@@ -84,7 +84,7 @@ class LauncherFlavor(LauncherFlavorSpec):
         sync.update_counts()
         # While the spec is invalid, no child of a new attempt could be created.
         if (decisive := sync.decisive_failure) and not (problems and decisive.action in recovery.RESTARTS):
-            return attempts.end(job, decisive, builder, (*snapshot.pods, *snapshot.batch_pods))
+            return attempts.end(job, decisive, builder, snapshot.all_pods)
         if problems:
             # The job was valid when it started: keep its pods running, create and delete nothing.
             text = f"{_validation_message(problems)}; {CONTINUES}"

@@ -231,12 +231,8 @@ class LauncherSync:
         ignored = {matched.failure.uid for matched in recovery.ignored(self._matches)}
         needed_workers = self.desired_workers - sum(pod.uid in ignored for pod in workers)
         are_all_active = sum(pod.is_active for pod in workers) == needed_workers
-        pods, status, now = (
-            (*self.snapshot.pods, *self.snapshot.batch_pods),
-            self.builder.status,
-            self.builder.now,
-        )
-        is_restarting = in_place.is_restarting(status, pods, now)
+        status, now = self.builder.status, self.builder.now
+        is_restarting = in_place.is_restarting(status, self.snapshot.all_pods, now)
         launcher_runs = any(pod.phase == "Running" for pod in self.snapshot.batch_pods)
         if are_all_active and launcher_runs and not is_restarting:
             self.builder.launcher_running()
