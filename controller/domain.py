@@ -340,3 +340,8 @@ class Plan:
     delete_job: bool = False
     requeue_after_seconds: float | None = None
     again: bool = False
+
+
+def earliest(*seconds: float | None) -> float | None:
+    """Return the shortest of these times, None if all are None. For ``Plan.requeue_after_seconds``."""
+    return min((value for value in seconds if value is not None), default=None)

@@ -13,7 +13,7 @@ from api.failure_policy import FailureAction, FailurePolicy
 from api.job import Job
 from api.meta import PODS
 from api.names import child_name
-from controller.domain import Child, Deletion, Plan, Role, Severity, Snapshot
+from controller.domain import Child, Deletion, Plan, Role, Severity, Snapshot, earliest
 from controller.kind.reasons import ConditionReason, EventReason
 from controller.kind.status_builder import StatusBuilder
 from controller.policy import checkpoints, count, limits, recovery
@@ -65,9 +65,7 @@ def begin(job: Job, snapshot: Snapshot, builder: StatusBuilder, idle: Iterable[C
     pause = recovery.restart_in(status, builder.now)
     if pause <= 0:
         return None
-    return builder.plan(
-        create=tuple(idle), requeue_after_seconds=pause if deadline is None else min(pause, deadline)
-    )
+    return builder.plan(create=tuple(idle), requeue_after_seconds=earliest(pause, deadline))
 
 
 def end(job: Job, matched: recovery.Match, builder: StatusBuilder, pods: Iterable[Pod] = ()) -> Plan:

@@ -14,7 +14,7 @@ from api import conditions
 from api.children import Pod
 from api.job import ConditionType, Job, JobStatus, RunPolicy
 from api.pod_problems import is_gang_refusal
-from controller.domain import FailureReason, Plan, Problem, Severity
+from controller.domain import FailureReason, Plan, Problem, Severity, earliest
 from controller.kind.idle import is_blocked
 from controller.kind.reasons import ConditionReason
 from controller.kind.status_builder import StatusBuilder
@@ -79,9 +79,7 @@ def in_time(policy: RunPolicy, builder: StatusBuilder, replicas: Sequence[Replic
     if sum(replica.is_waiting for replica in replicas) > len(waits):
         # The others are about to be created, which triggers no reconcile.
         dues.append(float(limit))
-    if plan.requeue_after_seconds is not None:
-        dues.append(plan.requeue_after_seconds)
-    return replace(plan, requeue_after_seconds=min(dues, default=None))
+    return replace(plan, requeue_after_seconds=earliest(plan.requeue_after_seconds, *dues))
 
 
 def _waits(status: JobStatus, now: datetime, replicas: Iterable[Replica]) -> list[tuple[Replica, float]]:

@@ -14,7 +14,7 @@ import msgspec
 from api.children import Pod
 from api.failure_policy import FailureAction
 from api.job import RunPolicy
-from controller.domain import Plan, Role, Snapshot, TroubleKey
+from controller.domain import Plan, Role, Snapshot, TroubleKey, earliest
 from controller.policy import recovery
 
 _IMAGE_PULL: Final = frozenset({"ErrImagePull", "ImagePullBackOff"})
@@ -86,8 +86,7 @@ def in_time(policy: RunPolicy, snapshot: Snapshot, plan: Plan, now: datetime) ->
     ]
     if not waits:
         return plan
-    due = plan.requeue_after_seconds
-    return replace(plan, requeue_after_seconds=min(waits) if due is None else min(due, *waits))
+    return replace(plan, requeue_after_seconds=earliest(plan.requeue_after_seconds, *waits))
 
 
 def _reasons(pod: Pod) -> list[str]:

@@ -31,6 +31,7 @@ from controller.domain import (
     Severity,
     Snapshot,
     Verdict,
+    earliest,
     no_effect_text,
 )
 from controller.kind import JobKind, Options, Replicas, Roles
@@ -420,13 +421,13 @@ class _Planner:
         wait = self._gang_wait()
         waits_for = self.kind.waits_for(self.job, self.snapshot, self.builder.now, self.options)
         self._record_wait(wait.message, waits_for)
-        due = [
+        due_in = earliest(
             wait.due_seconds,
             replacement.next_due_in(self.snapshot.failures, failed, self.builder.now),
             _deadline_in(self.job, self.builder),
             in_place.due_in(self.builder.status, self.builder.now),
             self.kind.due_in(self.job, self.snapshot, self.builder.now, self.options),
-        ]
+        )
         makeable = {
             name
             for name, role in self.roles.items()
@@ -436,9 +437,7 @@ class _Planner:
         return self.builder.plan(
             create=whole + self._missing_children(makeable),
             delete=deletions + _surplus_children(self.roles, self.snapshot),
-            requeue_after_seconds=0
-            if waiting
-            else min((seconds for seconds in due if seconds is not None), default=None),
+            requeue_after_seconds=0 if waiting else due_in,
             again=len(makeable) < len(self.roles),
         )
 

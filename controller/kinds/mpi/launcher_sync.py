@@ -14,7 +14,18 @@ from api.children import Pod
 from api.job import CleanPodPolicy, ConditionType, JobStatus, ReplicaStatus, RestartPolicy
 from api.meta import PODS
 from api.mpijob import MPIJob
-from controller.domain import Child, Count, Deletion, Plan, Probe, Role, Severity, Snapshot, name_check
+from controller.domain import (
+    Child,
+    Count,
+    Deletion,
+    Plan,
+    Probe,
+    Role,
+    Severity,
+    Snapshot,
+    earliest,
+    name_check,
+)
 from controller.kind import Options, Roles
 from controller.kind.reasons import EventReason
 from controller.kinds.mpi import hosts, launcher_job
@@ -256,9 +267,9 @@ class LauncherSync:
             waits_for, late_in = self._missing_workers_report(workers, init_failures)
         if not self.snapshot.is_blocked:  # a blocked job reports why instead
             self.builder.waits_for_start(wait.message, waits_for)
-        requeue_after = _earliest(requeue_after, late_in, wait.due_seconds, in_place.due_in(status, now))
+        requeue_after = earliest(requeue_after, late_in, wait.due_seconds, in_place.due_in(status, now))
         started = self.builder.status.start_time
-        requeue_after = _earliest(
+        requeue_after = earliest(
             requeue_after,
             replacement.next_due_in(self.snapshot.failures, self._replaceable(workers), self.builder.now),
             limits.deadline_in(self.job.spec.policy, started, self.builder.now)
@@ -515,7 +526,3 @@ def _launcher_deletion(launcher: BatchJob) -> tuple[Deletion, ...]:
 
 def _evicted(workers: Iterable[Pod]) -> list[Pod]:
     return [pod for pod in workers if pod.phase == "Failed" and pod.reason == "Evicted"]
-
-
-def _earliest(*seconds: float | None) -> float | None:
-    return min((value for value in seconds if value is not None), default=None)
