@@ -53,6 +53,7 @@ from controller.policy import (
     replacement,
     success,
     troubles,
+    validation,
     wall_clock,
 )
 from controller.policy.restart import Reaction, reaction
@@ -95,19 +96,14 @@ def decide(
 def problems(kind: JobKind[Any], job: Job, options: Options) -> list[Problem]:
     """Return why a job cannot run, or, after its start, why a change of its spec has no effect; empty if it is valid."""
     normal = kind.normal(job)
-    found = [*(kind.flow or cast(Replicas[Any], kind)).problems(normal, options)]
     policy = normal.spec.policy
-    found += pending.problems(policy)
-    found += nodes.problems(policy)
-    if policy.failure_policy or policy.success_policy:
-        roles = kind.roles(normal)
-        found += recovery.problems(policy, roles)
-        found += success.problems(policy, roles, is_supported=kind.flow is None)
-    if policy.progress_deadline_seconds is not None or policy.progress:
-        found += hangs.problems(policy, kind.roles(normal))
+    found = [
+        *(kind.flow or cast(Replicas[Any], kind)).problems(normal, options),
+        *validation.problems(policy, kind.roles(normal), is_success_policy_supported=kind.flow is None),
+    ]
     if not found:
         pods = () if kind.flow else in_place.first_pods(cast(Replicas[Any], kind), normal, options)
-        found += in_place.problems(normal.spec.policy, pods)
+        found += in_place.problems(policy, pods)
     return [problem for problem in found if not (problem.at_start and _has_started(job.status))]
 
 

@@ -23,7 +23,7 @@ from controller.kinds.mpi.launcher_flavor_spec import LauncherFlavorSpec
 from controller.kinds.mpi.launcher_sync import LauncherSync
 from controller.kinds.mpi.names import WORKER, worker_index
 from controller.kinds.mpi.status_builder import MPIStatusBuilder
-from controller.policy import attempts, hangs, in_place, nodes, pending, recovery, success
+from controller.policy import attempts, in_place, pending, recovery, validation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +52,7 @@ class LauncherFlavor(LauncherFlavorSpec):
             return sync.clean_up()
         problems = [*malformed] or [
             *self.problems(job, options),
-            *nodes.problems(job.spec.policy),
-            *pending.problems(job.spec.policy),
-            *recovery.problems(job.spec.policy, sync.roles),
-            *success.problems(job.spec.policy, sync.roles, is_supported=False),
-            *hangs.problems(job.spec.policy, sync.roles),
+            *validation.problems(job.spec.policy, sync.roles, is_success_policy_supported=False),
         ]
         problems = problems or [*in_place.problems(job.spec.policy, sync.first_pods())]
         if problems and builder.status.start_time is None:
