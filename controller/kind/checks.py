@@ -160,6 +160,15 @@ def container_problems(role: Role, path: str) -> Iterator[Problem]:
             yield Problem(f"{path}[{at}].image", "Required value: must be required")
 
 
+def unknown_role_problems(given: Sequence[str] | None, roles: Iterable[str], path: str) -> Iterator[Problem]:
+    """Return the problems of a list in which a job names roles that it does not have, whatever their case."""
+    known = {name.lower() for name in roles}
+    for at, role in enumerate(given or ()):
+        if role.lower() not in known:
+            text = f'Invalid value: "{shortened(role, 64)}": the job has no such replica type'
+            yield Problem(f"{path}[{at}]", text)
+
+
 def unsupported_value(value: object, known: Iterable[object]) -> str:
     """Return the text of a problem about a value that is none of the known ones, as the API server words it."""
     supported = ", ".join(f'"{name}"' for name in known)

@@ -22,7 +22,7 @@ from api.job import ConditionType, Job, JobStatus, RunPolicy
 from api.messages import without_control
 from api.progress import Progress
 from controller.domain import Event, Hang, Plan, Problem, Role, Severity, Snapshot, shortened
-from controller.kind.checks import unsupported_value
+from controller.kind.checks import unknown_role_problems, unsupported_value
 from controller.kind.reasons import ConditionReason, EventReason
 from controller.kind.status_builder import StatusBuilder
 from controller.policy import recovery
@@ -221,11 +221,7 @@ def problems(policy: RunPolicy, roles: Mapping[str, Role]) -> Iterator[Problem]:
         yield Problem(f"{path}DeadlineSeconds", "Required value: must be set with progress")
     if sum(given is not None for given in (progress.logs, progress.annotation, progress.exec)) > 1:
         yield Problem(path, "Forbidden: must have at most one of logs, annotation and exec")
-    known = {name.lower() for name in roles}
-    for at, role in enumerate(progress.roles or ()):
-        if role.lower() not in known:
-            text = f'Invalid value: "{shortened(role, 64)}": the job has no such replica type'
-            yield Problem(f"{path}.roles[{at}]", text)
+    yield from unknown_role_problems(progress.roles, roles, f"{path}.roles")
     if progress.roles == []:
         yield Problem(f"{path}.roles", "Required value: an empty list matches nothing; leave it out")
     if progress.logs is not None and progress.logs.pattern is not None:

@@ -27,7 +27,7 @@ from api.job import JobStatus, RestartPolicy, RunPolicy
 from api.labels import RESTART_ATTEMPT
 from api.messages import without_control
 from controller.domain import Child, Counts, Problem, Role, Stacks, shortened
-from controller.kind.checks import unsupported_value
+from controller.kind.checks import unknown_role_problems, unsupported_value
 from controller.policy.replacement import LONGEST_PAUSE_SECONDS, RESET_AFTER, pause_seconds
 from controller.policy.restart import Reaction
 
@@ -151,9 +151,8 @@ def problems(policy: RunPolicy, roles: Mapping[str, Role]) -> Iterator[Problem]:
         )
     if len(given.rules) > MOST_RULES:
         yield Problem(f"{path}.rules", f"Too many: {len(given.rules)}: must have at most {MOST_RULES} items")
-    known = {name.lower() for name in roles}
     for at, rule in enumerate(given.rules[:MOST_RULES]):
-        yield from _rule_problems(rule, known, f"{path}.rules[{at}]")
+        yield from _rule_problems(rule, roles, f"{path}.rules[{at}]")
         for index, reason in enumerate(rule.on_reasons or ()):
             attribute, name = _REQUIRED_FIELDS.get(reason, ("failure_policy", ""))
             if getattr(policy, attribute) is None:
@@ -161,13 +160,10 @@ def problems(policy: RunPolicy, roles: Mapping[str, Role]) -> Iterator[Problem]:
                 yield Problem(f"{path}.rules[{at}].onReasons[{index}]", text)
 
 
-def _rule_problems(rule: FailureRule, roles: Collection[str], path: str) -> Iterator[Problem]:
+def _rule_problems(rule: FailureRule, roles: Iterable[str], path: str) -> Iterator[Problem]:
     if rule.action not in _ACTIONS:
         yield Problem(f"{path}.action", unsupported_value(rule.action, FailureAction))
-    for at, role in enumerate(rule.roles or ()):
-        if role.lower() not in roles:
-            text = f'Invalid value: "{shortened(role, 64)}": the job has no such replica type'
-            yield Problem(f"{path}.roles[{at}]", text)
+    yield from unknown_role_problems(rule.roles, roles, f"{path}.roles")
     for name, given in (
         ("roles", rule.roles),
         ("containers", rule.containers),

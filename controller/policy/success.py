@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from api.job import RunPolicy
 from api.success_policy import SuccessPolicy, SuccessRule
 from controller.domain import Counts, Problem, Role, shortened
+from controller.kind.checks import unknown_role_problems
 from controller.policy.count import Slots
 
 MOST_RULES: Final = 20
@@ -47,15 +48,12 @@ def problems(policy: RunPolicy, roles: Mapping[str, Role], *, is_supported: bool
 
 
 def _rule_problems(rule: SuccessRule, roles: Mapping[str, Role], path: str) -> Iterator[Problem]:
-    known = {name.lower() for name in roles}
     if rule.roles is not None and not rule.roles:
         yield Problem(f"{path}.roles", "Required value: an empty list matches nothing; leave it out")
         return
-    for at, role in enumerate(rule.roles or ()):
-        if role.lower() not in known:
-            text = f'Invalid value: "{shortened(role, 64)}": the job has no such replica type'
-            yield Problem(f"{path}.roles[{at}]", text)
-            return
+    if unknown := next(unknown_role_problems(rule.roles, roles, f"{path}.roles"), None):
+        yield unknown
+        return
     if (indexes := rule.succeeded_indexes) is not None and not _is_list(indexes):
         yield Problem(
             f"{path}.succeededIndexes",
