@@ -207,8 +207,8 @@ class Agent:
 
     async def _stay_connected(self) -> None:
         """Connect to the coordinator again and again. Its address outlives its containers, its name may not resolve meanwhile."""
-        hosts = [self.state.get("host"), self.settings["host"]]
         while True:
+            hosts = (self.state.get("host"), self.settings["host"])
             for host in filter(None, hosts):
                 try:
                     streams = await asyncio.wait_for(
@@ -219,7 +219,6 @@ class Agent:
                     pass
                 self._connection = None
             await asyncio.sleep(RECONNECT_SECONDS)
-            hosts[0] = self.state.get("host")
 
     async def _talk(self, connection: Connection) -> None:
         self.state["host"] = connection.writer.get_extra_info("peername")[0]
