@@ -23,7 +23,7 @@ _ACTIONS: Final = recovery.ENDS | {FailureAction.RESTART_POD}
 """The actions for which a pod has failed. A trouble that a rule ignores is none."""
 
 
-def are_asked(policy: RunPolicy) -> bool:
+def has_reason_rules(policy: RunPolicy) -> bool:
     """Return whether a rule names reasons."""
     rules = policy.failure_policy.rules if policy.failure_policy else ()
     return any(rule.on_reasons for rule in rules)

@@ -175,7 +175,7 @@ class Reconciler:
             memory.failures = replacement.observed(
                 memory.failures, snapshot.pods, self._now(), is_first=loaded.is_first
             )
-        if troubles.are_asked(job.spec.policy):
+        if troubles.has_reason_rules(job.spec.policy):
             pods = snapshot.all_pods
             memory.troubles_since = troubles.observed(memory.troubles_since, pods, self._now())
             snapshot = replace(snapshot, troubles_since=memory.troubles_since)

@@ -130,7 +130,7 @@ class InMemoryCluster:
         key = Key(self.job.metadata.namespace, self.job.metadata.name)
         self._failures = observed(self._failures, self.pods.values(), self.now)
         pods = (*self.pods.values(), *self.batch_pods)
-        if troubles.are_asked(self.job.spec.policy):
+        if troubles.has_reason_rules(self.job.spec.policy):
             self._troubles_since = troubles.observed(self._troubles_since, pods, self.now)
         return Snapshot(
             rows_in_slots(self.kind, key, self.pods.values()),
