@@ -1,6 +1,7 @@
 """Where the time of a job went, by phase. Only jobs that ask for it, or whose failures the operator handles as a whole, have it."""
 
 from enum import StrEnum
+from typing import Final
 
 from api.meta import Wire
 from api.times import Time
@@ -19,6 +20,10 @@ class WallClockPhase(StrEnum):
     """Never the present phase: part of a past one, once a failure has shown which work was in vain."""
     RECOVERING = "Recovering"
     FINISHED = "Finished"
+
+
+COUNTED_PHASES: Final = tuple(phase for phase in WallClockPhase if phase is not WallClockPhase.FINISHED)
+"""The phases that have seconds, in the order of a job's life."""
 
 
 class WallClock(Wire):

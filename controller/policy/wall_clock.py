@@ -14,7 +14,7 @@ from typing import Final
 from api import conditions
 from api.children import Pod
 from api.job import ConditionType, JobStatus, RunPolicy
-from api.wall_clock import WallClock, WallClockPhase
+from api.wall_clock import COUNTED_PHASES, WallClock, WallClockPhase
 from controller.domain import Snapshot
 from controller.policy import checkpoints
 
@@ -28,7 +28,6 @@ _BY_SLOWEST_POD: Final = (
     WallClockPhase.RUNNING,
 )
 """The phases of pods. While a job starts, it is in the first one that one of its pods is in."""
-_COUNTED: Final = tuple(phase for phase in WallClockPhase if phase is not WallClockPhase.FINISHED)
 _STOPPED: Final = frozenset({WallClockPhase.QUEUED, WallClockPhase.RECOVERING, WallClockPhase.FINISHED})
 """The phases in which no pod works."""
 
@@ -100,7 +99,7 @@ def advanced(before: WallClock | None, job: JobView) -> WallClock:
     present = Period(phase or periods[-1].phase, end, end)
     if periods[-1].phase is present.phase:
         present = periods.pop()
-    seconds: dict[WallClockPhase, int | None] = {of: getattr(clock, _field(of)) for of in _COUNTED}
+    seconds: dict[WallClockPhase, int | None] = {of: getattr(clock, _field(of)) for of in COUNTED_PHASES}
     for period in periods:
         seconds[period.phase] = (seconds[period.phase] or 0) + period.seconds
     if phase in _STOPPED and not conditions.is_true(job.status, ConditionType.SUCCEEDED):

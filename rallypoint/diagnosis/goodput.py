@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from api.wall_clock import WallClockPhase
+from api.wall_clock import COUNTED_PHASES
 from rallypoint.diagnosis.objects import Object, parse_timestamp, status_of
 from rallypoint.diagnosis.timeline import Timeline
 
-PHASES: Final = tuple(phase.lower() for phase in WallClockPhase if phase is not WallClockPhase.FINISHED)
+PHASES: Final = tuple(phase.lower() for phase in COUNTED_PHASES)
 """In the order of a job's life."""
 _OF_SPANS: Final = {
     "queued": "queued",
