@@ -25,7 +25,7 @@
 #   make cluster-down   stops it and removes everything that it created
 #   make e2e       tests jobs in real pods, on a cluster of its own: a selection
 #   make e2e-full  all of these tests
-#   make schedulers   compiles the real Kueue, Volcano, the coscheduling scheduler and Kubernetes 1.37 (slow the first time), and tests jobs under them
+#   make schedulers   compiles the real Kueue, Volcano, the coscheduling scheduler and Kubernetes 1.37 (slow the first time), and tests jobs under them; WITHOUT_OPERATOR=1 shows that each scenario needs the operator
 #   make monitoring   evaluates dashboards and alerts in a real Prometheus, and sees each alert fire; WRITE=1 draws the pictures of the docs
 #   make explain   submits broken jobs to a cluster and to local mode, and checks what is said about each; WRITE=1 writes the page with it
 #   make version   writes another version everywhere, TO=0.2.0rc1, and renders deploy
@@ -190,12 +190,14 @@ e2e:
 e2e-full:
 	$(STEPS) "make e2e-full" $(E2E)"
 
+ABSENT = $(if $(WITHOUT_OPERATOR),--without-operator -rx)
+
 schedulers:
 	$(STEPS) "make schedulers" $(ENVIRONMENT) $(CONTROLPLANE) \
 		"schedulers! $(BIN)/python -m tests.support.schedulers" \
 		"newest control plane! $(BIN)/python -m rallypoint.testing.controlplane newest" \
-		"tests: $(BIN)/pytest -o faulthandler_timeout=1800 tests/schedulers --ignore tests/schedulers/newest" \
-		"native gangs: $(BIN)/pytest --newest tests/schedulers/newest"
+		"tests: $(BIN)/pytest -o faulthandler_timeout=1800 tests/schedulers --ignore tests/schedulers/newest $(ABSENT)" \
+		"native gangs: $(BIN)/pytest --newest tests/schedulers/newest $(ABSENT)"
 
 QEMU = "qemu (the image for the other architecture is built and not started without it): $(BIN)/python tools/packages.py qemu-user-static"
 

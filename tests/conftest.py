@@ -56,6 +56,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--newest", action="store_true", help="control planes of a Kubernetes newer than that of all tests"
     )
     parser.addoption(
+        "--without-operator",
+        action="store_true",
+        help="start no operator in tests/schedulers, and require that each scenario fails",
+    )
+    parser.addoption(
         "--screenshots", metavar="DIR", help="folder for the pictures of the page, drawn by tests/ui"
     )
 

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from rallypoint.testing.controlplane import ControlPlane
-from rallypoint.testing.service import WITH_MPI_V1, in_cluster_service, install
+from rallypoint.testing.service import WITH_MPI_V1, install
 from tests.support.jobs import TIMEOUT_SECONDS, MPIJobs
 from tests.support.schedulers.gangs import open_nodes
 from tests.support.schedulers.kueue import kueue
+from tests.support.schedulers.operator import Operator
 
 QUEUES = "/apis/kueue.x-k8s.io/v1beta2"
 CPUS = 4
@@ -68,7 +69,9 @@ QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 
 
 @pytest.fixture(scope="module", params=list(SETTINGS.values()), ids=list(SETTINGS))
-def environment(request: pytest.FixtureRequest) -> Generator[tuple[ControlPlane, Setting]]:
+def environment(
+    request: pytest.FixtureRequest, operator: Operator
+) -> Generator[tuple[ControlPlane, Setting]]:
     """A control plane with Kueue in that setting, and the controller."""
     setting: Setting = request.param
     with ControlPlane(nodes=2, scheduler=True) as plane:
@@ -76,7 +79,7 @@ def environment(request: pytest.FixtureRequest) -> Generator[tuple[ControlPlane,
         install(plane, WITH_MPI_V1)
         with (
             kueue(plane, jobs_without_queue_name=setting.jobs_without_queue_name),
-            in_cluster_service(plane, FLAGS),
+            operator.running(plane, FLAGS),
         ):
             yield plane, setting
 
@@ -132,6 +135,7 @@ def test_a_job_is_admitted_once_runs_ends_and_releases_its_quota(
     assert len(jobs.workloads()) == 1
 
 
+@pytest.mark.other_programs
 def test_a_pod_without_a_job_is_queued_in_this_setting(
     environment: tuple[ControlPlane, Setting], jobs: QueuedJobs
 ) -> None:
@@ -149,6 +153,7 @@ def test_a_pod_without_a_job_is_queued_in_this_setting(
     assert {"name": "kueue.x-k8s.io/admission"} in made["spec"]["schedulingGates"]
 
 
+@pytest.mark.other_programs
 def test_a_dry_run_shows_whether_kueue_manages_a_kind(
     environment: tuple[ControlPlane, Setting], jobs: QueuedJobs
 ) -> None:

@@ -10,9 +10,10 @@ import pytest
 from controller.kind import ReplicaKind
 from controller.kinds.pytorch import PYTORCH
 from rallypoint.testing.controlplane import ControlPlane
-from rallypoint.testing.service import Service, in_cluster_service, install
+from rallypoint.testing.service import install
 from tests.support.schedulers.gangs import open_nodes
 from tests.support.schedulers.kueue import kueue
+from tests.support.schedulers.operator import Operator
 from tests.support.schedulers.queues import (
     EXTERNAL,
     KINDS,
@@ -31,7 +32,7 @@ _NUMBERS = count()
 
 
 @pytest.fixture(scope="module")
-def operator(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[ControlPlane, Service]]:
+def plane(operator: Operator, tmp_path_factory: pytest.TempPathFactory) -> Generator[ControlPlane]:
     folder = tmp_path_factory.mktemp("kueue")
     with ControlPlane(nodes=2, scheduler=True, stages=graceful_stages(folder)) as plane:
         open_nodes(plane)
@@ -42,14 +43,9 @@ def operator(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Contro
         install(plane, overlay(folder))
         with (
             kueue(plane, frameworks=("batch/job", "pod"), external=EXTERNAL),
-            in_cluster_service(plane, FLAGS, overlay=folder / "overlay") as service,
+            operator.running(plane, FLAGS, overlay=folder / "overlay"),
         ):
-            yield plane, service
-
-
-@pytest.fixture
-def plane(operator: tuple[ControlPlane, Service]) -> ControlPlane:
-    return operator[0]
+            yield plane
 
 
 def new_queue(plane: ControlPlane, **settings: Any) -> Queue:

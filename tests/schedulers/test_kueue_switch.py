@@ -12,9 +12,10 @@ from controller.kinds.pytorch import PYTORCH
 from controller.kueue.pod_sets import workload_name
 from controller.reconcile.jobs import job_from_json
 from rallypoint.testing.controlplane import ControlPlane
-from rallypoint.testing.service import in_cluster_service, install
+from rallypoint.testing.service import install
 from tests.support.schedulers.gangs import open_nodes
 from tests.support.schedulers.kueue import install_kueue, kueue
+from tests.support.schedulers.operator import Operator
 from tests.support.schedulers.queues import EXTERNAL, Object, Queue, graceful_stages, overlay
 
 OTHERS = ("batch/job", "pod")
@@ -39,10 +40,10 @@ def is_ours(workload: Object) -> bool:
     return POD_SETS in (workload["metadata"].get("annotations") or {})
 
 
-def test_jobs_move_over_and_back(plane: ControlPlane, tmp_path: Path) -> None:
+def test_jobs_move_over_and_back(plane: ControlPlane, operator: Operator, tmp_path: Path) -> None:
     flags = ("--pytorch-init-container=off",)
     installation = install_kueue(plane)
-    with in_cluster_service(plane, flags, overlay=tmp_path / "overlay"):
+    with operator.running(plane, flags, overlay=tmp_path / "overlay"):
         with kueue(plane, installation, frameworks=OWN):
             queue = Queue(plane, "team", cpus=4)
             for name in ("first", "second"):

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from rallypoint.testing.controlplane import ControlPlane
-from rallypoint.testing.service import WITH_MPI_V1, in_cluster_service, install
+from rallypoint.testing.service import WITH_MPI_V1, install
 from tests.support.schedulers.gangs import GangJobs, open_nodes
+from tests.support.schedulers.operator import Operator
 from tests.support.schedulers.volcano import SCHEDULER, volcano
 
 WAITS = {"kubeflow.org/mpi-wait-for-workers": "true"}
@@ -29,10 +30,10 @@ def jobs(plane: ControlPlane) -> GangJobs:
 
 
 def test_a_launcher_that_waits_for_the_workers_of_its_gang_starts(
-    plane: ControlPlane, jobs: GangJobs
+    plane: ControlPlane, jobs: GangJobs, operator: Operator
 ) -> None:
     """By the policy, and by the annotation in each version."""
-    with in_cluster_service(plane, FLAGS):
+    with operator.running(plane, FLAGS):
         jobs.submit("v2beta1", "policy", {}, launcherCreationPolicy="WaitForWorkersReady")
         for version in ("v1", "v2beta1", "v1alpha2"):
             jobs.submit(version, f"annotated-{version}", WAITS)
@@ -40,8 +41,10 @@ def test_a_launcher_that_waits_for_the_workers_of_its_gang_starts(
             jobs.run_to_the_end(name)
 
 
-def test_a_gang_whose_launcher_does_not_wait_starts(plane: ControlPlane, jobs: GangJobs) -> None:
-    with in_cluster_service(plane, FLAGS):
+def test_a_gang_whose_launcher_does_not_wait_starts(
+    plane: ControlPlane, jobs: GangJobs, operator: Operator
+) -> None:
+    with operator.running(plane, FLAGS):
         for version in ("v1", "v2beta1"):
             jobs.submit(version, f"plain-{version}", {})
         for version in ("v1", "v2beta1"):
@@ -84,13 +87,15 @@ def close_queue(plane: ControlPlane, name: str) -> None:
     wait_for_state(plane, name, "Closed")
 
 
-def test_a_gang_that_waits_says_why_its_queue_does_not_take_it(plane: ControlPlane, jobs: GangJobs) -> None:
+def test_a_gang_that_waits_says_why_its_queue_does_not_take_it(
+    plane: ControlPlane, jobs: GangJobs, operator: Operator
+) -> None:
     create_queue(plane, "closed")
     close_queue(plane, "closed")
     create_queue(plane, "small", capability={"nvidia.com/gpu": "2"})
     create_queue(plane, "open")
     needs = {"nvidia.com/gpu": "8"}
-    with in_cluster_service(plane, FLAGS):
+    with operator.running(plane, FLAGS):
         for queue in ("nowhere", "closed", "small", "open"):
             policy = {"queue": queue, "minResources": {"nvidia.com/gpu": "900"} if queue == "open" else needs}
             jobs.submit("v1", queue, {}, runPolicy={"schedulingPolicy": policy})

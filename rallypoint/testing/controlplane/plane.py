@@ -1,5 +1,6 @@
 """A control plane that a test starts, sends requests to, and stops."""
 
+import math
 import shutil
 import tempfile
 import time
@@ -78,6 +79,8 @@ class ControlPlane:
         self._key_identifiers = key_identifiers
         self._say = say
         self._cleanup = ExitStack()
+        self.longest_wait_seconds = math.inf
+        """Shortens the timeouts of ``wait``, for tests of what does not happen."""
 
     def __enter__(self) -> Self:
         self.start()
@@ -179,6 +182,9 @@ class ControlPlane:
         Raises:
             ProcessFailed: it did not in time, or a program of the control plane has ended meanwhile.
         """
+        self._wait(what, holds, min(seconds, self.longest_wait_seconds))
+
+    def _wait(self, what: str, holds: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while not holds():
             for process in self.processes.values():
@@ -207,7 +213,7 @@ class ControlPlane:
         process.start()
         try:
             self.processes[name] = process
-            self.wait(f"{name} ready", lambda: ready(process), seconds=seconds)
+            self._wait(f"{name} ready", lambda: ready(process), seconds)
             yield process
         finally:
             self.processes.pop(name, None)

@@ -8,9 +8,10 @@ import pytest
 
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.flags import TEST_CONTROLLERS
-from rallypoint.testing.service import WITH_MPI_V1, in_cluster_service, install
+from rallypoint.testing.service import WITH_MPI_V1, install
 from tests.support.jobs import TIMEOUT_SECONDS, Jobs, MPIJobs
 from tests.support.schedulers.gangs import NAMESPACE, open_nodes
+from tests.support.schedulers.operator import Operator
 
 GATES = "GenericWorkload=true,TopologyAwareWorkloadScheduling=true,DRAWorkloadResourceClaims=true"
 CONTROLLERS = (*TEST_CONTROLLERS, "podgroup-protection-controller", "resourceclaim-controller")
@@ -23,7 +24,7 @@ GPU = "nvidia.com/gpu"
 
 
 @pytest.fixture(scope="module")
-def plane() -> Generator[ControlPlane]:
+def plane(operator: Operator) -> Generator[ControlPlane]:
     with ControlPlane(
         nodes=4, scheduler=True, feature_gates=GATES, controllers=CONTROLLERS, api_server_flags=(SERVED,)
     ) as plane:
@@ -35,7 +36,7 @@ def plane() -> Generator[ControlPlane]:
             kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
             plane.apply({**kind, "metadata": {"name": name}, "value": value})
         install(plane, WITH_MPI_V1)
-        with in_cluster_service(plane, FLAGS):
+        with operator.running(plane, FLAGS):
             yield plane
 
 
@@ -366,12 +367,12 @@ def test_pods_of_different_priorities_are_reported(jobs: Gangs) -> None:
     ],
 )
 def test_without_the_api_a_job_says_what_to_enable_and_gets_no_pods(
-    gates: str, flags: tuple[str, ...]
+    gates: str, flags: tuple[str, ...], operator: Operator
 ) -> None:
     with ControlPlane(nodes=1, scheduler=True, feature_gates=gates, api_server_flags=flags) as plane:
         install(plane, WITH_MPI_V1)
         jobs = Gangs(plane, NAMESPACE)
-        with in_cluster_service(plane, FLAGS):
+        with operator.running(plane, FLAGS):
             jobs.submit("blocked", 2, 1)
             jobs.wait("the report", lambda: ("Running", "False") in jobs.conditions("blocked"))
 
