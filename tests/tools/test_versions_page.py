@@ -51,14 +51,29 @@ def test_the_chart_asks_for_the_oldest_kubernetes() -> None:
         ("training-operator", programs.TRAINING_OPERATOR),
         ("mpi-operator", programs.MPI_OPERATOR),
         ("kubectl", minor(programs.KUBERNETES)),
-        ("Kueue", KUEUE.version),
+        ("Kueue, its own integrations", KUEUE.version),
+        ("Kueue, with `--kueue", KUEUE.version),
         ("Volcano", VOLCANO.version),
         ("scheduler-plugins", COSCHEDULING.version),
+        ("kube-scheduler, native gangs", programs.NEWEST_KUBERNETES),
+        ("Dynamic resource allocation", programs.NEWEST_KUBERNETES),
         ("Helm", programs.HELM.split(".")[0]),
     ],
 )
 def test_the_table_of_programs_has_the_tested_versions(program: str, version: str) -> None:
     assert f"| {version.removeprefix('v')}" in row("compatibility.md", program)
+
+
+def test_the_table_of_schedulers_names_all_their_tests() -> None:
+    """And no test that does not exist."""
+    _, _, section = (REFERENCE / "compatibility.md").read_text().partition("## Queues and gang schedulers\n")
+    named = {
+        (REFERENCE / link).resolve()
+        for link in re.findall(r"\]\((\S+/tests/[^)]+)\)", section.partition("\n## ")[0])
+    }
+
+    assert named >= set((ROOT / "tests" / "schedulers").rglob("test_*.py"))
+    assert [path for path in named if not path.is_file()] == []
 
 
 def test_the_sdk_is_the_one_that_is_tested() -> None:
