@@ -34,8 +34,10 @@ _PROGRESS: Final = frozenset(
 """Types of conditions that every pod gets on its way."""
 UNADMITTED_PHASES: Final = frozenset({"", "Pending"})
 """Phases of a PodGroup that Volcano has not admitted to its queue."""
-STARTED_PHASES: Final = frozenset({"Running", "Scheduled", "Finished", "Completed", "Failed"})
+STARTED_PHASES: Final = frozenset({"Running", "Scheduled", "Completed"})
 """Phases of a PodGroup that no longer waits, in Volcano and in scheduler-plugins."""
+FINAL_PHASES: Final = frozenset({"Finished", "Failed"})
+"""Phases that scheduler-plugins never changes again, whatever becomes of the pods."""
 UNSCHEDULED: Final = frozenset({("Unschedulable", "True"), ("PodGroupInitiallyScheduled", "False")})
 """Types and status of the conditions of a PodGroup that waits, of Volcano and of kube-scheduler. The latter is never False again."""
 

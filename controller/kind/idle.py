@@ -22,7 +22,9 @@ class IdleReason(StrEnum):
     WAITING_FOR_PODS = "WaitingForPods"
     """Pods are not created yet, or do not start: an init container fails, or a launcher waits for its workers. No event of this reason."""
     WAITING_FOR_GANG = "WaitingForGang"
-    """The scheduler does not start the job's PodGroup. An event (Warning) reports it."""
+    """The scheduler does not start the job's PodGroup. An event (Warning) reports it. A job that restarts has this reason in the condition
+    Restarting, which stays True.
+    """
 
     @property
     def after_resume(self) -> str:
@@ -66,10 +68,15 @@ def is_blocked(kind: str, status: JobStatus | None) -> bool:
 
 
 def is_waiting_for_gang(kind: str, status: JobStatus | None) -> bool:
-    """Return whether the last reason in the status says that the job waits for its PodGroup."""
-    return _has_reason(kind, status, *IdleReason.WAITING_FOR_GANG.suffixes)
+    """Return whether the last reason in the status says that the job waits for its PodGroup, to start or to restart."""
+    suffixes = IdleReason.WAITING_FOR_GANG.suffixes
+    return _has_reason(kind, status, *suffixes) or _has_reason(
+        kind, status, *suffixes, type_=ConditionType.RESTARTING
+    )
 
 
-def _has_reason(kind: str, status: JobStatus | None, *suffixes: str) -> bool:
-    running = conditions.find((status or JobStatus()).conditions or (), ConditionType.RUNNING)
-    return running is not None and running.reason in {f"{kind}{suffix}" for suffix in suffixes}
+def _has_reason(
+    kind: str, status: JobStatus | None, *suffixes: str, type_: ConditionType = ConditionType.RUNNING
+) -> bool:
+    found = conditions.find((status or JobStatus()).conditions or (), type_)
+    return found is not None and found.reason in {f"{kind}{suffix}" for suffix in suffixes}

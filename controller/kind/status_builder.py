@@ -145,7 +145,12 @@ class StatusBuilder:
         )
 
     def restarting(self, message: str, held: str = "") -> None:
-        """Record that the job restarts. ``held`` says which failed pods are replaced later, and when; the message follows its changes."""
+        """Record that the job restarts. ``held`` says which failed pods are replaced later, and when; the message follows its changes.
+
+        A restarting job that waits for its PodGroup continues to say so.
+        """
+        if not held and self._restarts_when_its_gang_does:
+            return
         text = f"{message} {held}".rstrip()
         self._set(ConditionType.RESTARTING, TRUE, ConditionReason.RESTARTING, text, rewords=bool(held))
 
@@ -232,16 +237,38 @@ class StatusBuilder:
         elif message:
             self.waits_for(message)
         elif is_waiting_for_gang(self._kind, self.status):
-            self.waits_for(f"{self._kind} {self._name} waits for its pods to run.")
+            text = f"{self._kind} {self._name} waits for its pods to run."
+            self._reword_restart(ConditionReason.RESTARTING, text)
+            self.waits_for(text)
+
+    @property
+    def _restarts_when_its_gang_does(self) -> bool:
+        return is_waiting_for_gang(self._kind, self.status) and conditions.is_true(
+            self.status, ConditionType.RESTARTING
+        )
 
     def _waits_for_gang(self, message: str) -> None:
-        """The event is recorded again only if more than numbers changes in the message, as they do whenever a node changes."""
+        """The event is recorded again only if more than numbers changes in the message, as they do whenever a node changes.
+
+        The condition of a restarting job stays true, and its message says what the job waits for.
+        """
         before = self.status.conditions
+        self._reword_restart(IdleReason.WAITING_FOR_GANG.after_resume, message)
         self._idle(IdleReason.WAITING_FOR_GANG, message)
         if self.status.conditions != before:
             reason = f"{self._kind}{IdleReason.WAITING_FOR_GANG}"
             text = without_numbers(message)
             self.record_event(Severity.WARNING, reason, message, once=f"{reason}{text}", similar=text)
+
+    def _reword_restart(self, suffix: str, message: str) -> None:
+        """Say this in the condition of a restarting job, whose times remain those of the restart."""
+        changes = {"reason": f"{self._kind}{suffix}", "message": shortened(message, LONGEST_MESSAGE)}
+        self.status.conditions = [
+            condition.model_copy(update=changes)
+            if (condition.type, condition.status) == (ConditionType.RESTARTING, TRUE)
+            else condition
+            for condition in self.status.conditions or ()
+        ]
 
     def record_restart(self, message: str) -> None:
         self._record_event(Severity.WARNING, ConditionReason.RESTARTING, message)

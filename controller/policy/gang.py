@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from api import labels, quantity
-from api.children import STARTED_PHASES, UNADMITTED_PHASES, PodGroup
-from api.job import Job, JobStatus, owner_reference
+from api import conditions, labels, quantity
+from api.children import FINAL_PHASES, STARTED_PHASES, UNADMITTED_PHASES, PodGroup
+from api.job import ConditionType, Job, JobStatus, owner_reference
 from api.meta import COSCHEDULING_POD_GROUPS, NATIVE_POD_GROUPS, VOLCANO_POD_GROUPS, Resource
 from api.pod_problems import is_gang_refusal
 from api.queues import queue_of, queue_problem
@@ -110,7 +110,10 @@ def report_due_in(kind: str, status: JobStatus | None, now: datetime) -> float:
     """Return the seconds until a waiting gang is reported, 0 if it is due or the status reports it already."""
     if is_waiting_for_gang(kind, status):
         return 0.0
-    times = (status.start_time, status.last_reconcile_time) if status else ()
+    given = status or JobStatus()
+    restarting = conditions.find(given.conditions or (), ConditionType.RESTARTING)
+    restarted = restarting.last_transition_time if restarting else None
+    times = (given.start_time, given.last_reconcile_time, restarted)
     since = max(filter(None, times), default=now)
     return max(REPORT_AFTER_SECONDS - (now - since).total_seconds(), 0.0)
 
@@ -125,7 +128,7 @@ def gang_wait(scheduler: str, job: Job, status: JobStatus, snapshot: Snapshot, n
         return GangWait()
     if group is not None and is_leaving(scheduler, snapshot):
         return _reported(job, status, now, f"its earlier PodGroup {group.name}, which is being deleted")
-    if group is not None and (group.deleting or group.phase in STARTED_PHASES):
+    if group is not None and (group.deleting or _has_started(group, snapshot)):
         return GangWait()
     if group is None:  # it is about to be created, which triggers no reconcile
         return GangWait(due_seconds=REPORT_AFTER_SECONDS)
@@ -152,10 +155,30 @@ def gang_wait(scheduler: str, job: Job, status: JobStatus, snapshot: Snapshot, n
         f"the scheduler {scheduler} does not say why; see the events of the PodGroup"
     )
     where = f" in queue {queue}" if queue else ""
-    state = "not scheduled" if scheduler == KUBERNETES else f"{group.phase or 'without a phase'}{where}"
+    if scheduler == KUBERNETES:
+        state = "not scheduled"
+    elif group.phase in FINAL_PHASES:
+        state = "starting again"
+    else:
+        state = f"{group.phase or 'without a phase'}{where}"
     needed = native_gang.min_count(spec) if scheduler == KUBERNETES else spec.get("minMember", 0)
     text = f"its PodGroup {group.name}, which is {state} and needs {needed} pods at once: {cause}"
     return _reported(job, status, now, text)
+
+
+def _has_started(group: PodGroup, snapshot: Snapshot) -> bool:
+    """Return whether the group waits for nothing.
+
+    Once a pod has failed or the gang has succeeded, the controller of scheduler-plugins leaves the phase as it is, even while the group starts
+    again with new pods: then these count.
+
+    Source: scheduler-plugins 0.32, pkg/controllers/podgroup_controller.go, Reconcile.
+    """
+    if group.phase in FINAL_PHASES:
+        said = msgspec.json.decode(group.spec) or {}
+        started = sum(pod.phase in {"Running", "Succeeded"} for pod in snapshot.all_pods)
+        return started >= int(said.get("minMember", 0))
+    return group.phase in STARTED_PHASES
 
 
 def _reported(job: Job, status: JobStatus, now: datetime, text: str) -> GangWait:

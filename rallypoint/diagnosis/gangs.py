@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from api.children import STARTED_PHASES, UNADMITTED_PHASES, UNSCHEDULED
+from api.children import FINAL_PHASES, STARTED_PHASES, UNADMITTED_PHASES, UNSCHEDULED
 from api.job import ConditionType
 from api.messages import first_of
 from api.meta import NATIVE_POD_GROUPS
@@ -32,7 +32,7 @@ def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
 
     What the operator has found out about the queue follows if the user may not read the queue.
     """
-    waiting = [gang for gang in snapshot.gangs if not _has_started(gang)]
+    waiting = [gang for gang in snapshot.gangs if not _has_started(snapshot, gang)]
     for gang in waiting:
         problem = problem_of_queue(snapshot, gang)
         parts = [problem, "" if problem else _last_message(snapshot, gang)]
@@ -54,10 +54,13 @@ def _is_native(gang: Object) -> bool:
     return str(gang.get("apiVersion", "")).startswith(f"{NATIVE_POD_GROUPS.group}/")
 
 
-def _has_started(gang: Object) -> bool:
-    if not _is_native(gang):
-        return _phase(gang) in STARTED_PHASES
-    return is_condition_true(gang, "PodGroupInitiallyScheduled")
+def _has_started(snapshot: JobSnapshot, gang: Object) -> bool:
+    if _is_native(gang):
+        return is_condition_true(gang, "PodGroupInitiallyScheduled")
+    if _phase(gang) in FINAL_PHASES and snapshot.pods_known:
+        started = sum(status_of(pod).get("phase") in {"Running", "Succeeded"} for pod in snapshot.pods)
+        return started >= int(spec_of(gang).get("minMember") or 0)
+    return _phase(gang) in STARTED_PHASES | FINAL_PHASES
 
 
 def _is_queue_unread(snapshot: JobSnapshot, gang: Object) -> bool:
@@ -72,6 +75,8 @@ def _description(gang: Object) -> str:
     if _is_native(gang):
         deleting = gang["metadata"].get("deletionTimestamp")
         return "PodGroup is being deleted" if deleting else "PodGroup is not scheduled"
+    if _phase(gang) in FINAL_PHASES:
+        return "PodGroup is starting again"
     queue = spec_of(gang).get("queue")
     phase = _phase(gang) or "has no status from its scheduler"
     return f"PodGroup {phase}" + (f" in queue {queue}" if queue else "")
@@ -113,8 +118,10 @@ def _missing_members(snapshot: JobSnapshot, gang: Object) -> str:
 
 def _reported_wait(snapshot: JobSnapshot) -> Iterator[Cause]:
     """Yield the operator's message about the waiting gang."""
-    running = condition(snapshot.job, ConditionType.RUNNING)
     suffixes = IdleReason.WAITING_FOR_GANG.suffixes
-    if str(running.get("reason", "")).endswith(suffixes) and running.get("status") != "True":
-        at = transition_time(snapshot.job, ConditionType.RUNNING)
-        yield Cause((), str(running.get("message") or running["reason"]), at)
+    for type_, status in ((ConditionType.RUNNING, "False"), (ConditionType.RESTARTING, "True")):
+        found = condition(snapshot.job, type_)
+        if str(found.get("reason", "")).endswith(suffixes) and found.get("status") == status:
+            yield Cause(
+                (), str(found.get("message") or found["reason"]), transition_time(snapshot.job, type_)
+            )

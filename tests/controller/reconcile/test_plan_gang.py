@@ -1,6 +1,6 @@
 """Plans with gang scheduling: what waits for the PodGroup, and when the group is deleted."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -194,6 +194,101 @@ def test_the_status_has_the_message_of_volcano_about_a_gang() -> None:
     cluster.settle()
 
     assert running_condition(cluster)[2].endswith("pods at once: 2/3 tasks in gang unschedulable")
+
+
+RESTARTS: dict[str, Any] = {"failurePolicy": {"maxRestarts": 3, "rules": [{"action": "RestartJob"}]}}
+
+
+def restarted(scheduler: str, phase: str) -> InMemoryCluster:
+    """A job that has just restarted as a whole, whose new pods fit no node."""
+    cluster = running(scheduler, run_policy=RESTARTS)
+    cluster.wait(600)
+    cluster.set_phase("Failed", "worker-0", code=1)
+    cluster.settle()
+    cluster.admit(phase)
+    cluster.settle()
+    cluster.set_phase("Pending", troubles=UNSCHEDULED)
+    cluster.settle()
+    return cluster
+
+
+def restarting_condition(cluster: InMemoryCluster) -> tuple[str, str, str]:
+    (found,) = [condition for condition in cluster.status.conditions or () if condition.type == "Restarting"]
+    return found.status, found.reason or "", found.message or ""
+
+
+def restart_times(cluster: InMemoryCluster) -> list[tuple[datetime | None, datetime | None]]:
+    return [
+        (condition.last_update_time, condition.last_transition_time)
+        for condition in cluster.status.conditions or ()
+        if condition.type == "Restarting"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "phase", "state"),
+    [
+        pytest.param(OTHER, "Scheduling", "Scheduling", id="coscheduling"),
+        pytest.param(OTHER, "Failed", "starting again", id="the last phase of coscheduling's group"),
+        pytest.param(OTHER, "Finished", "starting again", id="the other last phase of coscheduling's group"),
+        pytest.param(VOLCANO, "Inqueue", "Inqueue in queue default", id="Volcano"),
+    ],
+)
+def test_the_status_of_a_restarting_job_says_what_its_gang_waits_for(
+    scheduler: str, phase: str, state: str
+) -> None:
+    """Scheduler-plugins leaves Failed and Finished as they are."""
+    cluster = restarted(scheduler, phase)
+    assert restarting_condition(cluster)[1] == "PyTorchJobRestarting"
+    times = restart_times(cluster)
+
+    cluster.wait(30)
+    cluster.settle()
+
+    assert cluster.conditions == "Created T, Restarting T"
+    text = f"PyTorchJob train waits for its PodGroup train, which is {state} and needs 3 pods at once: "
+    status, reason, message = restarting_condition(cluster)
+    assert (status, reason) == ("True", "PyTorchJobWaitingForGangAfterResume")
+    assert message.startswith(text)
+    assert message.endswith("condition message: 0/1 nodes")
+    assert cluster.reasons[-1] == "PyTorchJobWaitingForGang"
+    assert restart_times(cluster) == times
+    cluster.wait(300)
+    assert cluster.settle() == []
+
+
+def test_a_restarting_job_whose_gang_has_a_node_waits_for_its_pods() -> None:
+    cluster = restarted(VOLCANO, "Inqueue")
+    cluster.wait(30)
+    cluster.settle()
+    cluster.admit("Running")
+    cluster.set_phase("Pending", troubles=())
+    cluster.settle()
+
+    assert restarting_condition(cluster) == (
+        "True",
+        "PyTorchJobRestarting",
+        "PyTorchJob train waits for its pods to run.",
+    )
+    cluster.set_phase("Running")
+    cluster.settle()
+    assert cluster.conditions == "Created T, Running T"
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Finished"])
+def test_a_gang_whose_group_keeps_its_last_phase_and_that_runs_waits_for_nothing(phase: str) -> None:
+    policy = {"schedulingPolicy": {"minAvailable": 2}, **RESTARTS}
+    cluster = running(OTHER, run_policy=policy)
+    cluster.set_phase("Failed", "worker-0", code=1)
+    cluster.settle()
+    cluster.admit(phase)
+    cluster.settle()
+    cluster.set_phase("Running")
+    cluster.set_phase("Pending", "worker-0", troubles=UNSCHEDULED)
+    cluster.wait(60)
+    cluster.settle()
+
+    assert cluster.conditions == "Created T, Running T"
 
 
 def test_an_event_about_a_waiting_gang_is_not_repeated_for_other_numbers() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rallypoint.diagnosis import JobSnapshot, diagnose
-from tests.support.snapshots import CREATED, NOW, Object, at, event, false, job
+from tests.support.snapshots import CREATED, NOW, Object, at, event, false, job, pod, true
 
 WAITS = false(
     "Running", reason="PyTorchJobWaitingForGang", message="queue research is full, says the operator"
@@ -76,8 +76,31 @@ def test_the_operator_knows_a_group_that_the_user_may_not_read() -> None:
     assert causes(WAITS, gangs=[])[0] == ((), "queue research is full, says the operator")
 
 
+def test_the_operator_knows_what_the_gang_of_a_restarting_job_waits_for() -> None:
+    text = "queue research is full, says the operator"
+    restarting = true("Restarting", reason="PyTorchJobWaitingForGangAfterResume", message=text)
+
+    assert ((), text) in causes(restarting, gangs=[])
+
+
 def test_a_coscheduled_group_has_no_queue() -> None:
     assert causes(gangs=[gang("Scheduling", queue="")])[0] == (("j",), "PodGroup Scheduling")
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Finished"])
+@pytest.mark.parametrize(
+    ("pod_phase", "expected"),
+    [("Running", []), ("Pending", [(("j",), "PodGroup is starting again")])],
+)
+def test_the_last_phase_of_a_coscheduled_group_says_nothing_of_its_new_pods(
+    phase: str, pod_phase: str, expected: list[Any]
+) -> None:
+    """The controller of scheduler-plugins leaves these phases as they are."""
+    pods = [pod(f"j-worker-{index}", pod_phase) for index in range(2)]
+
+    found = causes(gangs=[gang(phase, queue="")], pods=pods)
+
+    assert [cause for cause in found if cause[0] == ("j",)] == expected
 
 
 def native_gang(**status: Any) -> Object:
