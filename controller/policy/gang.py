@@ -270,7 +270,20 @@ class Membership:
             is_alone = native_gang.has_no_group(self.roles, self.snapshot)
             return body if is_alone else native_gang.member(self.job, self.roles, body)
         body = self._marked(role, body, of_volcano)
-        return {**body, "spec": {**body["spec"], "schedulerName": scheduler_name}}
+        return {**body, "spec": {**self._prioritized(body["spec"]), "schedulerName": scheduler_name}}
+
+    def _prioritized(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Return the pod spec with the priority class of the policy if it names none and coscheduling orders gangs by their pods' priority.
+
+        Differs: in the original, the class has no effect with coscheduling. See docs/decisions/0015-gang-scheduling.md.
+        """
+        name = self.job.spec.policy.scheduling.priority_class
+        is_by_pod = groups_of(self.scheduler) == COSCHEDULING_POD_GROUPS
+        return (
+            {**spec, "priorityClassName": name}
+            if name and is_by_pod and not spec.get("priorityClassName")
+            else spec
+        )
 
     def _marked(self, role: Role, body: dict[str, Any], of_volcano: Mapping[str, str]) -> dict[str, Any]:
         if self.scheduler == YUNIKORN:

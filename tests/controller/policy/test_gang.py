@@ -260,8 +260,8 @@ def test_pods_wait_for_their_group(scheduler: str, snapshot: Snapshot, waiting: 
     assert gang.is_waiting(scheduler, snapshot) is waiting
 
 
-def joined(scheduler: str, **body: Any) -> dict[str, Any]:
-    job = pytorch_job()
+def joined(scheduler: str, job: PyTorchJob | None = None, **body: Any) -> dict[str, Any]:
+    job = job or pytorch_job()
     pod = Child(PODS, "train-worker-0", lambda: {"metadata": {"name": "train-worker-0"}, "spec": {}, **body})
     roles = PYTORCH.roles(job)
     return gang.Membership(scheduler, job, roles, Snapshot()).of(roles["Worker"], pod).body()
@@ -279,6 +279,24 @@ def test_members_of_a_coscheduling_group() -> None:
 
     assert body["metadata"] == {"labels": {"a": "b", POD_GROUP: "train"}}
     assert body["spec"] == {"nodeName": "n", "schedulerName": OTHER}
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "own", "expected"),
+    [
+        pytest.param(OTHER, None, "high", id="coscheduling, which knows no priority of a group"),
+        pytest.param(OTHER, "low", "low", id="a class in the template precedes it"),
+        pytest.param("volcano", None, None, id="Volcano, whose group has it"),
+    ],
+)
+def test_members_of_a_coscheduling_group_have_the_priority_class_of_the_policy(
+    scheduler: str, own: str | None, expected: str | None
+) -> None:
+    job = pytorch_job(run_policy=policy(priorityClass="high"))
+
+    body = joined(scheduler, job, metadata={}, spec={"priorityClassName": own} if own else {})
+
+    assert body["spec"].get("priorityClassName") == expected
 
 
 @pytest.mark.parametrize(
