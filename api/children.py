@@ -142,6 +142,8 @@ class Pod(Owned, frozen=True, gc=False):
     """When its node gave its last sign of life, if planning takes it as lost with the node. The cache has no such pods."""
     extended: Extended = ()
     """The extended resources that it requests, such as GPUs. Pods with equal requests share them."""
+    service: str = ""
+    """The Service that publishes its name: its subdomain, if its host name is its own name; otherwise empty."""
 
     @property
     def is_finished(self) -> bool:
@@ -193,6 +195,8 @@ class _Container(msgspec.Struct, rename="camel"):
 
 class _PodSpec(msgspec.Struct, rename="camel"):
     node_name: str = ""
+    hostname: str = ""
+    subdomain: str = ""
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
 
@@ -249,6 +253,7 @@ def pod_from_json(raw: bytes | memoryview | msgspec.Raw) -> Pod:
         pulled_at=_first_start((*init, *regular)),
         checkpoint_at=time_of(pod.metadata.annotations.checkpoint_time) if pod.metadata.annotations else None,
         assigned_node=_shared(pod.spec.node_name),
+        service=_shared(pod.spec.subdomain) if pod.spec.hostname == pod.metadata.name else "",
         **_placement(status),
         **_whereabouts(pod.spec, status),
     )

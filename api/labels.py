@@ -31,6 +31,8 @@ CHECKPOINT_TIME = "training.kubeflow.org/checkpoint-time"
 """Annotation that a pod writes about itself: when its newest checkpoint was complete, such as ``2026-11-27T12:00:00Z``."""
 CHECKPOINT_DIR = "training.kubeflow.org/checkpoint-dir"
 """Annotation of a job: where its program keeps checkpoints, which its pods find in ``RALLYPOINT_CHECKPOINT_DIR``."""
+SERVICES = "training.kubeflow.org/services"
+"""Annotation of a job: which Services it gets, one of ``services.ServiceMode``, in place of the controller's ``--services``."""
 POD_SETS = "training.kubeflow.org/pod-sets"
 """Annotation of a Workload of Kueue: fingerprints of the job's pods as they were when the Workload was written."""
 

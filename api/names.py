@@ -24,6 +24,11 @@ def child_labels(controller: str, job: str, role: str, index: int) -> dict[str, 
     }
 
 
+def job_labels(controller: str, job: str) -> dict[str, str]:
+    """Return the two labels that all pods and Services of a job have."""
+    return {labels.OPERATOR_NAME: controller, labels.JOB_NAME: job}
+
+
 def role_selector(controller: str, job: str, role: str) -> str:
     """Return the selector of one role's pods for the scale subresource, with sorted keys."""
     pairs = ((labels.JOB_NAME, job), (labels.OPERATOR_NAME, controller), (labels.REPLICA_TYPE, role))

@@ -16,6 +16,7 @@ from api.batch import BATCH_JOBS, BatchJob
 from api.children import Pod
 from api.meta import PODS, Resource
 from api.nodes import NodeDomain
+from api.services import ServiceMode
 from controller import kinds
 from controller.domain import Key, Probe
 from controller.kind import JobKind, Options, ReplicaKind
@@ -114,6 +115,7 @@ def options_from(settings: Settings) -> Options:
         max_replicas=settings.max_replicas,
         clean_finished_pods=settings.clean_finished_pods,
         cluster_domain=settings.cluster_domain,
+        services=ServiceMode(settings.services),
         of_kinds=tuple(find(type_, settings.of_kinds).load() for type_ in own),
     )
 

@@ -248,6 +248,11 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
         default=os.environ.get("CUSTOM_CLUSTER_DOMAIN", ""),
         help="domain after .svc in the DNS names of Services; default: $CUSTOM_CLUSTER_DOMAIN",
     )
+    flag(
+        "--services",
+        default=defaults.services,
+        help="Services of a job: per-replica, addressed (only replicas that the others' environment names) or per-job",
+    )
     _switch(
         flag,
         "--clean-finished-pods",

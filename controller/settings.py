@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields
 from math import isfinite
 from typing import Any
 
+from api.services import ServiceMode
+
 _NAMESPACE = re.compile(r"(?=.{1,63}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 """A label as defined by RFC 1123."""
 _LEASE = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -144,6 +146,13 @@ class Settings:
     Empty by default, because a pod's DNS search list completes the name. Programs that ignore the list need the domain.
     """
 
+    services: str = "per-replica"
+    """Which Services a job gets: one ``per-replica``, one for each replica that is ``addressed``, or one ``per-job``. Flag ``--services``.
+
+    A job's annotation overrides it. One per replica as in training-operator, because programs may use the names of all replicas.
+    See docs/decisions/0042-services.md.
+    """
+
     clean_finished_pods: bool = False
     """Whether pods that still run are deleted when their job has failed and has no ``cleanPodPolicy``. Flag ``--clean-finished-pods``.
 
@@ -222,6 +231,7 @@ CHOICES = {
     "events": ("full", "compact", "off"),
     "log_format": ("json", "console"),
     "log_level": ("debug", "info", "warning", "error"),
+    "services": tuple(ServiceMode),
 }
 """The values of the settings that have few."""
 

@@ -10,10 +10,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from api.job import Job, RestartPolicy
+from api.labels import SERVICES
 from api.names import LONGEST_NAME
+from api.services import ServiceMode
 from controller.domain import Problem, Role, shortened
 from controller.kind.defaults import J
 from controller.kind.options import Options
+from controller.kind.services import names_itself, requested
 from controller.kind.shape import Shape
 
 LONGEST_VARIABLE: Final = 128 * 1024 - 1
@@ -37,6 +40,7 @@ def common_problems(kind: Shape[J], job: J, options: Options) -> Iterator[Proble
     Differs: an empty replica map is refused, and one role of several may be empty. See docs/decisions/0002-validation.md.
     """
     yield from name_problems(job)
+    yield from service_problems(kind, job)
     specs = kind.replicas(job)
     path = f"spec.{kind.replicas_field}"
     if not specs:
@@ -92,6 +96,19 @@ def name_problems(job: Job) -> Iterator[Problem]:
         yield Problem(
             "metadata.name", f'Invalid value: "{job.metadata.name}": should match: {_DNS_1035_TEXT}'
         )
+
+
+def service_problems(kind: Shape[J], job: J) -> Iterator[Problem]:
+    """Check the annotation about Services. Pods with one Service have names of the operator's choice."""
+    value, path = requested(job), f"metadata.annotations[{SERVICES}]"
+    if value is None:
+        return
+    if value not in set(ServiceMode):
+        yield Problem(path, unsupported_value(value, ServiceMode))
+    elif value == ServiceMode.PER_JOB:
+        for role in filter(names_itself, kind.roles(job).values()):
+            text = f"must not be {value}: the template of {role.name} sets hostname, subdomain or setHostnameAsFQDN"
+            yield Problem(path, f"Forbidden: {text}")
 
 
 def label_problem(name: str) -> str:

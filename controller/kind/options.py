@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self, TypeVar
 
+from api.services import ServiceMode
+
 
 class InvalidOption(Exception):
     """An option cannot be used, such as the name of a missing file; the message begins with the flag."""
@@ -57,6 +59,8 @@ class Options:
     """Whether the pods of a failed job that still run are deleted if the job has no cleanPodPolicy."""
     cluster_domain: str = ""
     """The domain after ``.svc`` in the addresses that programs get, such as ``cluster.local``; empty adds nothing."""
+    services: ServiceMode = ServiceMode.PER_REPLICA
+    """Which Services a job gets that does not say it. Once ``policy.services`` has decided: those of the job that is planned."""
     keeps_ledger: bool = True
     """Whether the installed CRD stores which restarts are counted. The CRD of another operator may not."""
     container_restart_rules: bool = False

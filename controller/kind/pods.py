@@ -1,5 +1,7 @@
 """The bodies of a replica kind's pods and Services. They share parts with the templates, which never change.
 
+Differs: the original always creates a Service for each replica. See docs/decisions/0042-services.md.
+
 Source: training-operator 1.9, pkg/controller.v1/common/pod.go, service.go and job_controller.go.
 """
 
@@ -10,21 +12,38 @@ from typing import Any
 from api import labels
 from api.job import RestartPolicy, owner_reference
 from api.meta import PODS, SERVICES
-from api.names import child_labels
+from api.names import child_labels, job_labels
+from api.services import ServiceMode
 from controller.domain import Child, Role
 from controller.kind.defaults import J, Roles
 from controller.kind.options import Options
+from controller.kind.services import subdomain
 from controller.kind.shape import Shape
 
 
 def children(
     kind: Shape[J], job: J, roles: Roles, role: Role, options: Options
 ) -> Iterator[tuple[Role, int, Child]]:
-    """Yield the pod and the Service of each replica of a role, each pod before its Service."""
+    """Yield the pod of each replica of a role, and after it its Service, if it has one."""
+    mode = options.services
     for index in range(role.replicas):
         name = kind.name(job, role, index)
         yield role, index, Child(PODS, name, partial(pod, kind, job, roles, role, index, options))
-        yield role, index, Child(SERVICES, name, partial(service, kind, job, role, index))
+        if mode == ServiceMode.PER_REPLICA or (
+            mode == ServiceMode.ADDRESSED and kind.is_addressed(job, roles, role, index)
+        ):
+            yield role, index, Child(SERVICES, name, partial(service, kind, job, role, index))
+
+
+def job_service(kind: Shape[J], job: J, roles: Roles, options: Options) -> Iterator[tuple[Role, int, Child]]:
+    """Yield the Service of the job as a whole, if it has one, as a child of the first replica.
+
+    It is created before the pods: if its name belongs to somebody else, pods would only wait for names that nobody publishes.
+    """
+    first = next((role for role in roles.values() if role.replicas), None)
+    if first is not None and options.services == ServiceMode.PER_JOB:
+        body = partial(service_of_job, kind, job, roles)
+        yield first, 0, Child(SERVICES, job.metadata.name, body, first=1)
 
 
 def pod(kind: Shape[J], job: J, roles: Roles, role: Role, index: int, options: Options) -> dict[str, Any]:
@@ -44,6 +63,8 @@ def pod(kind: Shape[J], job: J, roles: Roles, role: Role, index: int, options: O
         "containers": [with_env(kind, container, env) for container in containers(kind, role)],
         "restartPolicy": effective_restart_policy(role),
     }
+    if domain := subdomain(job, options):
+        body_spec |= {"hostname": kind.name(job, role, index), "subdomain": domain}
     waiting = kind.init_containers(job, roles, role, options)
     if waiting:
         body_spec["initContainers"] = [*(spec.get("initContainers") or ()), *waiting]
@@ -72,6 +93,25 @@ def service(kind: Shape[J], job: J, role: Role, index: int) -> dict[str, Any]:
         "kind": "Service",
         "metadata": {
             "name": kind.name(job, role, index),
+            "labels": selector,
+            "ownerReferences": [owner_reference(kind.resource, job)],
+        },
+        "spec": spec,
+    }
+
+
+def service_of_job(kind: Shape[J], job: J, roles: Roles) -> dict[str, Any]:
+    """Return the headless Service that gives all pods of a job their DNS names, ready or not."""
+    selector = job_labels(kind.controller_name, job.metadata.name)
+    spec: dict[str, Any] = {"clusterIP": "None", "selector": selector, "publishNotReadyAddresses": True}
+    ports = job_service_ports(kind, roles)
+    if ports:
+        spec["ports"] = ports
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": job.metadata.name,
             "labels": selector,
             "ownerReferences": [owner_reference(kind.resource, job)],
         },
@@ -140,4 +180,20 @@ def service_ports(kind: Shape[J], role: Role) -> list[dict[str, Any]]:
         ports.setdefault(
             (port["containerPort"], protocol), entry if protocol == "TCP" else {**entry, "protocol": protocol}
         )
+    return list(ports.values())
+
+
+def job_service_ports(kind: Shape[J], roles: Roles) -> list[dict[str, Any]]:
+    """Return the ports of all roles, each number once. A name that another number has already gets its own number added."""
+    ports: dict[tuple[int, str], dict[str, Any]] = {}
+    names: set[str] = set()
+    for role in roles.values():
+        for port in service_ports(kind, role):
+            key = port["port"], port.get("protocol", "TCP")
+            if key in ports:
+                continue
+            name = port["name"] if port["name"] not in names else f"{port['name']}-{key[1].lower()}-{key[0]}"
+            if name not in names:
+                names.add(name)
+                ports[key] = {**port, "name": name}
     return list(ports.values())

@@ -8,7 +8,7 @@ from typing import Any, Generic
 
 from typing_extensions import override
 
-from api.children import NO_INDEX, Owned
+from api.children import NO_INDEX, Owned, Service
 from api.job import ReplicaField, ReplicaSpec, RestartPolicy, replica_field
 from api.labels import MANAGED_BY_US
 from api.meta import PODS, SERVICES, Resource
@@ -34,13 +34,17 @@ def _has_name(name: str, _roles: Roles, role: Role, _index: int) -> bool:
     return role.name == name
 
 
+def _is_any(*_: object) -> bool:
+    return True
+
+
 def nothing(*_: object) -> tuple[()]:
     return ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape(KindDefaults, Generic[J]):
-    """A kind whose jobs are indexed pods with one headless Service each. Fields without a default are required.
+    """A kind whose jobs are indexed pods with headless Services. Fields without a default are required.
 
     Raises:
         InvalidKind: the definition is invalid.
@@ -71,6 +75,8 @@ class Shape(KindDefaults, Generic[J]):
     """The restart policy of a replica spec without one."""
     is_leader: Callable[[Roles, Role, int], bool] = UNSET
     """Return whether a pod has the label ``job-role: master``; by default the pods of the ``leader`` have it."""
+    is_addressed: Callable[[J, Roles, Role, int], bool] = _is_any
+    """Return whether the environment of the job's pods names this one, or what they learn at run time may; by default all pods are."""
     completion_rule: Callable[[J, Roles, Mapping[str, Counts]], Verdict] = UNSET
     """Return the verdict of the pod counts; by default as ``leader`` describes."""
     check: Callable[[J, Roles], Iterable[Problem]] = nothing
@@ -182,9 +188,14 @@ class Shape(KindDefaults, Generic[J]):
         return child_name(job.metadata.name, role.label, index)
 
     def slot(self, job: str, row: Owned) -> PodSlot | None:
-        """Return the slot by the child's name. Labels may be missing, because somebody removed them, but must not contradict the name."""
+        """Return the slot by the child's name. Labels may be missing, because somebody removed them, but must not contradict the name.
+
+        The Service of the job as a whole has a slot of its own, of no role.
+        """
         if row.role and row.index >= 0 and row.name == child_name(job, row.role, row.index):
             return row.role, row.index  # the common case, and five times as fast
+        if row.name == job:
+            return ("", NO_INDEX) if isinstance(row, Service) else None
         role, _, number = row.name.removeprefix(f"{job}-").rpartition("-")
         if not number.isascii() or not number.isdigit():
             return None

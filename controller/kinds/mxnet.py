@@ -15,6 +15,7 @@ from controller.domain import Counts, Problem, Role, Verdict
 from controller.kind import Check, EnvVar, Options, ReplicaKind, Roles
 from controller.kind.completion_rules import WORKER, losses
 from controller.kind.pods import role_port
+from controller.kind.services import host, qualified, subdomain
 
 SCHEDULER = "Scheduler"
 SERVER = "Server"
@@ -26,13 +27,13 @@ TUNER_SERVER_KEY = "tuner-server-key"
 """The annotation of a template whose value ``MX_CONFIG`` contains as the label of the role."""
 
 
-def env(job: MXJob, roles: Roles, role: Role, index: int, _: Options) -> list[EnvVar]:
+def env(job: MXJob, roles: Roles, role: Role, index: int, options: Options) -> list[EnvVar]:
     """Return the variables of one pod, in the original's order."""
     scheduler, server, worker = (roles.get(name) for name in (SCHEDULER, SERVER, WORKER))
     variables: list[EnvVar] = [
-        ("MX_CONFIG", _config(job, roles, role, index)),
+        ("MX_CONFIG", _config(job, roles, role, index, options)),
         ("DMLC_PS_ROOT_PORT", str(role_port(MXNET, scheduler) if scheduler else 0)),
-        ("DMLC_PS_ROOT_URI", child_name(job.metadata.name, scheduler.label, 0) if scheduler else ""),
+        ("DMLC_PS_ROOT_URI", _root(job, scheduler, role, options) if scheduler else ""),
         ("DMLC_NUM_SERVER", str(server.replicas if server else 0)),
         ("DMLC_NUM_WORKER", str(worker.replicas if worker else 0)),
         ("DMLC_ROLE", role.label),
@@ -94,23 +95,31 @@ def _first(roles: Roles, *names: str) -> Role | None:
     return next((roles[name] for name in names if name in roles and roles[name].replicas), None)
 
 
-def _config(job: MXJob, roles: Roles, role: Role, index: int) -> str:
+def _root(job: MXJob, scheduler: Role, role: Role, options: Options) -> str:
+    """Return the name by which a pod reaches the scheduler."""
+    return host(job, scheduler, 0, options, is_own=role.name == SCHEDULER)
+
+
+def _config(job: MXJob, roles: Roles, role: Role, index: int, options: Options) -> str:
     """Return the JSON with the addresses of all pods, the labels of the tuner's servers, and which pod this one is."""
     sizes = tuple((each.label, each.replicas, role_port(MXNET, each)) for each in _by_label(roles))
     labels = {each.label: _annotation(each) for each in _by_label(roles)}
     task = {"type": role.label, "index": index}
-    return f'{{"cluster":{_cluster(job.metadata.name, sizes)},"labels":{_json(labels)},"task":{_json(task)}}}'
+    cluster = _cluster(job.metadata.name, sizes, subdomain(job, options))
+    return f'{{"cluster":{cluster},"labels":{_json(labels)},"task":{_json(task)}}}'
 
 
 @lru_cache(maxsize=16)
-def _cluster(job: str, sizes: tuple[tuple[str, int, int], ...]) -> str:
-    """Return all addresses by role; ``sizes`` are each role's label, replicas and port.
+def _cluster(job: str, sizes: tuple[tuple[str, int, int], ...], domain: str) -> str:
+    """Return all addresses by role; ``sizes`` are each role's label, replicas and port, and ``domain`` the subdomain of the pods.
 
     Cached, since all pods of a job get the same text.
     """
     return _json(
         {
-            label: [{"url": child_name(job, label, at), "port": port} for at in range(replicas)]
+            label: [
+                {"url": qualified(child_name(job, label, at), domain), "port": port} for at in range(replicas)
+            ]
             for label, replicas, port in sizes
         }
     )

@@ -5,28 +5,28 @@ Source: training-operator 1.9, pkg/controller.v1/xgboost (xgboost.go, xgboostjob
 
 from typing import Final
 
-from api.names import child_name
 from api.v1.xgboostjob import RESOURCE, XGBoostJob
 from controller.domain import Role
 from controller.kind import EnvVar, Options, ReplicaKind, Roles
 from controller.kind.pods import role_port
+from controller.kind.services import host
 
 MASTER = "Master"
 WORKER = "Worker"
 
 
-def env(job: XGBoostJob, roles: Roles, role: Role, index: int, _: Options) -> list[EnvVar]:
+def env(job: XGBoostJob, roles: Roles, role: Role, index: int, options: Options) -> list[EnvVar]:
     """Return the variables of one pod, in the original's order; those about workers are for LightGBM's list of machines."""
-    name, master, worker = job.metadata.name, roles[MASTER], roles.get(WORKER)
+    master, worker = roles[MASTER], roles.get(WORKER)
     variables: list[EnvVar] = [
         ("MASTER_PORT", str(role_port(XGBOOST, master))),
-        ("MASTER_ADDR", child_name(name, master.label, 0)),
+        ("MASTER_ADDR", host(job, master, 0, options, is_own=role.name == MASTER)),
         ("WORLD_SIZE", str(sum(role.replicas for role in roles.values()))),
         ("RANK", str(index if role.name == MASTER else index + master.replicas)),
         ("PYTHONUNBUFFERED", "1"),
     ]
     if worker and worker.replicas:
-        names = (child_name(name, worker.label, at) for at in range(worker.replicas))
+        names = (host(job, worker, at, options) for at in range(worker.replicas))
         variables += [("WORKER_PORT", str(role_port(XGBOOST, worker))), ("WORKER_ADDRS", ",".join(names))]
     return variables
 

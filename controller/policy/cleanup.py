@@ -47,12 +47,17 @@ def clean_pod_policy(policy: RunPolicy, status: JobStatus, *, cleans_failed: boo
 
 
 def after_finish(wanted: str | None, snapshot: Snapshot) -> tuple[Deletion, ...]:
-    """Return what a cleanPodPolicy deletes once a job has finished. The default is None; unknown values mean All."""
+    """Return what a cleanPodPolicy deletes once a job has finished. The default is None; unknown values mean All.
+
+    With Running, a Service goes with its pod, and that of the whole job with the last one.
+    """
     if wanted is None or wanted == CleanPodPolicy.NONE:
         return ()
     if wanted != CleanPodPolicy.RUNNING:
         return everything(snapshot)
     going = {pod.name for pod in snapshot.pods if _unfinished(pod)}
+    if len(going) == len(snapshot.pods):
+        going.update(service.name for service in snapshot.services if not service.role)
     return tuple(deletions for deletions in everything(snapshot) if deletions.name in going)
 
 

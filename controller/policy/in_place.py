@@ -25,6 +25,7 @@ from controller.domain import Child, Plan, Problem, Role, Severity, WriteMode
 from controller.kind import Options, Replicas, Roles
 from controller.kind.checks import unsupported_value
 from controller.kind.reasons import EventReason
+from controller.kind.services import qualified
 from controller.kind.status_builder import StatusBuilder
 from controller.policy import attempts, checkpoints, recovery
 from controller.policy.recovery import JITTER, Match, PodFailure
@@ -107,15 +108,21 @@ class Agents:
     """The pod of the coordinator."""
     has_service: bool
     """Whether the name of that pod already resolves."""
+    subdomain: str = ""
+    """The subdomain in which it resolves, if that is a part of the name."""
 
     @classmethod
     def of(cls, kind: Replicas[Any], job: Job, roles: Roles, options: Options) -> "Agents | None":
         """Return the agents of a job that restarts in place; None for all others."""
         if not is_enabled(job.spec.policy, options):
             return None
-        first: Child | None = None
+        first, domain = None, ""
         for _, _, child in kind.wanted(job, roles, options):
-            if child.resource == PODS and first is None:
+            if child.resource == SERVICES and child.name == job.metadata.name:
+                domain = child.name
+            elif child.resource == PODS and domain:
+                return cls(kind.resource, job, roles, child, has_service=True, subdomain=domain)
+            elif child.resource == PODS and first is None:
                 first = child
             elif child.resource == SERVICES and first is not None and child.name == first.name:
                 return cls(kind.resource, job, roles, first, has_service=True)
@@ -185,7 +192,7 @@ class Agents:
         return {
             "name": name,
             "first": name == self.first.name,
-            "host": self.first.name,
+            "host": qualified(self.first.name, self.subdomain),
             "port": PORT,
             "token": self.job.metadata.uid,
             "members": sum(role.replicas for role in self.roles.values()),

@@ -16,7 +16,7 @@ import msgspec
 
 from api.children import Owned
 from api.labels import JOB_NAME
-from api.meta import PODS, Resource
+from api.meta import PODS, SERVICES, Resource
 from controller.domain import Child, Deletion, WriteMode
 from controller.kube import errors
 from controller.kube.client import Client
@@ -276,7 +276,8 @@ class Applier:
         elif child.write_mode is WriteMode.CHECK_NAME:
             await self._check_name(parent, child)
         elif child.write_mode is WriteMode.CREATE and child.resource in self._caches:
-            await self._create_watched(parent, child)
+            if await self._create_watched(parent, child) and child.resource == SERVICES:
+                self._events.record_created(parent, child.resource, child.name)
         else:
             await self._uncached.ensure(parent, child)
 

@@ -51,6 +51,7 @@ from controller.policy import (
     pending,
     recovery,
     replacement,
+    services,
     success,
     troubles,
     validation,
@@ -72,6 +73,8 @@ def decide(
     ``malformed`` are the fields of the spec that could not be parsed; ``job`` lacks them.
     """
     flow, normal = kind.flow or _Roles(cast(Replicas[Any], kind)), kind.normal(job)
+    if kind.flow is None:
+        options = services.decided(cast(Replicas[Any], kind), normal, snapshot.pods, options)
     policy, status = normal.spec.policy, job.status
     snapshot = nodes.with_losses(policy, status, snapshot, now)
     failed = snapshot
@@ -96,6 +99,13 @@ def decide(
 def problems(kind: JobKind[Any], job: Job, options: Options) -> list[Problem]:
     """Return why a job cannot run, or, after its start, why a change of its spec has no effect; empty if it is valid."""
     normal = kind.normal(job)
+    if kind.flow is None:
+        options = services.decided(cast(Replicas[Any], kind), normal, (), options)
+    return _problems(kind, normal, options)
+
+
+def _problems(kind: JobKind[Any], normal: Job, options: Options) -> list[Problem]:
+    """Return the problems of a job with the fields that all kinds share; its Services are decided."""
     policy = normal.spec.policy
     found = [
         *(kind.flow or cast(Replicas[Any], kind)).problems(normal, options),
@@ -104,7 +114,7 @@ def problems(kind: JobKind[Any], job: Job, options: Options) -> list[Problem]:
     if not found:
         pods = () if kind.flow else in_place.first_pods(cast(Replicas[Any], kind), normal, options)
         found += in_place.problems(policy, pods)
-    return [problem for problem in found if not (problem.at_start and _has_started(job.status))]
+    return [problem for problem in found if not (problem.at_start and _has_started(normal.status))]
 
 
 def refuse(kind: JobKind[Any], job: Job, problem: Problem, now: datetime) -> Plan:
@@ -231,7 +241,7 @@ class _Planner:
         stopping = conditions.is_true(builder.status, ConditionType.SUSPENDED) and snapshot.pods
         if policy.suspend or stopping:
             return self._suspended()
-        invalid = [*malformed] or problems(kind, job, options)
+        invalid = [*malformed] or _problems(kind, job, options)
         if invalid:
             _record_problems(job, invalid, builder)
         if invalid and (malformed or not _is_under_way(builder)):

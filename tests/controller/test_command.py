@@ -66,6 +66,7 @@ def parsed(*flags: str) -> Settings:
         ("--kube-api-in-flight=8", "kube_api_in_flight", 8),
         ("--gang-scheduling=volcano", "gang_scheduler_name", "volcano"),
         ("--cluster-domain=cluster.local", "cluster_domain", "cluster.local"),
+        ("--services=per-job", "services", "per-job"),
         ("--webhook-server-port=9443", "leader_elect", False),
         ("--webhook-service-name=a", "leader_elect", False),
         ("--webhook-secret-name=a", "leader_elect", False),

@@ -31,6 +31,7 @@ NOTES: Mapping[str, str] = {
     "--gang-scheduler-name": "[Gang scheduling](../how-to/gang-scheduling.md)",
     "--kueue": "[Queue jobs with Kueue](../how-to/kueue.md#by-this-operator)",
     "--events": "[Events](events.md)",
+    "--services": "[Services of jobs](../how-to/services.md)",
     "--cluster-domain": "In the addresses of `TF_CONFIG` and of MPI's hosts, such as `cluster.local`",
     "--log-level": "[The log](../how-to/runbook.md#the-log). SIGUSR1 dumps all stacks",
     "--lock-namespace": "While an mpi-operator runs with that Lease, this operator stands by",
@@ -61,7 +62,7 @@ Flags that behave differently:
 - `--enable-scheme` names the kinds to serve, once per kind. Without it the operator serves the kinds of the default installation.
 - `--gang-scheduler-name` does not end the process if the PodGroup definition is missing ([gang scheduling](../how-to/gang-scheduling.md)).
 
-Flags that training-operator does not have: `--kube-api-in-flight`, `--events`, `--leader-election-namespace` (training-operator can use only the pod's own), `--lock-namespace`, `--cluster-domain` (training-operator reads `$CUSTOM_CLUSTER_DOMAIN` for TFJobs), `--pytorch-init-container`, `--max-replicas`, `--clean-finished-pods`, `--kueue`, `--metrics-secure` and the flags for its certificate and tokens, `--pprof-bind-address`, `--shadow`, `--tracing`, `--log-format`, `--log-level`, and those for MPIJobs except `--mpi-kubectl-delivery-image`.
+Flags that training-operator does not have: `--kube-api-in-flight`, `--events`, `--leader-election-namespace` (training-operator can use only the pod's own), `--lock-namespace`, `--cluster-domain` (training-operator reads `$CUSTOM_CLUSTER_DOMAIN` for TFJobs), `--pytorch-init-container`, `--max-replicas`, `--services`, `--clean-finished-pods`, `--kueue`, `--metrics-secure` and the flags for its certificate and tokens, `--pprof-bind-address`, `--shadow`, `--tracing`, `--log-format`, `--log-level`, and those for MPIJobs except `--mpi-kubectl-delivery-image`.
 
 Flags of mpi-operator that training-operator does not have: `--threadiness` (`--controller-threads`), `--monitoring-port` (`--metrics-bind-address`), `--kubeConfig` (`--kubeconfig`), `--master`, `-v` (4 and more: debug), `--gang-scheduling` (`--gang-scheduler-name`).
 

@@ -120,6 +120,10 @@ ANNOTATIONS_READ: Mapping[str, tuple[str, str]] = {
         "a path, or an address",
         "A job: its pods get the value as `RALLYPOINT_CHECKPOINT_DIR`. See [checkpoints](../how-to/goodput.md#checkpoints).",
     ),
+    labels.SERVICES: (
+        "`per-replica`, `addressed`, `per-job`",
+        "A job, except MPIJobs: its [Services](../how-to/services.md). It takes precedence over `--services`.",
+    ),
     labels.CHECKPOINT_TIME: (
         "such as `2026-11-27T12:00:00Z`",
         "A pod, which writes it about itself: when its newest checkpoint was complete. See [checkpoints](../how-to/goodput.md#checkpoints).",

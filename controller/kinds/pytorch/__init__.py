@@ -9,12 +9,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from api.job import RestartPolicy
-from api.names import child_name
 from api.v1.pytorchjob import RESOURCE, PyTorchJob
 from controller.domain import Child, Counts, Role, Snapshot, Verdict
 from controller.kind import Check, EnvVar, Options, ReplicaKind, Roles
 from controller.kind.completion_rules import led_by
 from controller.kind.pods import role_port
+from controller.kind.services import host, subdomain
 from controller.kinds.pytorch import elastic
 from controller.kinds.pytorch.elastic import WORKER
 from controller.kinds.pytorch.init_container import until_resolved
@@ -25,17 +25,18 @@ MASTER = "Master"
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
-def env(job: PyTorchJob, roles: Roles, role: Role, index: int, _: Options) -> list[EnvVar]:
+def env(job: PyTorchJob, roles: Roles, role: Role, index: int, options: Options) -> list[EnvVar]:
     """Return the variables of one pod, in the original's order."""
     variables: list[EnvVar] = [("PYTHONUNBUFFERED", "1")]
     if MASTER in roles:
-        variables += _static_env(job, roles, role, index)
+        variables += _static_env(job, roles, role, index, options)
     if job.spec.nproc_per_node is not None or not _deprecated_nproc(job):
         variables.append(("PET_NPROC_PER_NODE", _nproc(job)))
     policy = job.spec.elastic_policy
     if policy is None:
         return [*variables, ("PET_NNODES", str(_nodes(roles)))]
-    return [*variables, *elastic.env(job, roles, policy, role_port(PYTORCH, roles[WORKER]))]
+    endpoint = elastic.endpoint(job, roles, role, index, options, role_port(PYTORCH, roles[WORKER]))
+    return [*variables, *elastic.env(roles, policy, endpoint)]
 
 
 def completion_rule(job: PyTorchJob, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
@@ -53,17 +54,29 @@ def init_containers(job: PyTorchJob, roles: Roles, role: Role, options: Options)
     """Return the init container of a worker in a job with a master, which waits until the master's name resolves."""
     if role.name != WORKER or MASTER not in roles:
         return []
-    return until_resolved(
-        "init-pytorch", child_name(job.metadata.name, MASTER.lower(), 0), options.of(PyTorchOptions)
-    )
+    address, full = host(job, roles[MASTER], 0, options), ""
+    if subdomain(job, options) and options.cluster_domain:
+        full = f"{address}.{job.metadata.namespace}.svc.{options.cluster_domain}"
+    return until_resolved("init-pytorch", address, options.of(PyTorchOptions), full)
 
 
 def extras(job: PyTorchJob, _snapshot: Snapshot, _now: datetime, _options: Options) -> Iterable[Child]:
     return elastic.extras(job, PYTORCH.roles(job))
 
 
-def _static_env(job: PyTorchJob, roles: Roles, role: Role, index: int) -> list[EnvVar]:
-    port, address = str(role_port(PYTORCH, roles[MASTER])), child_name(job.metadata.name, MASTER.lower(), 0)
+def is_addressed(job: PyTorchJob, roles: Roles, role: Role, _index: int) -> bool:
+    """Return whether other pods need the name of this one: the master's, or any if there is none or the job is elastic.
+
+    Where torchrun's agents meet by themselves, they choose the pod with rank 0 and learn its host name.
+
+    Source: PyTorch 2.9, torch/distributed/elastic/rendezvous/dynamic_rendezvous.py, next_rendezvous.
+    """
+    return role.name == MASTER or MASTER not in roles or job.spec.elastic_policy is not None
+
+
+def _static_env(job: PyTorchJob, roles: Roles, role: Role, index: int, options: Options) -> list[EnvVar]:
+    port = str(role_port(PYTORCH, roles[MASTER]))
+    address = host(job, roles[MASTER], 0, options, is_own=role.name == MASTER)
     rank = str(index if role.name == MASTER else index + 1)
     return [
         ("MASTER_PORT", port),
@@ -104,6 +117,7 @@ PYTORCH: Final = ReplicaKind[PyTorchJob](
     scalable=True,
     env=env,
     is_leader=is_leader,
+    is_addressed=is_addressed,
     completion_rule=completion_rule,
     options=PyTorchOptions,
     check=elastic.check,

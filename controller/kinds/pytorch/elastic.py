@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 
 from api.names import child_name
 from api.v1.pytorchjob import RESOURCE, ElasticPolicy, PyTorchJob
-from controller.domain import Child, Problem
-from controller.kind import EnvVar, Roles, ValidationRule
+from controller.domain import Child, Problem, Role
+from controller.kind import EnvVar, Options, Roles, ValidationRule
 from controller.kind.autoscaler import autoscaler
+from controller.kind.services import host
 from controller.kind.validation_rules import FORBIDDEN, REQUIRED, has_role
 
 WORKER = "Worker"
@@ -31,11 +32,30 @@ RULES = (
 """The rules of ``check``, except the one about bounds: a job whose program does not read them runs under the original."""
 
 
-def env(job: PyTorchJob, roles: Roles, elastic: ElasticPolicy, port: int) -> Iterator[EnvVar]:
-    """Return torchrun's variables; ``port`` is the rendezvous port unless the policy sets another."""
-    host = elastic.rdzv_host or child_name(job.metadata.name, WORKER.lower(), 0)
+def endpoint(job: PyTorchJob, roles: Roles, role: Role, index: int, options: Options, port: int) -> str:
+    """Return where a pod meets the others: at the policy's host, which may be a worker by its name, or else at the first worker.
+
+    Args:
+        role, index: the pod that gets the address.
+        port: the port, unless the policy has one.
+    """
+    elastic, workers = job.spec.elastic_policy or ElasticPolicy(), roles[WORKER]
+    own_port = elastic.rdzv_port or port
+    first = 0
+    if elastic.rdzv_host:
+        names = (child_name(job.metadata.name, workers.label, at) for at in range(workers.replicas))
+        named = next((at for at, name in enumerate(names) if name == elastic.rdzv_host), None)
+        if named is None:
+            return f"{elastic.rdzv_host}:{own_port}"
+        first = named
+    is_own = role.name == WORKER and index == first
+    return f"{host(job, workers, first, options, is_own=is_own)}:{own_port}"
+
+
+def env(roles: Roles, elastic: ElasticPolicy, endpoint: str) -> Iterator[EnvVar]:
+    """Return torchrun's variables; ``endpoint`` is the host and the port where the pods meet."""
     low, high = _bounds(elastic, roles)
-    yield "PET_RDZV_ENDPOINT", f"{host}:{elastic.rdzv_port or port}"
+    yield "PET_RDZV_ENDPOINT", endpoint
     yield "PET_RDZV_BACKEND", elastic.rdzv_backend or "c10d"
     yield "PET_NNODES", f"{low}:{high}"
     if elastic.max_restarts is not None:

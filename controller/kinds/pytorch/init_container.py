@@ -11,10 +11,21 @@ from controller.kinds.pytorch.options import PyTorchOptions
 
 _FIELD = re.compile(r"\{\{\s*\.(\w+)\s*\}\}")
 _LOOP = "err=1;for i in $(seq {tries}); do if nslookup {address}; then err=0 && break; fi;echo waiting for master; sleep 2; done; exit $err"
+_DOMAIN = (
+    'while read -r key first rest; do if [ "$key" = search ]; then domain=$first; fi; done </etc/resolv.conf;'
+)
+"""Sets the domain of the pod's namespace, which is the first that the resolver adds to a name."""
 
 
-def until_resolved(name: str, address: str, options: PyTorchOptions) -> list[dict[str, Any]]:
+def until_resolved(
+    name: str, address: str, options: PyTorchOptions, full_address: str = ""
+) -> list[dict[str, Any]]:
     """Return the init containers of a pod: one of that name, which waits for that address.
+
+    BusyBox's nslookup adds no domain to a name with a dot, as the address has in a job with one Service. The built-in container adds it
+    itself; containers of a template file get ``full_address``, if there is one.
+
+    Source of that: BusyBox 1.30, networking/nslookup.c, add_query_with_search.
 
     Differs: it has a security context that a restricted namespace accepts, and values are inserted into the template without HTML
     escapes. See docs/decisions/0006-init-container.md.
@@ -22,8 +33,11 @@ def until_resolved(name: str, address: str, options: PyTorchOptions) -> list[dic
     if not options.init_container:
         return []
     if options.init_container_template:
-        return from_template(options, address)
-    script = _LOOP.format(tries=options.init_container_max_tries, address=address)
+        return from_template(options, full_address or address)
+    looked_up, before = address, ""
+    if "." in address:
+        looked_up, before = f"{address} || nslookup {address}.$domain", _DOMAIN
+    script = before + _LOOP.format(tries=options.init_container_max_tries, address=looked_up)
     return [
         {
             "name": name,

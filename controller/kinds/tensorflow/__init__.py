@@ -42,7 +42,7 @@ def env(job: TFJob, roles: Roles, role: Role, index: int, options: Options) -> l
         return []
     render = config.sparse if job.spec.enable_dynamic_worker else config.full
     port = partial(role_port, TENSORFLOW)
-    return [("TF_CONFIG", render(job, roles, role, index, options.cluster_domain, port))]
+    return [("TF_CONFIG", render(job, roles, role, index, options, port))]
 
 
 def completion_rule(job: TFJob, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
@@ -108,6 +108,7 @@ TENSORFLOW: Final = ReplicaKind[TFJob](
     rules=RULES,
     env=env,
     env_everywhere=False,
+    is_addressed=config.is_addressed,
     is_leader=is_leader,
     completion_rule=completion_rule,
     check=check,

@@ -12,7 +12,8 @@ import orjson
 from api.names import child_name
 from api.v1.tfjob import TFJob
 from controller.domain import Role
-from controller.kind import Roles
+from controller.kind import Options, Roles
+from controller.kind.services import qualified, subdomain
 
 PS = "PS"
 WORKER = "Worker"
@@ -21,35 +22,37 @@ Port = Callable[[Role], int]
 """Returns the number of the kind's port in one role."""
 
 
-def full(job: TFJob, roles: Roles, role: Role, index: int, domain: str, port: Port) -> str:
+def full(job: TFJob, roles: Roles, role: Role, index: int, options: Options, port: Port) -> str:
     """Return the addresses of all replicas. The evaluator's is included, because existing programs expect it."""
     sizes = tuple((role.label, role.replicas, port(role)) for role in roles.values())
-    cluster = _cluster(job.metadata.name, job.metadata.namespace, domain, sizes)
+    cluster = _cluster(job.metadata.name, subdomain(job, options), _suffix(job, options), sizes)
     return f'{{"cluster":{cluster},"task":{_json(_task(role, index))},"environment":"cloud"}}'
 
 
 @lru_cache(maxsize=16)
-def _cluster(job: str, namespace: str, domain: str, sizes: tuple[tuple[str, int, int], ...]) -> str:
-    """Return all addresses by role; ``sizes`` are each role's label, replicas and port.
+def _cluster(job: str, domain: str, suffix: str, sizes: tuple[tuple[str, int, int], ...]) -> str:
+    """Return all addresses by role; ``domain`` is the subdomain of the pods, ``sizes`` are each role's label, replicas and port.
 
     Cached, because all pods of a job get the same text: ten thousand addresses, ten thousand times.
     """
     return _json(
         {
-            label: [_address(job, namespace, domain, label, at, port) for at in range(replicas)]
+            label: [_address(job, domain, suffix, label, at, port) for at in range(replicas)]
             for label, replicas, port in sizes
         }
     )
 
 
-def sparse(job: TFJob, roles: Roles, role: Role, index: int, domain: str, port: Port) -> str:
+def sparse(job: TFJob, roles: Roles, role: Role, index: int, options: Options, port: Port) -> str:
     """Return the sparse cluster of a job with dynamic workers: a pod's own address, and for workers those of the parameter servers.
 
     Chief, master and evaluator get nothing; the value is ``null`` in a job without parameter servers.
     """
 
+    domain, suffix = subdomain(job, options), _suffix(job, options)
+
     def address(role: Role, at: int) -> str:
-        return _address(job.metadata.name, job.metadata.namespace, domain, role.label, at, port(role))
+        return _address(job.metadata.name, domain, suffix, role.label, at, port(role))
 
     workers: dict[str, str] = {}
     servers: list[str] | None = []
@@ -61,9 +64,23 @@ def sparse(job: TFJob, roles: Roles, role: Role, index: int, domain: str, port: 
     return _json({"cluster": {"worker": workers, "ps": servers}, "task": _task(role, index)})
 
 
-def _address(job: str, namespace: str, domain: str, label: str, index: int, port: int) -> str:
-    """Return the address of a replica's Service."""
-    return f"{child_name(job, label, index)}.{namespace}.svc{'.' if domain else ''}{domain}:{port}"
+def is_addressed(job: TFJob, roles: Roles, role: Role, _index: int) -> bool:
+    """Return whether a ``TF_CONFIG`` names the pod: those of all roles, or with dynamic workers only workers and parameter servers.
+
+    A job with a single pod has none.
+    """
+    is_named = not job.spec.enable_dynamic_worker or role.name in {PS, WORKER}
+    return is_named and sum(role.replicas for role in roles.values()) > 1
+
+
+def _suffix(job: TFJob, options: Options) -> str:
+    """Return the end of all addresses: the namespace and, if it is set, the domain of the cluster."""
+    return ".".join(filter(None, (job.metadata.namespace, "svc", options.cluster_domain)))
+
+
+def _address(job: str, domain: str, suffix: str, label: str, index: int, port: int) -> str:
+    """Return the address of a replica by its Service, or by that of the job."""
+    return f"{qualified(child_name(job, label, index), domain)}.{suffix}:{port}"
 
 
 def _task(role: Role, index: int) -> dict[str, Any]:

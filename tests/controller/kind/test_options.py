@@ -36,4 +36,5 @@ def test_options_name_no_kind() -> None:
         "container_restart_rules",
         "cluster_domain",
         "keeps_ledger",
+        "services",
     }

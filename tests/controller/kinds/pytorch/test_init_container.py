@@ -82,3 +82,21 @@ def test_a_template_file_replaces_the_wait() -> None:
 def test_invalid_templates_are_errors(text: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         from_template(PyTorchOptions(init_container_template=text), "head-0")
+
+
+def test_a_name_with_a_dot_is_completed_with_the_domain_of_the_namespace() -> None:
+    """BusyBox's nslookup does not do it."""
+    (made,) = until_resolved("wait", "head-0.train", PyTorchOptions())
+
+    script = made["command"][-1]
+
+    assert "</etc/resolv.conf;" in script
+    assert "if nslookup head-0.train || nslookup head-0.train.$domain; then" in script
+
+
+def test_a_template_file_gets_the_full_name() -> None:
+    options = PyTorchOptions(init_container_template="[{name: one, args: ['{{.MasterAddr}}']}]")
+
+    (made,) = until_resolved("wait", "head-0.train", options, "head-0.train.ml.svc.cluster.local")
+
+    assert made["args"] == ["head-0.train.ml.svc.cluster.local"]
