@@ -170,8 +170,14 @@ class LauncherSync:
     def failed_attempts(self) -> int:
         return launcher_job.failed_attempts(self.job, self.snapshot)
 
-    def update_counts(self) -> None:
-        """Set the replica statuses. Workers count only until the launcher has ended."""
+    def update_counts(self, *, is_stopping: bool = False) -> None:
+        """Set the replica statuses. Workers count only until the launcher has ended.
+
+        With ``is_stopping``, workers that run and are being deleted count as active: a queue returns the quota of a suspended job when no
+        pod is active.
+
+        Differs: mpi-operator sets 0 when it requests the deletion. See docs/decisions/0018-mpijob-v2beta1.md.
+        """
         launcher, before = self.launcher, self.builder.before(WORKER) or ReplicaStatus()
         # A new launcher pod may have fewer failed attempts than the restarts that are recorded for workers.
         restarts = min(before.restarts or 0, self.failed_attempts) or None
@@ -185,7 +191,8 @@ class LauncherSync:
         )
         workers = ReplicaStatus(restarts=restarts)
         if not has_ended:
-            phases = [pod.phase for pod in self.workers if pod.phase != "Running" or not pod.deleting]
+            pods = self.snapshot.pods if is_stopping else self.workers
+            phases = [pod.phase for pod in pods if is_stopping or pod.phase != "Running" or not pod.deleting]
             workers = ReplicaStatus(
                 active=phases.count("Running") or None,
                 succeeded=phases.count("Succeeded") or None,
@@ -311,7 +318,7 @@ class LauncherSync:
         Differs: under cleanPodPolicy Running mpi-operator keeps workers that have ended, and never replaces them.
         See docs/decisions/0018-mpijob-v2beta1.md.
         """
-        self.update_counts()
+        self.update_counts(is_stopping=True)
         self.builder.suspended()
         launcher = self.launcher
         if self.snapshot.pods and not conditions.is_true(

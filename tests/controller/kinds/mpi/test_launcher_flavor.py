@@ -555,7 +555,6 @@ def test_suspending_deletes_the_pods() -> None:
     suspended(cluster)
     assert all(pod.deleting for pod in cluster.pods.values())
     assert launcher(cluster)["suspend"] is True
-    assert cluster.counters == {"Launcher": {"active": 1}, "Worker": {}}
     cluster.batch_pods.clear()
     suspended(cluster, False)
     assert cluster.conditions == "Created T, Running F, Suspended T", "until the last pod of before is gone"
@@ -564,6 +563,20 @@ def test_suspending_deletes_the_pods() -> None:
 
     assert cluster.created_pods == [*WORKERS, *WORKERS]
     assert cluster.conditions == "Created T, Running F, Suspended F"
+
+
+def test_pods_of_a_suspended_job_are_active_until_they_have_ended() -> None:
+    cluster = running(graceful=True)
+    suspended(cluster)
+    assert cluster.counters == {"Launcher": {"active": 1}, "Worker": {"active": 2}}
+    cluster.batch_pods.clear()
+    cluster.go("worker-0")
+    cluster.settle()
+    assert cluster.counters == {"Launcher": {}, "Worker": {"active": 1}}
+    cluster.go("worker-1")
+    cluster.settle()
+
+    assert cluster.counters == {"Launcher": {}, "Worker": {}}
 
 
 @pytest.mark.parametrize(
