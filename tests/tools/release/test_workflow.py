@@ -1,10 +1,9 @@
-"""The workflow that publishes: each action is pinned, each job has the rights of its own steps, and no name of a tag reaches a shell as code."""
+"""The workflow that publishes: each job has the rights of its own steps, and what was not built twice is not published."""
 
 import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 ROOT = Path(__file__).parents[3]
@@ -51,25 +50,3 @@ def test_nothing_is_published_before_both_builds_agree() -> None:
         assert JOBS[name]["needs"] == ["build", "rebuild"]
     assert JOBS["forge"]["needs"] == ["images", "distributions"]
     assert "needs.build.outputs.checksums" in str(JOBS["rebuild"])
-
-
-def test_each_action_is_pinned_by_commit_and_says_its_version() -> None:
-    used = re.findall(r"uses: (\S+)(.*)", TEXT)
-
-    assert len(used) == sum("uses" in step for job in JOBS.values() for step in job["steps"])
-    for action, comment in used:
-        assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", action), action
-        assert re.fullmatch(r" # v\d+\.\d+\.\d+", comment), action
-    versions = {action.partition("@")[0]: action for action, _ in used}
-    assert len(set(versions.values())) == len({action for action, _ in used}), "one action, two versions"
-
-
-@pytest.mark.parametrize("job", JOBS)
-def test_a_job_is_bounded_and_keeps_no_credentials(job: str) -> None:
-    assert 0 < JOBS[job]["timeout-minutes"] <= 60
-    assert re.fullmatch(r"ubuntu-\d+\.04", JOBS[job]["runs-on"])
-    for step in JOBS[job]["steps"]:
-        if step.get("uses", "").startswith("actions/checkout@"):
-            assert step["with"]["persist-credentials"] is False
-        # An expression in a script would be code; a variable is data.
-        assert "${{" not in step.get("run", "")
