@@ -27,7 +27,8 @@ from controller.kube.errors import NotLeading, describe
 from controller.kube.namespaces import TerminatingNamespaces
 from controller.kube.token_bucket import TokenBucket
 from controller.kube.transport import Observer
-from controller.kueue.setup import Queueing, is_queueable
+from controller.kueue.pod_sets import is_queueable
+from controller.kueue.setup import Queueing
 from controller.policy.gang import groups_of, scheduler_of
 from controller.reconcile import triggers, watches
 from controller.reconcile.apply import Cache

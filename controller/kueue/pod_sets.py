@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import msgspec
 
@@ -17,7 +17,7 @@ from api.job import ConditionType
 from api.labels import MANAGED_BY_US, POD_SETS, REPLICA_INDEX
 from api.meta import OwnerReference
 from api.workloads import Workload
-from controller.kind import ReplicaKind
+from controller.kind import JobKind, ReplicaKind
 from controller.reconcile.jobs import JobRow
 from controller.reconcile.status import merge_patch
 
@@ -45,6 +45,11 @@ class _Meta(msgspec.Struct):
 
 
 _decode_meta = msgspec.json.Decoder(_Meta).decode
+
+
+def is_queueable(kind: JobKind[Any]) -> TypeGuard[ReplicaKind[Any]]:
+    """Return whether jobs of the kind can be queued: its pods are those of its roles, and the component ``kueue`` has the rights."""
+    return isinstance(kind, ReplicaKind) and not kind.is_opt_in
 
 
 def queue_of(row: JobRow) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeGuard
+from typing import Any
 
 from api import workloads
 from api.children import Pod
@@ -13,6 +13,7 @@ from controller.kind import JobKind, ReplicaKind
 from controller.kube.client import Client
 from controller.kueue import pod_sets
 from controller.kueue.controller import Admissions, KueueController
+from controller.kueue.pod_sets import is_queueable
 from controller.reconcile import triggers
 from controller.reconcile.jobs import JobRow
 from controller.runtime.informer import Informer
@@ -20,11 +21,6 @@ from controller.runtime.queue import Priority, Queue
 from controller.runtime.recorder import Recorder
 from controller.runtime.store import Store
 from controller.runtime.workers import ReconcileResult
-
-
-def is_queueable(kind: JobKind[Any]) -> TypeGuard[ReplicaKind[Any]]:
-    """Return whether jobs of the kind can be queued: its pods are those of its roles, and the component ``kueue`` has the rights."""
-    return isinstance(kind, ReplicaKind) and not kind.is_opt_in
 
 
 class Queueing:

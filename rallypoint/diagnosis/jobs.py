@@ -213,7 +213,7 @@ def _suspended(snapshot: JobSnapshot) -> Iterator[Cause]:
         patch = """--type merge -p '{"spec":{"runPolicy":{"suspend":false}}}'"""
         step = f"to resume it: {_kubectl(snapshot, 'patch')} {patch}"
         if kueue.local_queue_of(snapshot.job) and snapshot.is_kueue_served:
-            step = kueue.PAGE_STEP if snapshot.workloads_known else ""
+            step = kueue.management_step(snapshot.job["kind"]) if snapshot.workloads_known else ""
         yield Cause((), text, at, next_step=step, step_when_deleted="")
 
 

@@ -10,6 +10,8 @@ from datetime import timedelta
 
 from api.labels import KUEUE_PREFIX, MANAGED_BY_MULTIKUEUE
 from api.workloads import ADMITTED, EVICTED, POD_SET, QUEUE_NAME, QUOTA_RESERVED
+from controller.kinds import ALL
+from controller.kueue.pod_sets import is_queueable
 from rallypoint.diagnosis.objects import (
     Object,
     condition,
@@ -28,7 +30,8 @@ from rallypoint.diagnosis.snapshot import Cause, JobSnapshot
 _MANAGED_LABEL = f"{KUEUE_PREFIX}managed"
 _GRACE = timedelta(seconds=10)
 """The time that Kueue may need to see a new job."""
-PAGE_STEP = 'switch the kind on in Kueue\'s configuration: see "Queue jobs with Kueue" in the documentation'
+_QUEUEABLE = frozenset(kind.resource.kind for kind in ALL if is_queueable(kind))
+"""The kinds for which the operator can keep Workloads."""
 
 
 def workload_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
@@ -71,8 +74,17 @@ def unmanaged_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
         )
         manages = "does not manage" if snapshot.workloads_known else "seems not to manage"
         text = f"names the queue {queue}, but Kueue {manages} {kind}s here: {instead}"
-        step = f"{PAGE_STEP} (integrations.frameworks: kubeflow.org/{kind.lower()})"
+        step = management_step(kind)
     yield Cause((), text, snapshot.created, blocks=False, next_step=step)
+
+
+def management_step(kind: str) -> str:
+    """Return how an administrator makes Kueue act on the queue labels of a kind."""
+    own = ", or let the operator queue it (--kueue)" if kind in _QUEUEABLE else ""
+    return (
+        f"switch the kind on in Kueue's configuration (integrations.frameworks: kubeflow.org/{kind.lower()}){own}: "
+        'see "Queue jobs with Kueue" in the documentation'
+    )
 
 
 def local_queue_of(job: Object) -> str:

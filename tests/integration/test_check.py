@@ -440,6 +440,14 @@ def test_a_gang_scheduler_without_its_definition_blocks(check: Check, scheduler:
     assert f"needs {says}, which the cluster does not serve" in report.texts("blocker", "schedulers")[0]
 
 
+def kueue_configuration(frameworks: list[str]) -> Object:
+    text = yaml.safe_dump({"kind": "Configuration", "integrations": {"frameworks": frameworks}})
+    return {
+        "metadata": {"name": "kueue-manager-config"},
+        "data": {"controller_manager_config.yaml": text},
+    }
+
+
 def test_kueue_that_does_not_manage_a_kind(plane: ControlPlane, check: Check) -> None:
     definition = {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -463,21 +471,14 @@ def test_kueue_that_does_not_manage_a_kind(plane: ControlPlane, check: Check) ->
     queued = job("queued")
     queued["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "research"}
 
-    def configuration(frameworks: list[str]) -> Object:
-        text = yaml.safe_dump({"kind": "Configuration", "integrations": {"frameworks": frameworks}})
-        return {
-            "metadata": {"name": "kueue-manager-config"},
-            "data": {"controller_manager_config.yaml": text},
-        }
-
     with namespace(plane, "kueue-system"), existing(plane, JOBS.format("default"), queued):
         without = check()
         plane.apply(definition)
         unreadable = check()
         path = "/api/v1/namespaces/kueue-system/configmaps"
-        with existing(plane, path, configuration(["batch/job", "kubeflow.org/mpijob"])):
+        with existing(plane, path, kueue_configuration(["batch/job", "kubeflow.org/mpijob"])):
             partly = check()
-        with existing(plane, path, configuration(kinds)):
+        with existing(plane, path, kueue_configuration(kinds)):
             wholly = check()
         plane.request("DELETE", f"{DEFINITIONS}/localqueues.kueue.x-k8s.io")
 
@@ -490,6 +491,27 @@ def test_kueue_that_does_not_manage_a_kind(plane: ControlPlane, check: Check) ->
     assert text.startswith("Kueue does not manage JAXJob, PaddleJob, PyTorchJob, TFJob, XGBoostJob")
     assert "jobs with a queue that run outside any quota (1): JAXJob default/queued" in text
     assert wholly.texts("warning", "kueue") == []
+
+
+def test_jobs_that_only_the_operator_queues_block_its_removal(plane: ControlPlane, check: Check) -> None:
+    containers = plane.request("GET", DEPLOYMENT)["spec"]["template"]["spec"]["containers"]
+    containers[0]["args"] = [*(containers[0].get("args") or ()), "--kueue"]
+    queued = job("queued")
+    queued["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "research"}
+    path = "/api/v1/namespaces/kueue-system/configmaps"
+    with (
+        namespace(plane, "kueue-system"),
+        existing(plane, JOBS.format("default"), queued),
+        changed(plane, DEPLOYMENT, {"spec": {"template": {"spec": {"containers": containers}}}}),
+    ):
+        reports = {before: check("--before", before) for before in ("back", "uninstall")}
+        with existing(plane, path, kueue_configuration(["kubeflow.org/jaxjob"])):
+            after = check("--before", "back")
+
+    for report in reports.values():
+        (text,) = report.texts("blocker", "kueue")
+        assert text.startswith("only this operator queues these jobs (1): JAXJob default/queued;")
+    assert after.texts("blocker", "kueue") == []
 
 
 def test_fields_of_another_manager_conflict_with_an_upgrade(plane: ControlPlane, check: Check) -> None:

@@ -215,9 +215,14 @@ async def _jobs(facts: Facts) -> AsyncIterator[Finding]:
         unfinished = scan.get().unfinished
         async for finding in _until_refused("jobs", jobs.job_findings(facts, scan.get())):
             yield finding
+    kueue_findings = (
+        schedulers.queued_job_findings
+        if facts.before in {Before.BACK, Before.UNINSTALL}
+        else schedulers.kueue_findings
+    )
+    async for finding in _until_refused("kueue", kueue_findings(facts, unfinished)):
+        yield finding
     if facts.before in {None, Before.UPGRADE, Before.SWITCH}:
-        async for finding in _until_refused("kueue", schedulers.kueue_findings(facts, unfinished)):
-            yield finding
         async for finding in _until_refused("rights", rights.component_findings(facts, unfinished)):
             yield finding
         async for finding in _until_refused("admission", admission.job_pod_findings(facts, unfinished)):

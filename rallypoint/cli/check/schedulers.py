@@ -9,7 +9,7 @@ from api.meta import CONFIG_MAPS, NATIVE_POD_GROUPS, Resource
 from api.workloads import WORKLOADS
 from controller.kind import JobKind
 from controller.kinds import ALL
-from controller.kueue.setup import is_queueable
+from controller.kueue.pod_sets import is_queueable
 from controller.policy.gang import KUBERNETES, VOLCANO, YUNIKORN, groups_of, scheduler_of
 from rallypoint.cli.check.facts import Facts
 from rallypoint.cli.check.findings import Finding, blocker, names, ok, unknown, warning
@@ -149,6 +149,54 @@ async def kueue_findings(facts: Facts, unfinished: Sequence[JobSummary]) -> Asyn
         else:
             yield ok("kueue", "the cluster has no Kueue")
         return
+    namespace, frameworks = await _configured_frameworks(facts)
+    if frameworks is None:
+        yield unknown(
+            "kueue",
+            f"Kueue is installed, but namespace {namespace} has no readable ConfigMap {_KUEUE_CONFIG}",
+            "see docs/how-to/kueue.md for another way to find out which kinds it manages",
+        )
+        return
+    if _queues_jobs(facts):
+        frameworks |= {_framework(kind) for kind in ALL if is_queueable(kind)}
+    for finding in managed_findings(frameworks, sorted(facts.kinds), queued):
+        yield finding
+
+
+async def queued_job_findings(facts: Facts, unfinished: Sequence[JobSummary]) -> AsyncIterator[Finding]:
+    """Yield the jobs whose Workloads only this operator keeps, before it is removed."""
+    if not _queues_jobs(facts):
+        return
+    _, frameworks = await _configured_frameworks(facts)
+    others = frameworks or frozenset()
+    kept = {
+        kind.resource.kind: _framework(kind)
+        for kind in ALL
+        if is_queueable(kind) and _framework(kind) not in others
+    }
+    if queued := [job for job in unfinished if job.queue and job.kind in kept]:
+        listed = ", ".join(f'"{kept[kind]}"' for kind in sorted({job.kind for job in queued}))
+        yield blocker(
+            "kueue",
+            f"only this operator queues these jobs ({len(queued)}): {names(job.full_name for job in queued)}; "
+            "without it nobody starts those that wait, and their quota is never returned",
+            f"{_switch_on(listed)}; or wait for the jobs to end",
+        )
+    else:
+        yield ok("kueue", "no unfinished job depends on --kueue")
+
+
+def _queues_jobs(facts: Facts) -> bool:
+    """Return whether the operator keeps Workloads."""
+    return bool(facts.ours and facts.ours.is_set("kueue"))
+
+
+def _switch_on(listed: str) -> str:
+    return f"add {listed} to integrations.frameworks in the ConfigMap {_KUEUE_CONFIG}, and restart Kueue, see docs/how-to/kueue.md"
+
+
+async def _configured_frameworks(facts: Facts) -> tuple[str, frozenset[str] | None]:
+    """Return Kueue's namespace, and the frameworks that its configuration switches on; None if that is missing or unreadable."""
     namespace = next(
         (
             body["metadata"]["namespace"]
@@ -167,18 +215,7 @@ async def kueue_findings(facts: Facts, unfinished: Sequence[JobSummary]) -> Asyn
             ),
             None,
         )
-    frameworks = managed_frameworks(configuration)
-    if frameworks is None:
-        yield unknown(
-            "kueue",
-            f"Kueue is installed, but namespace {namespace} has no readable ConfigMap {_KUEUE_CONFIG}",
-            "see docs/how-to/kueue.md for another way to find out which kinds it manages",
-        )
-        return
-    if facts.ours and facts.ours.is_set("kueue"):
-        frameworks |= {_framework(kind) for kind in ALL if is_queueable(kind)}
-    for finding in managed_findings(frameworks, sorted(facts.kinds), queued):
-        yield finding
+    return namespace, managed_frameworks(configuration)
 
 
 def _image(body: Object) -> str:
@@ -218,6 +255,8 @@ def managed_findings(
         yield ok("kueue", f"Kueue manages {', '.join(kinds)}")
         return
     listed = ", ".join(f'"{keys[kind]}"' for kind in off)
+    queueable = [kind.resource.kind for kind in ALL if is_queueable(kind) and kind.resource.kind in off]
+    own = f"; or let the operator queue {', '.join(sorted(queueable))} (--kueue)" if queueable else ""
     affected = [job for job in queued if job.kind in off]
     jobs = (
         f"; jobs with a queue that run outside any quota ({len(affected)}): {names(job.full_name for job in affected)}"
@@ -227,5 +266,5 @@ def managed_findings(
     yield warning(
         "kueue",
         f"Kueue does not manage {', '.join(off)}{jobs}",
-        f"add {listed} to integrations.frameworks in the ConfigMap {_KUEUE_CONFIG}, and restart Kueue, see docs/how-to/kueue.md",
+        f"{_switch_on(listed)}{own}",
     )

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from rallypoint.diagnosis import JobSnapshot, diagnose
+from rallypoint.diagnosis.kueue import management_step
 from tests.support.snapshots import CREATED, NOW, Object, job, pod, true
 
 QUEUE = {"kueue.x-k8s.io/queue-name": "research"}
@@ -32,8 +33,8 @@ def test_a_job_that_runs_outside_its_queue() -> None:
         "names the queue research, but Kueue does not manage PyTorchJobs here: the job runs outside any quota"
     )
     assert note.next_step == (
-        "switch the kind on in Kueue's configuration: "
-        'see "Queue jobs with Kueue" in the documentation (integrations.frameworks: kubeflow.org/pytorchjob)'
+        "switch the kind on in Kueue's configuration (integrations.frameworks: kubeflow.org/pytorchjob), "
+        'or let the operator queue it (--kueue): see "Queue jobs with Kueue" in the documentation'
     )
     assert not note.blocks
 
@@ -96,3 +97,8 @@ def test_a_suspended_job_without_a_workload(is_known: bool, step: str) -> None:
     (cause,) = diagnose(JobSnapshot(found, NOW, workloads_known=is_known)).causes
 
     assert cause.next_step[: len("switch the kind on")] == step
+
+
+def test_kinds_that_the_operator_cannot_queue_are_left_to_kueue() -> None:
+    assert "--kueue" in management_step("JAXJob")
+    assert "--kueue" not in management_step("MPIJob")

@@ -111,3 +111,4 @@ def test_kinds_that_kueue_does_not_manage() -> None:
         "Kueue does not manage PyTorchJob; jobs with a queue that run outside any quota (1): PyTorchJob n/j"
     )
     assert '"kubeflow.org/pytorchjob"' in some.remedy
+    assert some.remedy.endswith("or let the operator queue PyTorchJob (--kueue)")
