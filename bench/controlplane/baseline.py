@@ -70,6 +70,8 @@ async def measure(testbed: Testbed, scenario: Jobs, objects: list[Body]) -> dict
         "create_to_last_pod_ms": (max(observer.pods.values()) - started) * 1000,
         "create_to_last_service_ms": (max(observer.services.values()) - started) * 1000,
         "create_to_pods_running_ms": (max(observer.pods_running.values()) - started) * 1000,
+        "calls": len(objects) - scenario.jobs,
+        "calls_per_job": len(objects) / scenario.jobs - 1,
         "controller_cpu_ms": own_cpu,
         "controller_cpu_per_pod_ms": own_cpu / scenario.pods,
         "server_cpu_ms": cpu_ms(testbed.server_pid) - server_cpu,

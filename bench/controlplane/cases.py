@@ -11,7 +11,7 @@ from typing import Any
 from bench.controlplane import baseline, callbacks, start
 from bench.controlplane.job_run import JobRun, run_jobs, submit_and_wait
 from bench.controlplane.profile import profile_process
-from bench.controlplane.scenario import Case, Jobs, Start
+from bench.controlplane.scenario import FEWER_SERVICES, Case, Jobs, Start
 from bench.controlplane.testbed import Testbed, clear, controller
 from rallypoint.testing.service import IN_CLUSTER, Service
 
@@ -30,49 +30,76 @@ class MeasurementOptions:
     say: Callable[[str], None]
 
 
-async def measure(testbed: Testbed, case: Case, options: MeasurementOptions) -> dict[str, Any]:
-    """Measure one case.
+async def measure(
+    testbed: Testbed, cases: Sequence[Case], options: MeasurementOptions
+) -> list[dict[str, Any]]:
+    """Measure cases that take turns, and return a result for each.
 
     Raises:
         TimeoutError: jobs do not reach the expected state.
         ProcessFailed: a controller does not start.
         ProfilerUnavailable: py-spy is missing or may not trace.
     """
-    flags = (f"--events={case.events}", *options.flags)
-    result: dict[str, Any] = {"case": case.name}
-    with TemporaryDirectory() as folder:
-        if isinstance(case.scenario, Start):
-            result |= await start.measure(testbed, case.scenario, options.runs, flags)
-        else:
-            result |= await _runs(testbed, case, case.scenario, flags, options)
-        if case.should_time_callbacks:
-            result["callbacks"] = await _callback_run(testbed, case, flags, Path(folder) / "callbacks.json")
-        if options.profile and isinstance(case.scenario, Jobs):
-            result["profile"] = await _profile_run(testbed, case.scenario, flags, Path(folder))
-    return result
+    jobs = [(case, case.scenario) for case in cases if isinstance(case.scenario, Jobs)]
+    starts = [(case, case.scenario) for case in cases if isinstance(case.scenario, Start)]
+    results = [
+        {"case": case.name} | await start.measure(testbed, scenario, options.runs, _flags(case, options))
+        for case, scenario in starts
+    ]
+    if jobs:
+        results += await _runs(testbed, jobs, options)
+    for (case, scenario), result in zip([*starts, *jobs], results, strict=True):
+        flags = _flags(case, options)
+        with TemporaryDirectory() as folder:
+            if case.should_time_callbacks:
+                result["callbacks"] = await _callback_run(
+                    testbed, case, flags, Path(folder) / "callbacks.json"
+                )
+            if options.profile and isinstance(scenario, Jobs):
+                result["profile"] = await _profile_run(testbed, scenario, flags, Path(folder))
+    return results
+
+
+def _flags(case: Case, options: MeasurementOptions) -> list[str]:
+    """Return the controller's flags. The default of ``--services`` is left out, because earlier controllers lack the flag."""
+    flags = [f"--events={case.events}"]
+    if isinstance(case.scenario, Jobs) and case.scenario.service_mode in FEWER_SERVICES:
+        flags.append(f"--services={case.scenario.service_mode}")
+    return [*flags, *options.flags]
 
 
 async def _runs(
-    testbed: Testbed, case: Case, scenario: Jobs, flags: Sequence[str], options: MeasurementOptions
-) -> dict[str, Any]:
-    """Measure each run with a controller of its own, which has stopped when the baseline starts."""
-    job_runs: list[dict[str, Any]] = []
+    testbed: Testbed, cases: Sequence[tuple[Case, Jobs]], options: MeasurementOptions
+) -> list[dict[str, Any]]:
+    """Measure a run of each case and a baseline, which creates the objects of the first case, then the same again.
+
+    Each run has a controller of its own, which has stopped when the next run or the baseline starts.
+    """
+    job_runs: list[list[dict[str, Any]]] = [[] for _ in cases]
     baselines: list[dict[str, float]] = []
+    first, first_scenario = cases[0]
     for number in range(1, options.runs + 1):
-        run = _name(scenario, f"r{number:02}")
-        async with _warm(testbed, flags, scenario) as running:
-            job_runs.append(flatten(await run_jobs(testbed, scenario, run, running.process.pid), scenario))
-        if case.baseline:
-            again = f"f{run[1:]}"
-            objects = [
-                (kind, baseline.renamed(body, run, again))
-                for kind, body in await baseline.object_bodies(testbed, scenario)
-            ]
+        objects: list[baseline.Body] = []
+        for (case, scenario), runs in zip(cases, job_runs, strict=True):
+            run = _name(scenario, f"r{number:02}")
+            async with _warm(testbed, _flags(case, options), scenario) as running:
+                runs.append(flatten(await run_jobs(testbed, scenario, run, running.process.pid), scenario))
+            if case is first and case.baseline:
+                again = f"f{run[1:]}"
+                objects = [
+                    (kind, baseline.renamed(body, run, again))
+                    for kind, body in await baseline.object_bodies(testbed, scenario)
+                ]
             await clear(testbed)
-            baselines.append(await baseline.measure(testbed, scenario, objects))
-        await clear(testbed)
-        options.say(_progress_line(number, job_runs[-1], baselines))
-    return {"runs": job_runs, "baseline": baselines}
+        if objects:
+            baselines.append(await baseline.measure(testbed, first_scenario, objects))
+            await clear(testbed)
+        for (case, _), runs in zip(cases, job_runs, strict=True):
+            options.say(_progress_line(number, case, runs[-1], baselines))
+    return [
+        {"case": case.name, "runs": runs, "baseline": baselines}
+        for (case, _), runs in zip(cases, job_runs, strict=True)
+    ]
 
 
 async def _callback_run(testbed: Testbed, case: Case, flags: Sequence[str], file: Path) -> Any:
@@ -132,11 +159,14 @@ def _name(scenario: Jobs, run: str) -> str:
     return f"j{scenario.name}-{run}"
 
 
-def _progress_line(number: int, job_run: dict[str, Any], baselines: list[dict[str, float]]) -> str:
+def _progress_line(
+    number: int, case: Case, job_run: dict[str, Any], baselines: list[dict[str, float]]
+) -> str:
     """Return the line to print after a run."""
+    line = f"  {case.name}, {number}: "
     if "create_to_running_ms" not in job_run or not baselines:
-        return (
-            f"  {number}: {job_run['calls']} calls, {job_run['controller_cpu_per_pod_ms']:.2f} ms CPU per pod"
-        )
+        return line + f"{job_run['calls']} calls, {job_run['controller_cpu_per_pod_ms']:.2f} ms CPU per pod"
     running, baseline_ms = job_run["create_to_running_ms"], baselines[-1]["create_to_pods_running_ms"]
-    return f"  {number}: Running after {running:.0f} ms, baseline {baseline_ms:.0f} ms, × {running / baseline_ms:.2f}"
+    return (
+        line + f"Running after {running:.0f} ms, baseline {baseline_ms:.0f} ms, × {running / baseline_ms:.2f}"
+    )

@@ -12,7 +12,7 @@ from rich.console import Console
 from bench import record
 from bench.controlplane.cases import MeasurementOptions, measure
 from bench.controlplane.profile import ProfilerUnavailable, py_spy_path
-from bench.controlplane.scenario import CASES, Case, Jobs, Start, parse
+from bench.controlplane.scenario import CASES, Case, Jobs, Start, parse, take_turns
 from bench.controlplane.testbed import control_plane, open_testbed
 from bench.show import show
 from bench.subparsers import Subparsers
@@ -30,7 +30,8 @@ def add_parser(subparsers: Subparsers) -> None:
         action="append",
         type=parse,
         metavar="NAME",
-        help="JOBSxREPLICAS[-mixed][-quick], COUNT-foreign, COUNT-finished or COUNT-own; repeatable; default: all with a target",
+        help="JOBSxREPLICAS[-mixed|-mpi][-quick], JOBSxREPLICAS-addressed, JOBSxREPLICAS-per-job, COUNT-foreign, "
+        "COUNT-finished or COUNT-own; repeatable; default: all with a target",
     )
     flag(
         "--events",
@@ -94,9 +95,9 @@ def _measure_all(args: argparse.Namespace, console: Console, measured: _Measured
         batch = any(isinstance(case.scenario, Jobs) and case.scenario.mpi for case in cases)
         with control_plane(batch=batch) as plane:
             measured.version = plane.request("GET", "/version")["gitVersion"]
-            for case in cases:
-                console.print(f"{case.name}: {options.runs} runs")
-                measured.results.append(asyncio.run(_measure(plane, case, options)))
+            for group in take_turns(cases):
+                console.print(f"{', '.join(case.name for case in group)}: {options.runs} runs")
+                measured.results += asyncio.run(_measure(plane, group, options))
     measured.is_complete = True
 
 
@@ -108,6 +109,8 @@ def group_by_control_plane(cases: Iterable[Case]) -> list[list[Case]]:
     return [group for group in (*shared, *alone) if group]
 
 
-async def _measure(plane: ControlPlane, case: Case, options: MeasurementOptions) -> dict[str, Any]:
+async def _measure(
+    plane: ControlPlane, cases: list[Case], options: MeasurementOptions
+) -> list[dict[str, Any]]:
     async with open_testbed(plane) as testbed:
-        return await measure(testbed, case, options)
+        return await measure(testbed, cases, options)

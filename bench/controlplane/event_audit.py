@@ -70,7 +70,7 @@ def audit(
         jobs_never_observed_running=scenario.jobs - running_jobs,
         children_expected=0
         if scenario.mpi
-        else 2 * scenario.pods,  # an MPIJob has no events for its children
+        else scenario.pods + scenario.services,  # an MPIJob has no events for its children
         children_with_event=children,
         ends_expected=scenario.jobs,
         ends_with_event=sum(reasons[f"{resource.kind}Succeeded"] for resource in RESOURCES),

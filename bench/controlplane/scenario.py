@@ -1,15 +1,19 @@
 """Scenarios as data; a name defines a scenario completely."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from api.services import ServiceMode
 from bench.controlplane.job_kinds import JOB_KINDS, MPI, JobKind
 
 NODES = ("node-0", "node-1")
 EXIT_ANNOTATIONS = {"rallypoint.testing/exit-code": "0"}
 """Annotations that make a simulated pod succeed as soon as it runs."""
+FEWER_SERVICES = (ServiceMode.ADDRESSED, ServiceMode.PER_JOB)
+"""With each of them a PyTorchJob that is not elastic has one Service: of its master, or of all pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +28,13 @@ class Jobs:
     """Whether they are MPIJobs v2beta1 with a launcher and ``replicas`` workers."""
     quick: bool = False
     """Whether pods (of MPIJobs: launchers) end as soon as they run; otherwise leaders end when all jobs run."""
+    service_mode: ServiceMode = ServiceMode.PER_REPLICA
 
     @property
     def name(self) -> str:
-        words = (word for word in ("mixed", "mpi", "quick") if getattr(self, word))
+        words = [word for word in ("mixed", "mpi", "quick") if getattr(self, word)]
+        if self.service_mode is not ServiceMode.PER_REPLICA:
+            words.append(self.service_mode)
         return "-".join((f"{self.jobs}x{self.replicas}", *words))
 
     @property
@@ -36,6 +43,8 @@ class Jobs:
 
     @property
     def services(self) -> int:
+        if self.service_mode is not ServiceMode.PER_REPLICA:
+            return self.jobs
         return self.jobs * (MPI if self.mpi else JOB_KINDS[0]).services(self.replicas)
 
     def job_names(self, run: str) -> list[str]:
@@ -94,6 +103,13 @@ class Case:
         return isinstance(self.scenario, Jobs) and not self.scenario.quick and not self.calls_only
 
     @property
+    def per_replica(self) -> "Case":
+        """The same with a Service for each replica."""
+        if isinstance(self.scenario, Start):
+            return self
+        return replace(self, scenario=replace(self.scenario, service_mode=ServiceMode.PER_REPLICA))
+
+    @property
     def should_time_callbacks(self) -> bool:
         """Whether to time callbacks in one more run, because many objects arrive at once."""
         if isinstance(self.scenario, Jobs):
@@ -102,19 +118,42 @@ class Case:
 
 
 def parse(name: str) -> Scenario:
-    """Parse a name such as ``1x64``, ``100x8-mixed``, ``200x2-quick`` or ``10000-foreign``. Raises ValueError for others."""
+    """Parse a name such as ``1x64``, ``100x8-mixed``, ``100x8-per-job``, ``200x2-quick`` or ``10000-foreign``.
+
+    Raises:
+        ValueError: for other names.
+    """
     if match := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)(?:(-mixed)|(-mpi))?(-quick)?", name):
         mixed, mpi, quick = map(bool, match.groups()[2:])
         return Jobs(int(match[1]), int(match[2]), mixed=mixed, mpi=mpi, quick=quick)
+    if match := re.fullmatch(rf"([1-9]\d*)x([1-9]\d*)-({'|'.join(FEWER_SERVICES)})", name):
+        return Jobs(int(match[1]), int(match[2]), service_mode=ServiceMode(match[3]))
     if match := re.fullmatch(rf"([1-9]\d*)-({'|'.join(Preexisting)})", name):
         return Start(int(match[1]), Preexisting(match[2]))
-    raise ValueError(f"{name}: expected JOBSxREPLICAS[-mixed|-mpi][-quick] or COUNT-{'|'.join(Preexisting)}")
+    raise ValueError(
+        f"{name}: expected JOBSxREPLICAS[-mixed|-mpi][-quick], JOBSxREPLICAS-{'|'.join(FEWER_SERVICES)} "
+        f"or COUNT-{'|'.join(Preexisting)}"
+    )
+
+
+def take_turns(cases: Iterable[Case]) -> list[list[Case]]:
+    """Group the cases that differ in the Services alone: their runs alternate and share a baseline.
+
+    The first case of a group creates a Service for each replica, as its baseline does; it is added if it is missing.
+    """
+    groups: dict[Case, list[Case]] = {}
+    for case in cases:
+        group = groups.setdefault(case.per_replica, [case.per_replica])
+        if case not in group:
+            group.append(case)
+    return list(groups.values())
 
 
 CASES = (
     *(Case(parse(name)) for name in ("1x1", "1x8", "1x64", "1x256")),
     *(Case(parse(name), "compact", calls_only=True) for name in ("1x8", "1x64", "1x256")),
     *(Case(parse("100x8"), events) for events in ("full", "compact", "off")),
+    *(Case(parse(f"100x8-{mode}"), "compact") for mode in FEWER_SERVICES),
     Case(parse("100x8-mixed")),
     Case(parse("500x2")),
     Case(parse("200x2-quick")),

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from bench.controlplane.scenario import FEWER_SERVICES
+
 Results = Mapping[str, Any]
 """Case name → result."""
 
@@ -125,6 +127,7 @@ TARGETS = (
         for events, budget in (("compact", (22, 134, 518)), ("full", (38, 157, 541)))
         for replicas, maximum in zip((8, 64, 256), budget, strict=True)
     ),
+    *(_over_baseline(f"100x8-{mode} compact", 1) for mode in FEWER_SERVICES),
     _over_baseline("1x64-mpi full", 1.5),
     _over_baseline("50x8-mpi full", 1.4),
     *(_run(f"1x{workers}-mpi full", "API calls, whole life", "calls", workers + 12) for workers in (8, 64)),

@@ -11,7 +11,7 @@ from bench import recovery
 from bench.__main__ import main
 from bench.controlplane.cases import MeasurementOptions, measure
 from bench.controlplane.report import GROWTH_LABELS, LABELS, START_LABELS, tables
-from bench.controlplane.scenario import Case, parse
+from bench.controlplane.scenario import FEWER_SERVICES, Case, parse, take_turns
 from bench.controlplane.testbed import control_plane, open_testbed
 from rallypoint.testing.controlplane import ControlPlane
 
@@ -24,11 +24,17 @@ def plane() -> Iterator[ControlPlane]:
 
 def result(plane: ControlPlane, case: Case) -> dict[str, Any]:
     """One run, without its progress lines."""
+    (found,) = results(plane, case)
+    return found
 
-    async def run() -> dict[str, Any]:
+
+def results(plane: ControlPlane, *cases: Case) -> list[dict[str, Any]]:
+    """One run of each case, in turn."""
+
+    async def run() -> list[dict[str, Any]]:
         async with open_testbed(plane) as testbed:
             return await measure(
-                testbed, case, MeasurementOptions(runs=1, flags=(), profile=False, say=lambda text: None)
+                testbed, cases, MeasurementOptions(runs=1, flags=(), profile=False, say=lambda text: None)
             )
 
     return asyncio.run(run())
@@ -46,6 +52,23 @@ def test_jobs_with_their_baseline(plane: ControlPlane, scenario: str, pods: int)
     assert run.keys() >= LABELS.keys() - {"create_to_succeeded_ms"}
     assert all(value > 0 for value in baseline.values())
     assert baseline.keys() < run.keys()
+
+
+def test_fewer_services_take_turns_with_the_services_of_the_baseline(plane: ControlPlane) -> None:
+    """Each run creates the Services of its mode, and all share a baseline with a Service for each replica."""
+    (group,) = take_turns(Case(parse(f"2x3-{mode}"), "compact") for mode in FEWER_SERVICES)
+    found = results(plane, *group)
+
+    assert [result["case"] for result in found] == [
+        "2x3 compact",
+        "2x3-addressed compact",
+        "2x3-per-job compact",
+    ]
+    runs = [run for result in found for run in result["runs"]]
+    assert [run["calls_by_kind"]["create services"] for run in runs] == [6, 2, 2]
+    assert {run["calls_by_kind"]["create pods"] for run in runs} == {6}
+    assert {run["events_missing"] for run in runs} == {0}
+    assert [baseline["calls"] for result in found for baseline in result["baseline"]] == [12] * 3
 
 
 def test_jobs_that_end_at_once_are_measured(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:

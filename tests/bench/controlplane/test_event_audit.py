@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from api.services import ServiceMode
 from bench.controlplane.event_audit import audit, created_children
 from bench.controlplane.scenario import Jobs
 
@@ -63,6 +64,13 @@ def test_events_of_an_earlier_job_do_not_count() -> None:
 )
 def test_children_and_ends_without_an_event_are_missing(events: list[dict[str, Any]], missing: int) -> None:
     assert audit(QUICK, [DONE, DONE], events, running_jobs=2).events_missing == missing
+
+
+def test_with_fewer_services_fewer_children_need_an_event() -> None:
+    scenario = Jobs(jobs=1, replicas=2, service_mode=ServiceMode.PER_JOB)
+
+    assert audit(scenario, [DONE], [PODS, SERVICES[0], END], running_jobs=1).events_missing == 0
+    assert audit(scenario, [DONE], [PODS, END], running_jobs=1).events_missing == 1
 
 
 @pytest.mark.parametrize(

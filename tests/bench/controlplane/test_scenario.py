@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from api.names import child_name
+from api.services import ServiceMode
 from api.v1.pytorchjob import PyTorchJob
 from bench.controlplane.scenario import (
     CASES,
@@ -16,6 +17,7 @@ from bench.controlplane.scenario import (
     Start,
     manifest,
     parse,
+    take_turns,
 )
 from controller.kind import Options, ReplicaKind
 from controller.kinds import DEFAULT
@@ -26,6 +28,9 @@ from controller.kinds import DEFAULT
     [
         pytest.param("1x64", Jobs(jobs=1, replicas=64), id="one job"),
         pytest.param("100x8-mixed", Jobs(jobs=100, replicas=8, mixed=True), id="jobs of all kinds"),
+        pytest.param(
+            "100x8-per-job", Jobs(jobs=100, replicas=8, service_mode=ServiceMode.PER_JOB), id="fewer Services"
+        ),
         pytest.param("50x8-mpi", Jobs(jobs=50, replicas=8, mpi=True), id="MPIJobs"),
         pytest.param("200x2-quick", Jobs(jobs=200, replicas=2, quick=True), id="jobs that end at once"),
         pytest.param("10000-foreign", Start(10_000, Preexisting.FOREIGN), id="a start among foreign pods"),
@@ -39,7 +44,8 @@ def test_a_name_defines_a_scenario(name: str, scenario: Jobs | Start) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "8", "0x8", "1x0", "1x", "axb", "-1x8", "1x8-slow", "0-own", "7-others"]
+    "name",
+    ["", "8", "0x8", "1x0", "1x", "axb", "-1x8", "1x8-slow", "0-own", "7-others", "1x8-mixed-per-job"],
 )
 def test_other_names_are_rejected(name: str) -> None:
     with pytest.raises(ValueError, match="expected"):
@@ -63,6 +69,28 @@ def test_names_of_cases_are_unique() -> None:
 )
 def test_what_a_case_needs(case: Case, baseline: bool, timed: bool) -> None:
     assert (case.baseline, case.should_time_callbacks) == (baseline, timed)
+
+
+def test_modes_of_services_take_turns_after_a_service_for_each_replica() -> None:
+    cases = [Case(parse(name), "compact") for name in ("1x8-per-job", "2x8-addressed", "2x8", "9-own")]
+    other_events = Case(parse("1x8-per-job"))
+
+    groups = take_turns([*cases, other_events])
+
+    assert [[case.name for case in group] for group in groups] == [
+        ["1x8 compact", "1x8-per-job compact"],
+        ["2x8 compact", "2x8-addressed compact"],
+        ["9-own compact"],
+        ["1x8 full", "1x8-per-job full"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "services"),
+    [(ServiceMode.PER_REPLICA, 24), (ServiceMode.ADDRESSED, 3), (ServiceMode.PER_JOB, 3)],
+)
+def test_the_services_of_a_mode(mode: ServiceMode, services: int) -> None:
+    assert Jobs(3, 8, service_mode=mode).services == services
 
 
 @pytest.mark.parametrize(
