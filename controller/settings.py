@@ -190,6 +190,10 @@ class Settings:
             raise ValueError("--shadow cannot be combined with --leader-elect: a shadow writes no Lease")
         if self.shadow and self.kueue:
             raise ValueError("--shadow cannot be combined with --kueue: a shadow suspends no job")
+        if self.shadow and self.services != ServiceMode.PER_REPLICA:
+            raise ValueError(
+                "--shadow cannot be combined with --services: the Go operators create one for each replica"
+            )
         if not (isfinite(self.kube_api_qps) and self.kube_api_qps >= 0):
             raise ValueError(f"--kube-api-qps must be a number and not negative, but is {self.kube_api_qps}")
         for flag, name in (

@@ -14,6 +14,7 @@ from api import conditions
 from api.batch import BATCH_JOBS
 from api.job import ConditionType, Job, JobStatus, RunPolicy
 from api.labels import CHECKPOINT_DIR
+from api.labels import SERVICES as SERVICES_ANNOTATION
 from api.meta import PODS, SERVICES
 from controller.domain import Child, Plan, Problem, Snapshot, WriteMode
 from controller.kind import JobKind, Options
@@ -28,6 +29,8 @@ ROUNDS: Final = 5
 END_SLACK: Final = timedelta(seconds=1)
 """Times are in whole seconds: a pod that ended this long after its job may have ended before it."""
 
+_OWN_ANNOTATIONS: Final = frozenset({CHECKPOINT_DIR, SERVICES_ANNOTATION})
+"""Annotations of jobs that only this operator reads."""
 _GO_FIELDS: Final = frozenset(
     {
         *("clean_pod_policy", "ttl_seconds_after_finished", "active_deadline_seconds", "backoff_limit"),
@@ -57,7 +60,8 @@ class Observed:
 
 def without_own_fields(job: Job) -> Job:
     """Return the job without what only this operator reads, such as its failure policy: the other operator does nothing about it."""
-    given = {name: text for name, text in (job.metadata.annotations or {}).items() if name != CHECKPOINT_DIR}
+    annotations = job.metadata.annotations or {}
+    given = {name: text for name, text in annotations.items() if name not in _OWN_ANNOTATIONS}
     metadata = job.metadata.model_copy(update={"annotations": given or None})
     if (policy := job.spec.run_policy) is None:
         return job.model_copy(update={"metadata": metadata})

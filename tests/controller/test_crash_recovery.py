@@ -22,6 +22,7 @@ from tests.support.scenarios import (
     PAUSED,
     RESTARTED,
     RESTARTED_IN_PLACE,
+    SHARED,
     WHOLE,
     Outcome,
     Scenario,
@@ -31,6 +32,7 @@ from tests.support.scenarios import (
 JOB = "train"
 SCENARIOS = [
     pytest.param(WHOLE, id="whole"),
+    pytest.param(SHARED, id="with one Service"),
     pytest.param(PAUSED, id="paused"),
     pytest.param(ELASTIC, id="elastic"),
     pytest.param(EXHAUSTED, id="exhausted"),

@@ -54,6 +54,16 @@ from controller.settings import FIELDS, Settings
             "--shadow cannot be combined with --kueue",
             id="a shadow with Kueue",
         ),
+        pytest.param(
+            {"shadow": True, "services": "per-job"},
+            "--shadow cannot be combined with --services",
+            id="a shadow with fewer Services",
+        ),
+        pytest.param(
+            {"services": "none"},
+            "--services must be one of per-replica, addressed, per-job",
+            id="unknown Services",
+        ),
         pytest.param({"leader_election_id": ""}, "--leader-election-id: '' is not a valid", id="no lease"),
         pytest.param(
             {"leader_election_id": "a..b"}, "'a..b' is not a valid Lease name", id="dots of a lease's name"

@@ -1,6 +1,7 @@
 """The rendezvous of a training program of every kind without its framework: peers from the environment, over TCP.
 
-Rank 0 waits for all others and tells each the sum of all ranks; everybody prints it. Runs in pods, standard library only.
+First each resolves every name of a pod in its environment. Then rank 0 waits for all others and tells each the sum of all ranks; everybody
+prints it. Runs in pods, standard library only.
 """
 
 import json
@@ -13,10 +14,36 @@ TIMEOUT_SECONDS = 90.0
 
 
 def main() -> int:
+    for name in names():
+        resolve(name)
     host, port, rank, size = WAYS[os.environ["MEET_AS"]]()
     total = receive(port, size) if rank == 0 else send(host, port, rank)
     print(f"rank {rank} of {size}: {total}", flush=True)
     return 0 if total == size * (size - 1) // 2 else 1
+
+
+def names() -> list[str]:
+    """The hosts in the variables of all kinds."""
+    environment = os.environ
+    found = [environment.get(name, "") for name in ("MASTER_ADDR", "COORDINATOR_ADDRESS", "PADDLE_MASTER")]
+    found += environment.get("WORKER_ADDRS", "").split(",")
+    for addresses in json.loads(environment.get("TF_CONFIG", "{}")).get("cluster", {}).values():
+        found += addresses
+    return [name.partition(":")[0] for name in found if name]
+
+
+def resolve(name: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while True:
+        try:
+            socket.getaddrinfo(name, None)
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise
+            print(f"{name}: {error}", flush=True)
+            time.sleep(0.5)
+        else:
+            return
 
 
 def receive(port: int, size: int) -> int:
@@ -75,7 +102,7 @@ def tf_config() -> tuple[str, int, int, int]:
 def paddle() -> tuple[str, int, int, int]:
     """Paddle: its launcher finds the first pod by address; this program uses the pod's name."""
     host, _, port = os.environ["PADDLE_MASTER"].rpartition(":")
-    return host, int(port), int(socket.gethostname().rpartition("-")[2]), int(os.environ["PADDLE_NNODES"])
+    return host, int(port), int(os.environ["HOSTNAME"].rpartition("-")[2]), int(os.environ["PADDLE_NNODES"])
 
 
 def jax() -> tuple[str, int, int, int]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from api.labels import SERVICES
 from rallypoint.testing.cluster import images, roots
 from rallypoint.testing.cluster.workloads import Workloads, example
 
@@ -39,6 +40,33 @@ def test_an_example_trains(workloads: Workloads, manifest: str, framework: str) 
     reached, target = accuracy(workloads, name)
     assert reached >= target
     assert workloads.nodes(name) == {"node-1", "node-2"}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["addressed", "per-job"])
+@pytest.mark.parametrize(
+    ("manifest", "framework"),
+    [
+        ("pytorch/digits.yaml", "demo"),
+        ("jax/digits.yaml", "jax"),
+        ("xgboost/cancer.yaml", "xgboost"),
+        ("tensorflow/parameter-server.yaml", "tensorflow"),
+        ("paddle/digits.yaml", "paddle"),
+    ],
+)
+def test_an_example_trains_with_fewer_services(
+    workloads: Workloads, manifest: str, framework: str, mode: str
+) -> None:
+    install(framework)
+    (document,) = example(manifest)
+    document["metadata"].setdefault("annotations", {})[SERVICES] = mode
+    workloads.apply(document)
+    name = document["metadata"]["name"]
+
+    workloads.wait_for(document["kind"], name, "Succeeded", seconds=SECONDS)
+
+    reached, target = accuracy(workloads, name)
+    assert reached >= target
 
 
 @pytest.mark.full

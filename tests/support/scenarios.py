@@ -5,10 +5,11 @@ A script waits for changes, never for a time, so it continues whatever happens t
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from api.labels import JOB_NAME
+from api.labels import SERVICES as SERVICES_ANNOTATION
 from api.meta import EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS, SERVICES, Resource
 from api.nodes import OUT_OF_SERVICE
 from api.restart_report import EXIT_CODE
@@ -69,6 +70,8 @@ class Scenario:
     outcome: Outcome
     event_reasons: frozenset[str]
     """Reasons of the events that its conditions must have."""
+    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Those of the job."""
 
 
 class ScenarioRunner:
@@ -79,7 +82,8 @@ class ScenarioRunner:
         self._history = history
 
     async def run_scenario(self, scenario: Scenario, name: str) -> None:
-        body = {"apiVersion": RESOURCE.api_version, "kind": RESOURCE.kind, "metadata": {"name": name}}
+        metadata = {"name": name, "annotations": scenario.annotations}
+        body = {"apiVersion": RESOURCE.api_version, "kind": RESOURCE.kind, "metadata": metadata}
         await self.actors.create(RESOURCE, {**body, "spec": scenario.spec})
         await scenario.script(self, name)
 
@@ -93,12 +97,13 @@ class ScenarioRunner:
         return {condition["reason"] for condition in status.get("conditions") or ()} - recorded
 
     async def run(self, job: str, *names: str) -> None:
-        """Set pods running once they and their Services exist, and wait until the job runs."""
+        """Set pods running once they and their Services, or that of the job, exist, and wait until the job runs."""
 
         def are_there() -> bool:
             pods = self._children(PODS, job)
             there = {name for name, pod in pods.items() if not _is_going(pod)}
-            return set(names) <= there & self._children(SERVICES, job).keys()
+            services = self._children(SERVICES, job).keys()
+            return set(names) <= there and (job in services or set(names) <= services)
 
         await self._history.until(f"{job}: {names}", are_there)
         await self.actors.set_phase("Running", *(f"{job}-{name}" for name in names))
@@ -265,6 +270,15 @@ async def _whole(runner: ScenarioRunner, job: str) -> None:
     await runner.wait_for_job_deletion(job)
 
 
+async def _shared(runner: ScenarioRunner, job: str) -> None:
+    await runner.run(job, "master-0", "worker-0")
+    await runner.actors.change(RESOURCE, job, {"metadata": {"annotations": {SERVICES_ANNOTATION: None}}})
+    await runner.fail(job, "worker-0")
+    await runner.run(job, "worker-0")
+    await runner.succeed(job, "master-0")
+    await runner.wait_for_job_deletion(job)
+
+
 async def _paused(runner: ScenarioRunner, job: str) -> None:
     names = ("master-0", "worker-0")
     await runner.run(job, *names)
@@ -345,6 +359,23 @@ WHOLE = Scenario(
     frozenset({"PyTorchJobRestarting", "PyTorchJobSucceeded"}),
 )
 """Runs, replaces a failed worker, succeeds; then cleanup and TTL delete everything."""
+
+SHARED = Scenario(
+    _shared,
+    {
+        "pytorchReplicaSpecs": _roles(1, 1),
+        "runPolicy": {"cleanPodPolicy": "All", "ttlSecondsAfterFinished": 1},
+    },
+    Outcome(
+        "Created T, Running F, Succeeded T",
+        {},
+        {"Pod master-0": 1, "Pod worker-0": 2, "Service": 1},
+        frozenset(),
+    ),
+    frozenset({"PyTorchJobRestarting", "PyTorchJobSucceeded"}),
+    {SERVICES_ANNOTATION: "per-job"},
+)
+"""Runs with one Service, keeps it although a user removes the annotation, replaces a failed worker, succeeds."""
 
 PAUSED = Scenario(
     _paused,

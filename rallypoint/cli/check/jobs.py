@@ -10,7 +10,7 @@ import orjson
 
 from api.batch import BATCH_JOBS, BatchJob, batch_job_from_json
 from api.labels import JOB_NAME
-from api.meta import PODS, Resource
+from api.meta import PODS, SERVICES, Resource
 from api.mpijob import FLAVOR, MPIJob
 from api.mpijob import RESOURCE as MPIJOBS
 from api.workloads import QUEUE_NAME
@@ -274,6 +274,9 @@ async def job_findings(facts: Facts, scan: JobScan) -> AsyncIterator[Finding]:
         for name in facts.options.go_operators:
             for finding in return_findings(GO_OPERATORS[name], unfinished):
                 yield finding
+        if TRAINING_OPERATOR in facts.options.go_operators:
+            async for finding in service_findings(facts, unfinished):
+                yield finding
     elif facts.before is Before.UNINSTALL:
         for finding in uninstall_findings(scan.jobs):
             yield finding
@@ -355,6 +358,25 @@ def return_findings(operator: GoOperator, unfinished: Sequence[JobSummary]) -> I
             f"MPIJobs that keep running, but that only {other} manages ({len(others)}): {names(job.full_name for job in others)}",
             f"start {other}, too, or wait for them to end",
         )
+
+
+async def service_findings(facts: Facts, unfinished: Sequence[JobSummary]) -> AsyncIterator[Finding]:
+    """Yield the jobs whose pods find each other by one Service: a pod that training-operator creates has no name in it."""
+    jobs = {job.uid: job for job in unfinished if job.kind != MPIJOBS.kind}
+    shared: list[str] = []
+    async for page in facts.reader.pages(SERVICES, metadata_only=True, labelSelector=JOB_NAME):
+        for service in page:
+            job = next((jobs[uid] for uid in owners_of(service) if uid in jobs), None)
+            if job is not None and name_of(service) == job.name:
+                shared.append(job.full_name)
+    if shared:
+        yield warning(
+            "services",
+            f"jobs with one Service, in which a pod that {TRAINING_OPERATOR} replaces has no name ({len(shared)}): {names(shared)}",
+            "wait for them to end, or suspend them before the switch and resume them after it",
+        )
+    else:
+        yield ok("services", "no unfinished job has one Service for all its pods")
 
 
 def uninstall_findings(jobs: Sequence[JobSummary]) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ NAME = re.compile(r"\btrain-[a-z]+-[0-9]+\b(?:\.[a-z0-9-]+)*")
 
 def whole(kind: ReplicaKind[Any], **fields: Any) -> Any:
     """A job with two pods in each role that may have them; the kind accepts it."""
-    roles = {name: {} if name in kind.single_roles else dict(TWO) for name in kind.role_names}
+    roles: dict[str, Any] = {name: {} if name in kind.single_roles else dict(TWO) for name in kind.role_names}
     for name in kind.alternative_roles[1:]:
         del roles[name]
     return job_of(kind, **roles, **fields)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from api.labels import CHECKPOINT_DIR
+from api.labels import SERVICES as SERVICES_ANNOTATION
 from api.meta import PODS, SERVICES
 from controller.domain import Child, Deletion, Plan, Problem
 from controller.kind import ReplicaKind
@@ -357,7 +358,9 @@ def test_fields_that_only_this_operator_has_make_no_difference(kind: Any) -> Non
     cluster.settle()
     found = observed(cluster)
     given = given.model_copy(update={"status": cluster.status})
-    annotated = given.metadata.model_copy(update={"annotations": {CHECKPOINT_DIR: "/checkpoints"}})
+    annotated = given.metadata.model_copy(
+        update={"annotations": {CHECKPOINT_DIR: "/checkpoints", SERVICES_ANNOTATION: "per-job"}}
+    )
     given = given.model_copy(update={"metadata": annotated})
 
     assert job_differences(replace(found, job=given))

@@ -475,6 +475,25 @@ async def test_all_pages_of_jobs_are_read() -> None:
     assert (len(scan.jobs), pages) == (2000, ["", "1", "2", "3"])
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "level"),
+    [
+        pytest.param("JAXJob", "train", Level.WARNING, id="the Service of a whole job"),
+        pytest.param("JAXJob", "train-worker-0", Level.OK, id="that of a replica"),
+        pytest.param("MPIJob", "train", Level.OK, id="that of an MPIJob, which mpi-operator makes, too"),
+    ],
+)
+async def test_jobs_with_one_service_before_the_way_back(kind: str, name: str, level: Level) -> None:
+    owner = {"kind": kind, "name": "train", "uid": "u", "controller": True}
+    service = {"metadata": {"name": name, "namespace": "n", "ownerReferences": [owner]}}
+    job = jobs.JobSummary(kind, "n", "train", "u", False, False, True, "", ())
+    async with facts({("GET", "/api/v1/services"): {"metadata": {}, "items": [service]}}) as made:
+        (finding,) = [finding async for finding in jobs.service_findings(made, [job])]
+
+    assert finding.level is level
+    assert (f"{kind} n/train" in finding.text) == (level is Level.WARNING)
+
+
 async def test_a_shadow_is_no_installation() -> None:
     """It names the image that will run, and neither the namespace nor the pod."""
     async with facts(installed(SHADOW, GO)) as made:
