@@ -167,3 +167,24 @@ async def test_a_name_that_is_freed_during_a_reconcile_is_used_by_the_next() -> 
 
         assert slow.met
         assert await harness.names(PODS) == ["train-master-0", "train-worker-0"]
+
+
+async def test_a_job_with_one_service_has_no_pod_while_its_name_is_taken() -> None:
+    async with (
+        start_harness() as harness,
+        running_controller(harness, replace(TEST_SETTINGS, services="per-job")),
+    ):
+        foreign = {"metadata": {"name": "train"}, "spec": {"ports": [{"port": 80}]}}
+        await harness.create(SERVICES, {"apiVersion": "v1", "kind": "Service", **foreign})
+        await harness.submit()
+        await harness.settle(5)
+
+        assert await harness.names(PODS) == []
+        assert 'services "train" already exists' in str(await harness.events("FailedCreateService"))
+
+        await harness.delete(SERVICES, "train")
+        await harness.settle(SECONDS)
+
+        assert await harness.names(PODS) == ["train-master-0", "train-worker-0"]
+        assert await harness.names(SERVICES) == ["train"]
+        assert "Created service: train" in await harness.events("SuccessfulCreateService")
