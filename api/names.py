@@ -29,7 +29,7 @@ def job_labels(controller: str, job: str) -> dict[str, str]:
     return {labels.OPERATOR_NAME: controller, labels.JOB_NAME: job}
 
 
-def role_selector(controller: str, job: str, role: str) -> str:
-    """Return the selector of one role's pods for the scale subresource, with sorted keys."""
-    pairs = ((labels.JOB_NAME, job), (labels.OPERATOR_NAME, controller), (labels.REPLICA_TYPE, role))
-    return ",".join(f"{key}={value}" for key, value in pairs)
+def role_selector(controller: str, job: str, role: str, role_label: str = labels.REPLICA_TYPE) -> str:
+    """Return the selector of one role's pods for the scale subresource, with sorted keys. ``role_label`` is the label with the role."""
+    pairs = {**job_labels(controller, job), role_label: role}
+    return ",".join(f"{key}={value}" for key, value in sorted(pairs.items()))

@@ -1,13 +1,18 @@
 """Our own definitions on both servers: both accept every recorded job and reject the same invalid jobs."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 import yaml
 
+from api.job import replica_field
+from api.mpijob import MPIJob
 from controller.crds import all_crds
+from controller.kind import JobKind
+from controller.kinds import ALL
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.http_trace import MERGE, Step
@@ -131,13 +136,44 @@ async def test_immutable_fields(both: Both) -> None:
     )
 
 
-async def test_the_scale_subresource(both: Both) -> None:
+VERSIONS = [
+    pytest.param(kind, version, id=f"{kind.resource.kind}-{version}")
+    for kind in ALL
+    for version in (kind.resource.version, *kind.model.other_versions)
+]
+
+
+@pytest.mark.parametrize(("kind", "version"), VERSIONS)
+async def test_the_scale_subresource(both: Both, kind: JobKind[Any], version: str) -> None:
+    """Kinds whose groups have a fixed size have none."""
+    resource = replace(kind.resource, version=version)
+    jobs = f"/apis/{resource.api_version}/namespaces/{{ns}}/{resource.plural}"
+    replicas, found = replica_field(kind.model).wire_name, 200 if kind.scalable else 404
+    name = "mpi" if kind.model is MPIJob else kind.framework
+    roles = {
+        role: {"replicas": 1, "template": {"spec": {"containers": [{"name": name, "image": "train:1"}]}}}
+        for role in ("Worker", *getattr(kind, "required_roles", ("Launcher",)))
+    }
+    body = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": "j"},
+        "spec": {replicas: roles},
+    }
+    status = {"replicaStatuses": {"Worker": {"active": 1, "selector": "a=b,c=d"}}}
+    scale = f"{jobs}/j/scale"
+    whole = {"metadata": {"name": "j"}, "spec": {"replicas": 2}}
     await both.agree(
         [
-            Step("POST", JOBS, job({}), 201),
-            Step("GET", f"{J}/scale"),
-            Step("PATCH", f"{J}/scale", {"spec": {"replicas": 3}}, 200, MERGE),
-            Step("GET", J),
+            Step("POST", jobs, body, 201),
+            Step("GET", scale, code=found),
+            Step("PATCH", f"{jobs}/j/status", {"status": status}, 200, MERGE),
+            Step("GET", scale, code=found),
+            Step("PATCH", scale, {"spec": {"replicas": 3}}, found, MERGE),
+            Step("PUT", scale, whole, found),
+            Step("PATCH", scale, {"spec": {"replicas": 0}}, found, MERGE),
+            Step("PATCH", scale, {"spec": {"replicas": -1}}, 422 if kind.scalable else 404, MERGE),
+            Step("GET", f"{jobs}/j"),
         ]
     )
 

@@ -45,6 +45,7 @@ class MPIKind(KindDefaults):
     children = (PODS, BATCH_JOBS, SERVICES, CONFIG_MAPS)
     managed_by = ""
     lease = "mpi-operator"
+    scalable = True  # Differs: the originals have no /scale. See docs/decisions/0043-scale.md.
     options = MPIOptions
 
     @property

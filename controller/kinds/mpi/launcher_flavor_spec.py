@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from api import labels
 from api.batch import BATCH_JOBS, BatchJob
 from api.children import Pod
 from api.meta import CONFIG_MAPS, PODS, SERVICES, Resource
@@ -48,8 +49,11 @@ class LauncherFlavorSpec(KindDefaults):
     """The support objects that are kept up to date after the job has finished."""
     legacy_workers: Callable[[MPIJob, BatchJob], tuple[Deletion, ...]] = lambda *_: ()
     """The workers that an older operator created, if that operator created the launcher."""
+    role_label: str = labels.REPLICA_TYPE
+    """The label of a pod with its role."""
     model = MPIJob
     framework = "mpi"
+    scalable = True
     children = (PODS, BATCH_JOBS, SERVICES, CONFIG_MAPS)
 
     def __post_init__(self) -> None:

@@ -34,6 +34,7 @@ class LauncherPodFlavor(KindDefaults):
     counted: Callable[[Mapping[str, Counts]], Mapping[str, Counts]]  # pyright: ignore[reportIncompatibleMethodOverride] - a function for a method
     model = MPIJob
     framework = "mpi"
+    scalable = True
     children = (PODS, CONFIG_MAPS)
     settings_word = "Setted"
     warns_of_unnamed_scheduler = True

@@ -14,6 +14,7 @@ from api.children import Pod
 from api.job import CleanPodPolicy, ConditionType, JobStatus, ReplicaStatus, RestartPolicy
 from api.meta import PODS
 from api.mpijob import MPIJob
+from api.names import role_selector
 from controller.domain import (
     Child,
     Count,
@@ -189,16 +190,17 @@ class LauncherSync:
             succeeded=1 if launcher and launcher.complete else None,
             failed=(launcher.failures if launcher else 0) or None,
         )
-        workers = ReplicaStatus(restarts=restarts)
-        if not has_ended:
-            pods = self.snapshot.pods if is_stopping else self.workers
-            phases = [pod.phase for pod in pods if is_stopping or pod.phase != "Running" or not pod.deleting]
-            workers = ReplicaStatus(
-                active=phases.count("Running") or None,
-                succeeded=phases.count("Succeeded") or None,
-                failed=phases.count("Failed") or None,
-                restarts=restarts,
-            )
+        pods = () if has_ended else self.snapshot.pods if is_stopping else self.workers
+        phases = [pod.phase for pod in pods if is_stopping or pod.phase != "Running" or not pod.deleting]
+        workers = ReplicaStatus(
+            active=phases.count("Running") or None,
+            succeeded=phases.count("Succeeded") or None,
+            failed=phases.count("Failed") or None,
+            selector=role_selector(
+                self.kind.controller_name, self.job.metadata.name, WORKER.lower(), self.kind.role_label
+            ),
+            restarts=restarts,
+        )
         is_launcher_counted = (
             launcher
             or self.job.spec.policy.suspend

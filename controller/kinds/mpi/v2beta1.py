@@ -253,4 +253,5 @@ V2BETA1: Final = LauncherFlavor(
     should_wait_for_workers=should_wait_for_workers,
     worker_probe=ssh_probe,
     created_note=created_note,
+    role_label=labels.JOB_ROLE,
 )

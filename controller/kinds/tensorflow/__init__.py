@@ -103,6 +103,8 @@ TENSORFLOW: Final = ReplicaKind[TFJob](
     role_names=_ROLES,
     pod_set_order=(CHIEF, MASTER, PS, WORKER, EVALUATOR),
     alternative_roles=_CHIEFS,
+    # Differs: the original has no /scale for this kind. See docs/decisions/0043-scale.md.
+    scalable=True,
     # The original's webhook accepts such a job, and its controller runs it if another role ends it.
     left_to_controller=frozenset({Check.UNKNOWN_ROLE}),
     rules=RULES,

@@ -12,6 +12,7 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from api.batch import BATCH_JOBS
 from api.conditions import is_finished
 from api.job import Job, RestartPolicy
 from api.meta import PODS
@@ -22,6 +23,7 @@ from controller.kinds import ALL
 from controller.reconcile.plan import decide
 from tests.support.builders import NOON, template
 from tests.support.in_memory_cluster import InMemoryCluster
+from tests.support.mpi import mpi_job
 
 ROOT = Path(__file__).parents[3]
 LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -176,6 +178,43 @@ def test_the_kind_is_defined_as_a_custom_resource(kind: JobKind[Any]) -> None:
     names = [(crd["spec"]["names"]["kind"], crd["spec"]["names"]["plural"]) for crd in all_crds()]
 
     assert (kind.resource.kind, kind.resource.plural) in names
+
+
+SCALABLE = [
+    pytest.param(variant, id=f"{kind.resource.kind} {variant.resource.version}")
+    for kind in ALL
+    if kind.scalable
+    for variant in kind.variants
+]
+
+
+def selected(body: dict[str, Any], selector: str) -> bool:
+    """Return whether a pod, or the pods of a batch Job, have all labels of a selector."""
+    labels: dict[str, str] = body["spec"].get("template", body)["metadata"]["labels"]
+    return dict(pair.split("=") for pair in selector.split(",")).items() <= labels.items()
+
+
+@pytest.mark.parametrize("kind", SCALABLE)
+def test_the_selector_for_scaling_matches_the_workers_alone(kind: Any) -> None:
+    """Launcher, chief and master are created in the same reconciles, and a job of another name has other labels."""
+    if isinstance(kind, ReplicaKind):
+        job: Job = job_of(kind, dict.fromkeys({*kind.role_names} - {*kind.alternative_roles[1:]}, 2))
+    else:
+        job = mpi_job(workers=2, flavor=kind.resource.version, runLauncherAsWorker=True)
+    cluster = InMemoryCluster(job, kind=kind)
+    plans = cluster.settle()
+    cluster.set_phase("Running", ready=True)
+    plans += cluster.settle()
+
+    children = [child for plan in plans for child in plan.create if child.resource in {PODS, BATCH_JOBS}]
+    made = [body for child in children if (body := child.body())]  # a check of a name has no body
+    selector = (cluster.status.replica_statuses or {})["Worker"].selector
+    assert selector
+    assert sorted(body["metadata"]["name"] for body in made if selected(body, selector)) == [
+        f"{job.metadata.name}-worker-0",
+        f"{job.metadata.name}-worker-1",
+    ]
+    assert len(made) > 2 or kind.resource.kind == "JAXJob"
 
 
 @every_kind
