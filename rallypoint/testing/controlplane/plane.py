@@ -40,6 +40,7 @@ class ControlPlane:
         stages: a file of kwok's Stages that says what these pods and nodes go through, instead of running at once.
         scheduler: whether kube-scheduler runs; without it a pod stays where ``spec.nodeName`` puts it.
         api_server_flags: passed on to kube-apiserver.
+        controller_manager_flags: passed on to kube-controller-manager.
         feature_gates: as ``--feature-gates``, of kube-apiserver, kube-controller-manager and kube-scheduler.
         address: of this machine, where requests are served. Another than loopback can be reached from real nodes.
         key_identifiers: whether certificates have key identifiers; those of some managed clusters have none.
@@ -57,6 +58,7 @@ class ControlPlane:
         stages: Path | None = None,
         scheduler: bool = False,
         api_server_flags: Sequence[str] = (),
+        controller_manager_flags: Sequence[str] = (),
         feature_gates: str = "",
         address: str = flags.LOOPBACK,
         key_identifiers: bool = True,
@@ -75,6 +77,7 @@ class ControlPlane:
         self._scheduler = scheduler
         self._gates = (f"--feature-gates={feature_gates}",) if feature_gates else ()
         self._api_server_flags = (*self._gates, *api_server_flags)
+        self._controller_manager_flags = (*self._gates, *controller_manager_flags)
         self._address = address
         self._key_identifiers = key_identifiers
         self._say = say
@@ -273,7 +276,7 @@ class ControlPlane:
             name = "kube-controller-manager"
             config = self._component_kubeconfig(name)
             command = flags.kube_controller_manager(
-                programs[name], config, self._files, self._controllers, self._gates
+                programs[name], config, self._files, self._controllers, self._controller_manager_flags
             )
             self._run(name, command)
         if self._scheduler:
