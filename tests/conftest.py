@@ -84,7 +84,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.looptime(False))
     items.sort(key=_rank)
     left_out = {"newest", "shipped"} if config.getoption("oldest") else set[str]()
-    left_out |= {"shipped"} if config.getoption("newest") else set()
+    left_out |= {"shipped"} if config.getoption("newest") else {"newest_only"}
     if unsuitable := [item for item in items if any(map(item.get_closest_marker, left_out))]:
         config.hook.pytest_deselected(items=unsuitable)
         items[:] = [item for item in items if item not in unsuitable]

@@ -20,7 +20,7 @@ FILE = "kubernetes.json"
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A release's ``version``, such as v1.36.3, and its definitions by name, reduced and with references."""
+    """A release's ``version``, such as v1.37.2, and its definitions by name, reduced and with references."""
 
     version: str
     definitions: Mapping[str, Schema]

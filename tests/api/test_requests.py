@@ -50,6 +50,17 @@ def container(*, limits: dict[str, Any] | None = None, **requests: Any) -> dict[
             {"cpu": "4", "memory": "1Gi"},
             id="the pod as a whole",
         ),
+        pytest.param(
+            {
+                "containers": [
+                    {"resources": {"limits": {"example.com/gpu": 2}, "claims": [{"name": "fabric"}]}},
+                    {"resources": {"claims": [{"name": "fabric", "request": "channel"}]}},
+                ],
+                "resourceClaims": [{"name": "fabric", "resourceClaimTemplateName": "fabric"}],
+            },
+            {"example.com/gpu": "2"},
+            id="claims of devices have no amount",
+        ),
     ],
 )
 def test_requests(spec: dict[str, Any], expected: dict[str, str]) -> None:
