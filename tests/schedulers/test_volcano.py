@@ -1,7 +1,6 @@
 """Gangs under the real Volcano: those whose launcher waits for its workers run to completion, and those that cannot start say why."""
 
 from collections.abc import Generator
-from typing import Any
 
 import pytest
 
@@ -9,7 +8,7 @@ from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.service import WITH_MPI_V1, install
 from tests.support.schedulers.gangs import GangJobs, open_nodes
 from tests.support.schedulers.operator import Operator
-from tests.support.schedulers.volcano import SCHEDULER, volcano
+from tests.support.schedulers.volcano import SCHEDULER, create_queue, operate_queue, volcano
 
 WAITS = {"kubeflow.org/mpi-wait-for-workers": "true"}
 FLAGS = (f"--gang-scheduler-name={SCHEDULER}", "--mpi-ssh-check=false")
@@ -51,47 +50,11 @@ def test_a_gang_whose_launcher_does_not_wait_starts(
             jobs.run_to_the_end(f"plain-{version}")
 
 
-QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
-
-
-def create_queue(plane: ControlPlane, name: str, **spec: Any) -> None:
-    kind = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}
-    plane.apply({**kind, "metadata": {"name": name}, "spec": spec})
-    wait_for_state(plane, name, "Open")
-
-
-def wait_for_state(plane: ControlPlane, name: str, state: str) -> None:
-    def has_state() -> bool:
-        return bool(plane.request("GET", f"{QUEUES}/{name}").get("status", {}).get("state") == state)
-
-    plane.wait(f"the queue to be {state}", has_state, seconds=60)
-
-
-def close_queue(plane: ControlPlane, name: str) -> None:
-    """As ``vcctl queue operate --action close``."""
-    queue = plane.request("GET", f"{QUEUES}/{name}")
-    target = {
-        "apiVersion": queue["apiVersion"],
-        "kind": "Queue",
-        "name": name,
-        "uid": queue["metadata"]["uid"],
-    }
-    body = {
-        "apiVersion": "bus.volcano.sh/v1alpha1",
-        "kind": "Command",
-        "metadata": {"name": f"close-{name}"},
-        "action": "CloseQueue",
-        "target": {**target, "controller": True},
-    }
-    plane.request("POST", "/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands", body)
-    wait_for_state(plane, name, "Closed")
-
-
 def test_a_gang_that_waits_says_why_its_queue_does_not_take_it(
     plane: ControlPlane, jobs: GangJobs, operator: Operator
 ) -> None:
     create_queue(plane, "closed")
-    close_queue(plane, "closed")
+    operate_queue(plane, "closed", "CloseQueue", "Closed")
     create_queue(plane, "small", capability={"nvidia.com/gpu": "2"})
     create_queue(plane, "open")
     needs = {"nvidia.com/gpu": "8"}
