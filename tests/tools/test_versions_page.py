@@ -57,6 +57,7 @@ def test_the_chart_asks_for_the_oldest_kubernetes() -> None:
         ("scheduler-plugins", COSCHEDULING.version),
         ("kube-scheduler, native gangs", programs.NEWEST_KUBERNETES),
         ("Dynamic resource allocation", programs.NEWEST_KUBERNETES),
+        ("HorizontalPodAutoscaler", programs.KUBERNETES),
         ("Helm", programs.HELM.split(".")[0]),
     ],
 )
