@@ -69,7 +69,7 @@ def is_addressed(job: PyTorchJob, roles: Roles, role: Role, _index: int) -> bool
 
     Where torchrun's agents meet by themselves, they choose the pod with rank 0 and learn its host name.
 
-    Source: PyTorch 2.9, torch/distributed/elastic/rendezvous/dynamic_rendezvous.py, next_rendezvous.
+    Source: PyTorch, torch/distributed/elastic/rendezvous/api.py, RendezvousStoreInfo.build.
     """
     return role.name == MASTER or MASTER not in roles or job.spec.elastic_policy is not None
 

@@ -25,7 +25,7 @@ def until_resolved(
     BusyBox's nslookup adds no domain to a name with a dot, as the address has in a job with one Service. The built-in container adds it
     itself; containers of a template file get ``full_address``, if there is one.
 
-    Source of that: BusyBox 1.30, networking/nslookup.c, add_query_with_search.
+    Source of that: https://github.com/docker-library/busybox/issues/61.
 
     Differs: it has a security context that a restricted namespace accepts, and values are inserted into the template without HTML
     escapes. See docs/decisions/0006-init-container.md.
