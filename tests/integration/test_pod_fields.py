@@ -150,10 +150,15 @@ def test_a_pod_that_is_resized_in_place_stays_as_it_is(
     resources = {"requests": {"cpu": "1", "memory": "1Gi"}}
     jobs.submit(name, pod({"resources": resources}))
     jobs.wait_for(name, "Running")
+    statuses = jobs.worker(name)["status"]["containerStatuses"]
+    # A kubelet that can resize reports the resources.
+    reported = [{**status, "resources": resources} for status in statuses]
+    jobs.patch_pod_status(f"{name}-worker-0", {"containerStatuses": reported})
     before = jobs.worker(name)
     resized = {"requests": {"cpu": "3", "memory": "2Gi"}}
 
-    changed = [{"name": container, "image": "x", "resources": resized}]
+    (current,) = before["spec"]["containers"]
+    changed = [{**current, "resources": resized}]
     plane.request("PATCH", f"{jobs.pod_path(name)}/resize", {"spec": {"containers": changed}})
     pending = {"type": "PodResizePending", "status": "True", "reason": "Deferred"}
     conditions = [*before["status"]["conditions"], pending]
