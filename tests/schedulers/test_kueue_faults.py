@@ -1,6 +1,6 @@
 """Many jobs of each kind under the real Kueue, while one in twenty of the operator's calls fails.
 
-Jobs preempt each other, fail, and are deleted. At the end the changes that watches have reported show whether a pod ever had no quota.
+Kueue or the operator keeps their Workloads. Jobs preempt each other, fail, and are deleted. At the end the changes that watches have reported show whether a pod ever had no quota.
 ``KUEUE_RUNS`` chooses the jobs of each kind.
 """
 
@@ -9,7 +9,7 @@ import contextlib
 import os
 import random
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,32 +19,23 @@ import pytest
 from aiohttp import web
 from typing_extensions import override
 
+from api.batch import BATCH_JOBS
+from api.labels import JOB_NAME
 from api.meta import PODS
 from api.workloads import WORKLOADS
-from controller.kind import ReplicaKind
 from controller.kube.client import Client
 from controller.kube.connect import Connection, from_kubeconfig
 from controller.kube.errors import NotFound
-from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.access import kubeconfig, write_private
 from rallypoint.testing.controlplane.process import Process
-from rallypoint.testing.service import OPERATOR_NAMESPACE, install
+from rallypoint.testing.service import OPERATOR_NAMESPACE
 from tests.support.breakpoint_proxy import BreakpointProxy
 from tests.support.history import History, record_history
 from tests.support.invariants import has
-from tests.support.schedulers.gangs import open_nodes
-from tests.support.schedulers.kueue import kueue
+from tests.support.schedulers.integrators import FLAGS, OPERATOR, Environment, Integrator, kueue_alone
 from tests.support.schedulers.operator import Operator
-from tests.support.schedulers.queues import (
-    EXTERNAL,
-    KINDS,
-    Queue,
-    create_priority_class,
-    graceful_stages,
-    job_body,
-    overlay,
-)
-from tests.support.schedulers.quota import owner_of, violations
+from tests.support.schedulers.queues import Queue, QueuedKind, create_priority_class, job_body
+from tests.support.schedulers.quota import violations
 from tests.support.scripted import ReceivedRequest
 
 RUNS = int(os.environ.get("KUEUE_RUNS", "50"))
@@ -79,32 +70,30 @@ class UnreliableProxy(BreakpointProxy):
         return web.Response(status=499)
 
 
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Generator[ControlPlane]:
-    folder = tmp_path_factory.mktemp("kueue")
-    with ControlPlane(nodes=2, scheduler=True, stages=graceful_stages(folder)) as plane:
-        open_nodes(plane)
-        install(plane, overlay(folder))
-        with kueue(plane, frameworks=("batch/job", "pod"), external=EXTERNAL):
-            yield plane
+@pytest.fixture(params=[OPERATOR], ids=str)
+def kueue(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Environment]:
+    integrator: Integrator = request.param
+    with kueue_alone(integrator, tmp_path) as running:
+        yield running
 
 
 @contextmanager
-def behind_proxy(operator: Operator, plane: ControlPlane, url: str) -> Iterator[Process]:
+def behind_proxy(operator: Operator, kueue: Environment, url: str) -> Generator[Process]:
     """The operator with the rights of its ServiceAccount, behind a proxy."""
+    plane = kueue.plane
     token = (plane.service_account_folder(OPERATOR_NAMESPACE, "training-operator") / "token").read_text()
     file = write_private(
         plane.directory / "kubeconfigs" / "operator.yaml",
         kubeconfig(url, plane.authority.pem, token, user="training-operator"),
     )
     flags = (
-        "--kueue",
+        *FLAGS,
+        *(["--kueue"] if kueue.integrator.is_operator else []),
         f"--kubeconfig={file}",
         "--leader-elect=false",
         "--metrics-bind-address=0",
         "--health-probe-bind-address=0",
         "--events=compact",
-        "--pytorch-init-container=off",
     )
     log = Path(plane.directory / "logs" / "operator.log")
     process = Process("operator", [sys.executable, "-m", "controller", *flags], log)
@@ -125,7 +114,7 @@ class Users:
         self.preempted = 0
         """How often a job that had run was suspended."""
 
-    async def live(self, kind: ReplicaKind[Any], name: str) -> None:
+    async def live(self, kind: QueuedKind, name: str) -> None:
         """Submit a job, and wait until it has finished or, one in twenty, is deleted."""
         urgent = {"priority_class": "urgent"} if self._chance.random() < 0.2 else {}
         body = orjson.dumps(job_body(kind, name, "main", **urgent))
@@ -138,7 +127,7 @@ class Users:
             if is_to_go and self._chance.random() < 0.05:
                 await self._delete(kind, name)
                 return
-            pods = self._pods(kind, name)
+            pods = self._pods(name)
             if len(pods) == 4 and all(pod["status"].get("phase") == "Running" for pod in pods):
                 ran = True
                 await asyncio.sleep(running_for)
@@ -147,17 +136,17 @@ class Users:
                 self.preempted += 1
                 ran = False
 
-    def is_over(self, kind: ReplicaKind[Any], name: str) -> bool:
+    def is_over(self, kind: QueuedKind, name: str) -> bool:
         job = self._history.now.get((kind.resource.kind, name))
         return job is not None and (has(job, "Succeeded") or has(job, "Failed"))
 
-    def _pods(self, kind: ReplicaKind[Any], name: str) -> list[dict[str, Any]]:
-        job = self._history.now.get((kind.resource.kind, name))
-        uid = job["metadata"]["uid"] if job else ""
+    def _pods(self, name: str) -> list[dict[str, Any]]:
         return [
             obj
             for (own, _), obj in self._history.now.items()
-            if own == PODS.kind and owner_of(obj) == uid and not obj["metadata"].get("deletionTimestamp")
+            if own == PODS.kind
+            and obj["metadata"]["labels"][JOB_NAME] == name
+            and not obj["metadata"].get("deletionTimestamp")
         ]
 
     async def _end(self, pods: list[dict[str, Any]], code: int) -> None:
@@ -168,19 +157,20 @@ class Users:
                 await self._client.patch(PODS, self._queue.name, name, orjson.dumps(change))
             await asyncio.sleep(self._chance.uniform(0, 0.1))
 
-    async def _delete(self, kind: ReplicaKind[Any], name: str) -> None:
+    async def _delete(self, kind: QueuedKind, name: str) -> None:
         self.deleted.add(name)
         await self._client.delete(kind.resource, self._queue.name, name, propagation="Background")
 
 
-async def test_no_pod_without_quota_and_no_job_forgotten(plane: ControlPlane, operator: Operator) -> None:
+async def test_no_pod_without_quota_and_no_job_forgotten(kueue: Environment, operator: Operator) -> None:
+    plane, kinds = kueue.plane, kueue.integrator.kinds
     seed = random.randrange(2**32)
     sys.stdout.write(f"seed {seed}\n")
     chance = random.Random(seed)
     queue = Queue(plane, "busy", cpus=CPUS)
     create_priority_class(plane, "urgent", 1000)
     connection = await from_kubeconfig(str(plane.kubeconfig()))
-    resources = (PODS, WORKLOADS, *(kind.resource for kind in KINDS))
+    resources = (PODS, WORKLOADS, BATCH_JOBS, *(kind.resource for kind in kinds))
     async with (
         asyncio.timeout(operator.limit(LONGEST_SECONDS)),
         Client(connection, user_agent="test") as client,
@@ -188,8 +178,8 @@ async def test_no_pod_without_quota_and_no_job_forgotten(plane: ControlPlane, op
         record_history(client, queue.name, resources) as history,
     ):
         users = Users(client, queue, history, chance)
-        with behind_proxy(operator, plane, proxy.url) as process:
-            names = [(kind, f"{kind.framework}-{at}") for at in range(RUNS) for kind in KINDS]
+        with behind_proxy(operator, kueue, proxy.url) as process:
+            names = [(kind, f"{kind.resource.singular}-{at}") for at in range(RUNS) for kind in kinds]
             chance.shuffle(names)
             async with asyncio.TaskGroup() as group:
                 for kind, name in names:
@@ -206,7 +196,7 @@ async def test_no_pod_without_quota_and_no_job_forgotten(plane: ControlPlane, op
             await history.until("all Workloads to be finished", lambda: not open_workloads())
             log = process.log.read_text()
 
-    found = list(violations(history.changes, CPUS))
+    found = list(violations(history.changes, CPUS, by_status=not kueue.integrator.is_operator))
     sys.stdout.write(
         f"{len(names)} jobs, {len(users.deleted)} deleted, {users.preempted} preempted, "
         f"{proxy.broken} of {proxy.broken + proxy.passed} calls broken\n"

@@ -14,12 +14,13 @@ from controller.reconcile.jobs import job_from_json
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.service import install
 from tests.support.schedulers.gangs import open_nodes
+from tests.support.schedulers.integrators import OTHER_FRAMEWORKS
 from tests.support.schedulers.kueue import install_kueue, kueue
 from tests.support.schedulers.operator import Operator
-from tests.support.schedulers.queues import EXTERNAL, Object, Queue, graceful_stages, overlay
+from tests.support.schedulers.queues import PYTORCHJOB, Object, Queue, graceful_stages, overlay
 
-OTHERS = ("batch/job", "pod")
-OWN = (*OTHERS, "kubeflow.org/pytorchjob")
+OWN = (*OTHER_FRAMEWORKS, PYTORCHJOB.framework)
+EXTERNAL = (PYTORCHJOB.external_framework,)
 TAKEOVER_SECONDS = 150
 """More than the operator takes to notice that Kueue has left the kind to it."""
 
@@ -47,32 +48,32 @@ def test_jobs_move_over_and_back(plane: ControlPlane, operator: Operator, tmp_pa
         with kueue(plane, installation, frameworks=OWN):
             queue = Queue(plane, "team", cpus=4)
             for name in ("first", "second"):
-                queue.submit(PYTORCH, name)
+                queue.submit(PYTORCHJOB, name)
                 queue.wait(f"the Workload of {name}", partial(queue.workloads_of, name))
-            queue.wait_for(PYTORCH, "first", "Running")
-            row = job_from_json(orjson.dumps(queue.job(PYTORCH, "first")))
+            queue.wait_for(PYTORCHJOB, "first", "Running")
+            row = job_from_json(orjson.dumps(queue.job(PYTORCHJOB, "first")))
             assert queue.workload("first")["metadata"]["name"] == workload_name(PYTORCH, row)
             assert not any(map(is_ours, queue.workloads()))
             before = uids(queue, "first"), {own["metadata"]["uid"] for own in queue.workloads()}
 
-        with kueue(plane, installation, frameworks=OTHERS, external=EXTERNAL):
+        with kueue(plane, installation, frameworks=OTHER_FRAMEWORKS, external=EXTERNAL):
             queue.wait("the takeover", lambda: is_ours(queue.workload("second")), seconds=TAKEOVER_SECONDS)
             assert (uids(queue, "first"), {own["metadata"]["uid"] for own in queue.workloads()}) == before
             assert queue.pods("second") == []
             queue.end_pods("first")
-            queue.wait_for(PYTORCH, "second", "Running")
-            queue.submit(PYTORCH, "third")
+            queue.wait_for(PYTORCHJOB, "second", "Running")
+            queue.submit(PYTORCHJOB, "third")
             queue.wait("the Workload of third", lambda: queue.workloads_of("third"))
             assert is_ours(queue.workload("third"))
             before = uids(queue, "second"), {own["metadata"]["uid"] for own in queue.workloads()}
 
         with kueue(plane, installation, frameworks=OWN):
-            queue.submit(PYTORCH, "fourth")
+            queue.submit(PYTORCHJOB, "fourth")
             queue.wait("the Workload of fourth", lambda: queue.workloads_of("fourth"))
             assert uids(queue, "second") == before[0]
             assert before[1] < {own["metadata"]["uid"] for own in queue.workloads()}
             for name in ("second", "third", "fourth"):
-                queue.wait_for(PYTORCH, name, "Running")
+                queue.wait_for(PYTORCHJOB, name, "Running")
                 queue.end_pods(name)
             queue.wait("the quota returned", lambda: queue.used() == 0)
             assert len(queue.workloads()) == 4

@@ -3,8 +3,11 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -12,6 +15,7 @@ import orjson
 from api.meta import EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS, SERVICES, Resource
 from api.v1.pytorchjob import RESOURCE
 from controller.kube.client import LONGEST_LINE_BYTES, Client
+from controller.kube.connect import from_kubeconfig
 
 CHILDREN = (PODS, SERVICES, HORIZONTAL_POD_AUTOSCALERS)
 WATCHED = (*CHILDREN, RESOURCE, EVENTS)
@@ -85,6 +89,35 @@ async def record_history(
         yield history
         for task in tasks:
             task.cancel()
+
+
+@contextmanager
+def history_in_thread(kubeconfig: Path, namespace: str, resources: Sequence[Resource]) -> Generator[History]:
+    """Record the history in a thread of its own, for tests without an event loop."""
+    started = Future[tuple[History, Callable[[], object]]]()
+
+    async def record() -> None:
+        stop = asyncio.Event()
+        async with (
+            Client(await from_kubeconfig(str(kubeconfig)), user_agent="test") as client,
+            record_history(client, namespace, resources) as history,
+        ):
+            loop = asyncio.get_running_loop()
+            started.set_result((history, partial(loop.call_soon_threadsafe, stop.set)))
+            await stop.wait()
+
+    with ThreadPoolExecutor(1) as executor:
+        recording = executor.submit(lambda: asyncio.run(record()))
+        futures: list[Future[Any]] = [started, recording]
+        wait(futures, return_when=FIRST_COMPLETED)
+        if not started.done():
+            recording.result()
+        history, stop = started.result()
+        try:
+            yield history
+        finally:
+            stop()
+            recording.result()
 
 
 async def _version(client: Client, namespace: str, resource: Resource) -> str:

@@ -1,9 +1,14 @@
-"""Jobs of our own integration with Kueue: queues with a quota of CPUs, and jobs of each kind in them."""
+"""Queues of Kueue with a quota of CPUs, and jobs of each kind in them."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
+from api.meta import Resource
+from api.mpijob import Flavor
 from api.workloads import WORKLOAD_PRIORITY_CLASSES
 from controller.kind import ReplicaKind
 from controller.kinds import DEFAULT
@@ -16,14 +21,49 @@ from tests.support.jobs import TIMEOUT_SECONDS
 
 Object = dict[str, Any]
 QUEUES = "/apis/kueue.x-k8s.io/v1beta2"
-KINDS: tuple[ReplicaKind[Any], ...] = tuple(kind for kind in DEFAULT if isinstance(kind, ReplicaKind))
-EXTERNAL = tuple(f"{kind.resource.kind}.{kind.resource.version}.{kind.resource.group}" for kind in KINDS)
-"""The kinds as Kueue's setting ``externalFrameworks`` names them."""
-SIZES: Mapping[str, Mapping[str, int]] = {
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedKind:
+    """A kind whose jobs Kueue knows, in the version in which it knows them."""
+
+    resource: Resource
+    replicas_field: str
+    container: str
+    sizes: Mapping[str, int]
+    """The pods of a job by role: four in total. A job is over when those of the first role are."""
+
+    @override
+    def __str__(self) -> str:
+        return self.resource.kind
+
+    @property
+    def framework(self) -> str:
+        """Its name in Kueue's setting ``frameworks``."""
+        return f"{self.resource.group}/{self.resource.singular}"
+
+    @property
+    def external_framework(self) -> str:
+        """Its name in Kueue's setting ``externalFrameworks``."""
+        return f"{self.resource.kind}.{self.resource.version}.{self.resource.group}"
+
+
+_SIZES: Mapping[str, Mapping[str, int]] = {
     "TFJob": {"Chief": 1, "PS": 1, "Worker": 2},
     "JAXJob": {"Worker": 4},
 }
-"""The pods of jobs of a kind: four in each."""
+V1_KINDS = tuple(
+    QueuedKind(
+        kind.resource,
+        kind.replicas_field,
+        kind.container,
+        _SIZES.get(kind.resource.kind, {"Master": 1, "Worker": 3}),
+    )
+    for kind in DEFAULT
+    if isinstance(kind, ReplicaKind)
+)
+PYTORCHJOB = V1_KINDS[0]
+MPIJOB = QueuedKind(Flavor.V2BETA1.resource, "mpiReplicaSpecs", "mpi", {"Launcher": 1, "Worker": 3})
 GRACE_MILLISECONDS = 300
 
 
@@ -47,24 +87,24 @@ def overlay(folder: Path) -> Path:
     return path
 
 
-def sizes_of(kind: ReplicaKind[Any]) -> Mapping[str, int]:
-    return SIZES.get(kind.resource.kind, {"Master": 1, "Worker": 3})
-
-
-def job_body(kind: ReplicaKind[Any], name: str, queue: str, **labels: str) -> Object:
-    """Return a job of four pods with one CPU each."""
+def job_body(kind: QueuedKind, name: str, queue: str, **labels: str) -> Object:
+    """Return a job of four pods with one CPU each, which fails with its first failed pod."""
     container = {"name": kind.container, "image": "x", "resources": {"requests": {"cpu": "1"}}}
-    template = {"metadata": {"labels": {"team": "vision"}}, "spec": {"containers": [container]}}
     roles = {
-        role: {"replicas": count, "restartPolicy": "Never", "template": template}
-        for role, count in sizes_of(kind).items()
+        role: {
+            "replicas": count,
+            "restartPolicy": "Never",
+            "template": {"metadata": {"labels": {"team": "vision"}}, "spec": {"containers": [container]}},
+        }
+        for role, count in kind.sizes.items()
     }
+    policy: Object = {"cleanPodPolicy": "Running", **({"backoffLimit": 0} if kind == MPIJOB else {})}
     keys = {f"kueue.x-k8s.io/{key.replace('_', '-')}": value for key, value in labels.items()}
     return {
         "apiVersion": kind.resource.api_version,
         "kind": kind.resource.kind,
         "metadata": {"name": name, "labels": {"kueue.x-k8s.io/queue-name": queue, **keys}},
-        "spec": {kind.replicas_field: roles, "runPolicy": {"cleanPodPolicy": "Running"}},
+        "spec": {kind.replicas_field: roles, "runPolicy": policy},
     }
 
 
@@ -81,6 +121,22 @@ def create_priority_class(plane: ControlPlane, name: str, value: int) -> None:
     )
 
 
+def create_topology(plane: ControlPlane, name: str, *levels: str) -> None:
+    """Create a Topology of these node labels, the widest first."""
+    plane.apply(
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "Topology",
+            "metadata": {"name": name},
+            "spec": {"levels": [{"nodeLabel": level} for level in levels]},
+        }
+    )
+
+
+def templates(kind: QueuedKind, job: Object) -> list[Object]:
+    return [role["template"] for role in job["spec"][kind.replicas_field].values()]
+
+
 class Queue:
     """A namespace with a LocalQueue ``main`` and a ClusterQueue of its own."""
 
@@ -92,6 +148,7 @@ class Queue:
         cpus: int,
         flavors: tuple[str, ...] = ("any",),
         topology: str = "",
+        admission_checks: tuple[str, ...] = (),
     ) -> None:
         """The quota is divided among the flavors, which are tried in their order."""
         self.plane, self.name = plane, name
@@ -100,6 +157,7 @@ class Queue:
             {"name": flavor, "resources": [{"name": "cpu", "nominalQuota": cpus // len(flavors)}]}
             for flavor in flavors
         ]
+        checks = [{"name": check} for check in admission_checks]
         plane.apply(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
             *(
@@ -119,6 +177,7 @@ class Queue:
                     "namespaceSelector": {},
                     "preemption": {"withinClusterQueue": "LowerPriority"},
                     "resourceGroups": [{"coveredResources": ["cpu"], "flavors": quotas}],
+                    **({"admissionChecksStrategy": {"admissionChecks": checks}} if checks else {}),
                 },
             },
             {
@@ -131,19 +190,17 @@ class Queue:
         account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
         plane.wait("its ServiceAccount", lambda: plane.has(account))
 
-    def path(self, kind: ReplicaKind[Any], job: str = "") -> str:
-        resource = kind.resource
-        path = f"/apis/{resource.api_version}/namespaces/{self.name}/{resource.plural}"
-        return f"{path}/{job}" if job else path
+    def path(self, kind: QueuedKind, job: str = "") -> str:
+        return kind.resource.path(self.name, job)
 
-    def submit(self, kind: ReplicaKind[Any], job: str, **labels: str) -> None:
+    def submit(self, kind: QueuedKind, job: str, **labels: str) -> None:
         self.plane.request("POST", self.path(kind), job_body(kind, job, "main", **labels))
 
-    def job(self, kind: ReplicaKind[Any], job: str) -> Object:
+    def job(self, kind: QueuedKind, job: str) -> Object:
         found: Object = self.plane.request("GET", self.path(kind, job))
         return found
 
-    def has(self, kind: ReplicaKind[Any], job: str, condition: str) -> bool:
+    def has(self, kind: QueuedKind, job: str, condition: str) -> bool:
         """Return whether a condition of the job is True."""
         return has(self.job(kind, job), condition)
 
@@ -172,7 +229,7 @@ class Queue:
         name = self.workload(job)["metadata"]["name"]
         self.plane.request("PATCH", f"{QUEUES}/namespaces/{self.name}/workloads/{name}", change)
 
-    def change(self, kind: ReplicaKind[Any], job: str, change: Object) -> None:
+    def change(self, kind: QueuedKind, job: str, change: Object) -> None:
         self.plane.request("PATCH", self.path(kind, job), change)
 
     def events(self, job: str, reason: str) -> list[str]:
@@ -184,7 +241,7 @@ class Queue:
             if event["involvedObject"]["name"] == job and event["reason"] == reason
         ]
 
-    def wait_for(self, kind: ReplicaKind[Any], job: str, condition: str) -> None:
+    def wait_for(self, kind: QueuedKind, job: str, condition: str) -> None:
         self.wait(f"{job} to be {condition}", lambda: self.has(kind, job, condition))
 
     def used(self) -> int:
@@ -208,7 +265,18 @@ class Queue:
         self.plane.wait(what, lambda: bool(holds()), seconds=seconds)
 
 
+def taint(flavor: str) -> Object:
+    """Return the taint of the flavor's nodes."""
+    return {"key": "dedicated", "value": flavor, "effect": "NoSchedule"}
+
+
+def toleration(flavor: str) -> Object:
+    """Return what a pod needs for them."""
+    return {**taint(flavor), "operator": "Equal"}
+
+
 def _flavor(name: str, topology: str) -> Object:
-    if topology:
-        return {"nodeLabels": {"racked": "yes"}, "topologyName": topology}
-    return {} if name == "any" else {"nodeLabels": {"instance": name}}
+    if name == "any":
+        return {}
+    spec: Object = {"nodeLabels": {"instance": name}, "tolerations": [toleration(name)]}
+    return {**spec, "topologyName": topology} if topology else spec

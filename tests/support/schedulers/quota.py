@@ -4,26 +4,38 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from api.labels import JOB_ROLE, REPLICA_TYPE
+from tests.support.invariants import has
+
 Object = dict[str, Any]
-_ENDED = frozenset({"Succeeded", "Failed"})
-_ROLE = "training.kubeflow.org/replica-type"
 
 
-def violations(changes: Iterable[tuple[str, Object]], cpus: int) -> Iterator[str]:
+def violations(changes: Iterable[tuple[str, Object]], cpus: int, *, by_status: bool = False) -> Iterator[str]:
     """Yield each moment at which a job had more pods than quota, or all jobs together more quota than there is.
 
-    A pod counts from its creation until it has ended or is gone; each needs one CPU.
+    A pod counts from its creation until it has ended or is gone; each needs one CPU. Pods of a job's batch Jobs are the job's.
 
     Args:
         changes: type and object of each, in any order: versions are the revisions of the API server's one store.
         cpus: the quota of the queue.
+        by_status: whether quota follows the status of jobs, as in Kueue's own integration. Then pods count while they run, and those
+            of jobs that are over or deleted do not.
     """
+    changes = list(changes)
+    parents = {obj["metadata"]["uid"]: owner_of(obj) for _, obj in changes if obj["kind"] == "Job"}
     pods: defaultdict[str, dict[str, Object]] = defaultdict(dict)
     workloads: dict[str, Object] = {}
-    own = [(type_, obj) for type_, obj in changes if obj["kind"] in {"Pod", "Workload"}]
-    for type_, obj in sorted(own, key=lambda change: int(change[1]["metadata"]["resourceVersion"])):
-        owner, name = owner_of(obj), obj["metadata"]["name"]
+    over: set[str] = set()
+    for type_, obj in sorted(changes, key=lambda change: int(change[1]["metadata"]["resourceVersion"])):
+        name = obj["metadata"]["name"]
+        owner = parents.get(owner_of(obj), owner_of(obj))
+        if obj["kind"] not in {"Pod", "Workload"}:
+            if type_ == "DELETED" and by_status:
+                over.add(obj["metadata"]["uid"])
+            continue
         if obj["kind"] == "Workload":
+            if has(obj, "Finished") and by_status:
+                over.add(owner)
             workloads[owner] = obj
         else:
             pods[owner][name] = obj
@@ -32,8 +44,8 @@ def violations(changes: Iterable[tuple[str, Object]], cpus: int) -> Iterator[str
                 owner if obj["kind"] == "Workload" else name
             )
         quota = quota_of(workloads.get(owner))
-        for role, count in running(pods[owner].values()).items():
-            if count > quota.get(role, 0):
+        for role, count in live(pods[owner].values(), by_status).items():
+            if count > quota.get(role, 0) and owner not in over:
                 at = f"{obj['kind']} {name} {type_} at {obj['metadata']['resourceVersion']}"
                 yield f"{at}: {count} pods of {role}, quota for {quota.get(role, 0)}"
         total = sum(sum(quota_of(workload).values()) for workload in workloads.values())
@@ -49,18 +61,25 @@ def owner_of(obj: Object) -> str:
     )
 
 
-def running(pods: Iterable[Object]) -> Counter[str]:
-    """Return how many pods of each role have not ended."""
-    live = (pod for pod in pods if (pod.get("status") or {}).get("phase") not in _ENDED)
-    return Counter(pod["metadata"]["labels"][_ROLE] for pod in live)
+def role_of(pod: Object) -> str:
+    """Return the role in lower case. Pods of MPIJobs of v2beta1 have only the label of roles."""
+    labels: dict[str, str] = pod["metadata"]["labels"]
+    return labels.get(REPLICA_TYPE) or labels[JOB_ROLE]
+
+
+def live(pods: Iterable[Object], are_running: bool) -> Counter[str]:
+    """Return how many pods of each role have not ended, or run."""
+    phases = {"Running"} if are_running else {"Pending", "Running", "Unknown"}
+    return Counter(
+        role_of(pod) for pod in pods if (pod.get("status") or {}).get("phase", "Pending") in phases
+    )
 
 
 def quota_of(workload: Object | None) -> Mapping[str, int]:
     """Return for how many pods of each pod set a Workload holds quota."""
-    status = (workload or {}).get("status") or {}
-    conditions = {own["type"]: own["status"] for own in status.get("conditions") or ()}
-    if conditions.get("QuotaReserved") != "True" or conditions.get("Finished") == "True":
+    if workload is None or has(workload, "Finished") or not has(workload, "QuotaReserved"):
         return {}
+    status = workload["status"]
     returned = {item["name"]: item["count"] for item in status.get("reclaimablePods") or ()}
     assignments = status["admission"]["podSetAssignments"]
     return {item["name"]: item["count"] - returned.get(item["name"], 0) for item in assignments}

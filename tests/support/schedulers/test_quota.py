@@ -64,6 +64,17 @@ WRONG: dict[str, list[Change]] = {
 }
 
 
+def job(name: str = "a") -> Change:
+    """The deletion of a job."""
+    metadata = {"name": name, "uid": name, "resourceVersion": str(next(_VERSIONS))}
+    return "DELETED", {"kind": "PyTorchJob", "metadata": metadata}
+
+
+def launcher(name: str, of: str) -> Change:
+    """A batch Job of a job."""
+    return "ADDED", {"kind": "Job", "metadata": {**_meta(name, of), "uid": name}}
+
+
 @pytest.mark.parametrize("changes", RIGHT.values(), ids=RIGHT)
 def test_a_right_history(changes: list[Change]) -> None:
     assert list(violations(reversed(changes), cpus=2)) == []
@@ -72,3 +83,32 @@ def test_a_right_history(changes: list[Change]) -> None:
 @pytest.mark.parametrize("changes", WRONG.values(), ids=WRONG)
 def test_a_wrong_history(changes: list[Change]) -> None:
     assert list(violations(changes, cpus=2))
+
+
+def test_the_pods_of_a_batch_job_need_the_quota_of_its_owner() -> None:
+    changes = [launcher("a-launcher", "a"), workload(), pod(job="a-launcher"), pod(name="worker-1")]
+
+    assert len(list(violations(changes[:3], cpus=2))) == 0
+    assert len(list(violations(changes, cpus=2))) == 1
+
+
+OVER: dict[str, list[Change]] = {
+    "an early end": WRONG["an early end"],
+    "a deleted job": [workload(), pod("ADDED", "Running"), job(), workload("DELETED")],
+}
+
+
+@pytest.mark.parametrize("changes", OVER.values(), ids=OVER)
+def test_by_status_jobs_that_are_over_return_their_quota_early(changes: list[Change]) -> None:
+    assert list(violations(changes, cpus=2))
+    assert list(violations(changes, cpus=2, by_status=True)) == []
+
+
+def test_by_status_pods_that_do_not_run_have_no_quota() -> None:
+    assert list(violations(WRONG["a pod that comes late"], cpus=2, by_status=True)) == []
+
+
+@pytest.mark.parametrize("name", ["an early release", "the quota of another job that runs"])
+def test_by_status_pods_that_run_have(name: str) -> None:
+    another = {"the quota of another job that runs": [workload(), pod("ADDED", "Running", job="b")]}
+    assert list(violations((WRONG | another)[name], cpus=2, by_status=True))
