@@ -11,6 +11,7 @@ import pytest
 from tests.support import workloads
 from tests.support.schedulers.gang_cluster import (
     COSCHEDULING,
+    HALF_NODE,
     PODS,
     RESTARTS,
     VOLCANO,
@@ -34,6 +35,38 @@ def running_cluster(request: pytest.FixtureRequest, operator: Operator) -> Gener
 @pytest.fixture
 def cluster(running_cluster: GangCluster) -> Iterator[GangCluster]:
     yield from cleared(running_cluster)
+
+
+def test_gangs_of_all_kinds_say_what_they_wait_for_and_run_one_after_another(cluster: GangCluster) -> None:
+    holder = cluster.submit("holder")
+    holder.wait_until_running()
+    waiting = submit_all_kinds(cluster, gpus=HALF_NODE)
+    for gang in waiting:
+        message = gang.wait_for_report()
+        assert f"{gang.workload.resource.kind} {gang.name} waits for its PodGroup {gang.name}" in message
+        assert f"needs {PODS} pods at once" in message
+        assert gang.bound() == []
+        assert f"{gang.name}: PodGroup " in gang.why()
+    holder.end()
+
+    while waiting:
+        running = next_running(cluster, waiting)
+        waiting.remove(running)
+        assert all(gang.bound() == [] for gang in waiting)
+        running.end()
+        running.wait_until_without_group()
+
+
+def next_running(cluster: GangCluster, waiting: list[Gang]) -> Gang:
+    """Wait until one of the gangs runs as a whole, and return it."""
+
+    def running() -> list[Gang]:
+        return [gang for gang in waiting if len(gang.pods("Running")) == PODS]
+
+    cluster.plane.wait("the next gang running", lambda: bool(running()))
+    (found,) = running()
+    found.wait_for("Running")
+    return found
 
 
 def test_a_gang_that_is_too_large_says_so_and_lets_others_pass(cluster: GangCluster) -> None:
@@ -63,6 +96,25 @@ def test_the_waiting_gang_of_higher_priority_goes_first(cluster: GangCluster) ->
     assert low.bound() == []
     high.end()
     low.wait_until_running()
+
+
+def test_a_suspended_gang_returns_what_it_holds_and_waits_again_when_it_is_resumed(
+    cluster: GangCluster,
+) -> None:
+    first = cluster.submit("first")
+    first.wait_until_running()
+    second = cluster.submit("second")
+    second.wait_until_waiting()
+
+    first.suspend()
+
+    second.wait_until_running()
+    assert not first.has_group()
+    first.suspend(is_suspended=False)
+    first.wait_until_waiting()
+    assert second.bound() == sorted(pod["metadata"]["name"] for pod in second.pods())
+    second.end()
+    first.wait_until_running()
 
 
 def submit_all_kinds(
@@ -162,3 +214,24 @@ def test_gangs_of_all_kinds_that_restart_as_a_whole_run_again_in_their_groups(cl
         gang.wait_until_running()
         assert gang.group()["metadata"]["uid"] == group
         gang.end()
+
+
+def test_a_restarting_gang_that_has_lost_its_place_says_so_and_holds_nothing(cluster: GangCluster) -> None:
+    """While it pauses before its third attempt, another gang takes the nodes."""
+    gang = cluster.submit("displaced", **RESTARTS)
+    for _ in range(2):
+        gang.wait_until_running()
+        before = gang.uids()
+        cluster.end_pods([gang.pod("worker-1")], code=1)
+        gang.wait_until_gone(before)
+    other = cluster.submit("other")
+    other.wait_until_running()
+
+    message = gang.wait_for_report()
+
+    assert f"waits for its PodGroup {gang.name}" in message
+    assert gang.is_("Restarting")
+    assert gang.bound() == []
+    assert f"{gang.name}: PodGroup " in gang.why()
+    other.end()
+    gang.wait_until_running()

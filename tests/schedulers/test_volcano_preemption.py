@@ -59,6 +59,33 @@ def wait_for_replacements(gang: Gang, before: set[str], count: int) -> None:
     )
 
 
+def test_a_preempted_gang_keeps_its_other_pods_and_is_complete_again_later(cluster: GangCluster) -> None:
+    victim = cluster.submit("victim", restart_policy="OnFailure", scheduling={"priorityClass": "low"})
+    victim.wait_until_running()
+    before = victim.uids()
+
+    urgent = cluster.submit("urgent", pods=2, scheduling={"priorityClass": "high"})
+
+    urgent.wait_until_running(2)
+    wait_for_replacements(victim, before, 2)
+    assert len(victim.bound()) == 2
+    assert "victim" in victim.why()
+    urgent.end()
+    victim.wait_until_running()
+    assert len(victim.uids() & before) == 2
+
+
+def test_a_preempted_gang_whose_pods_never_restart_fails(cluster: GangCluster) -> None:
+    victim = cluster.submit("victim", scheduling={"priorityClass": "low"}, cleanPodPolicy="All")
+    victim.wait_until_running()
+
+    urgent = cluster.submit("urgent", pods=2, scheduling={"priorityClass": "high"})
+
+    urgent.wait_until_running(2)
+    victim.wait_for("Failed")
+    victim.wait("nothing held", lambda: victim.bound() == [])
+
+
 def test_a_preempted_gang_that_restarts_as_a_whole_holds_nothing_and_runs_again_later(
     cluster: GangCluster,
 ) -> None:

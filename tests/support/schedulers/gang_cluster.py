@@ -57,7 +57,11 @@ def gang_body(
     pod: Mapping[str, Any] | None = None,
     **run_policy: Any,
 ) -> Object:
-    """Return a job of these pods with that many GPUs each; ``pod`` overrides fields of every pod spec."""
+    """Return a job of these pods with that many GPUs each; ``pod`` overrides fields of every pod spec.
+
+    Pods that still run are deleted when the job has ended: workers of an MPIJob would keep their GPUs.
+    """
+    run_policy = {"cleanPodPolicy": "Running", **run_policy}
     container = {"name": workload.container, "image": "x", "resources": {"limits": {GPU: str(gpus)}}}
     fields = {"containers": [container], **(pod or {})}
     counts = {workload.head: 1, "Worker": pods - 1} if workload.head else {"Worker": pods}
