@@ -2,11 +2,11 @@
 
 import asyncio
 import contextlib
+import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,32 +92,45 @@ async def record_history(
 
 
 @contextmanager
-def history_in_thread(kubeconfig: Path, namespace: str, resources: Sequence[Resource]) -> Generator[History]:
-    """Record the history in a thread of its own, for tests without an event loop."""
-    started = Future[tuple[History, Callable[[], object]]]()
+def loop_in_thread() -> Generator[asyncio.AbstractEventLoop]:
+    """Run an event loop in a thread of its own. It must outlive the servers it has connections to, or these stay open."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@contextmanager
+def history_in_thread(
+    loop: asyncio.AbstractEventLoop, kubeconfig: Path, namespace: str, resources: Sequence[Resource]
+) -> Generator[History]:
+    """Record the history by the loop of another thread, for tests without an event loop."""
+    started = Future[History]()
+    stop = asyncio.Event()
 
     async def record() -> None:
-        stop = asyncio.Event()
         async with (
             Client(await from_kubeconfig(str(kubeconfig)), user_agent="test") as client,
             record_history(client, namespace, resources) as history,
         ):
-            loop = asyncio.get_running_loop()
-            started.set_result((history, partial(loop.call_soon_threadsafe, stop.set)))
+            started.set_result(history)
             await stop.wait()
 
-    with ThreadPoolExecutor(1) as executor:
-        recording = executor.submit(lambda: asyncio.run(record()))
-        futures: list[Future[Any]] = [started, recording]
-        wait(futures, return_when=FIRST_COMPLETED)
-        if not started.done():
-            recording.result()
-        history, stop = started.result()
-        try:
-            yield history
-        finally:
-            stop()
-            recording.result()
+    recording = asyncio.run_coroutine_threadsafe(record(), loop)
+    futures: list[Future[Any]] = [started, recording]
+    wait(futures, return_when=FIRST_COMPLETED)
+    if not started.done():
+        recording.result()
+    try:
+        yield started.result()
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        recording.result()
 
 
 async def _version(client: Client, namespace: str, resource: Resource) -> str:

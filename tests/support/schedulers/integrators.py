@@ -1,5 +1,6 @@
 """Who keeps the Workloads of queued jobs: Kueue itself, or the operator with ``--kueue``. Scenarios run under each."""
 
+from asyncio import AbstractEventLoop
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from api.meta import PODS
 from api.workloads import WORKLOADS
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.service import STANDALONE, Service, install
-from tests.support.history import History, history_in_thread
+from tests.support.history import History, history_in_thread, loop_in_thread
 from tests.support.schedulers.gangs import open_nodes
 from tests.support.schedulers.kueue import kueue
 from tests.support.schedulers.operator import Operator
@@ -74,6 +75,8 @@ class Environment:
     plane: ControlPlane
     integrator: Integrator
     overlay: Path
+    loop: AbstractEventLoop
+    """That of another thread, for watches."""
 
     def operator_keeps(self, kind: QueuedKind) -> bool:
         """Return whether the operator keeps the Workloads of this kind."""
@@ -86,7 +89,7 @@ class Environment:
     def within_quota(self, queue: Queue, kind: QueuedKind, cpus: int) -> Generator[None]:
         """Require that no job of the queue ever has more pods than quota in this block, nor all of them together."""
         resources = (PODS, WORKLOADS, BATCH_JOBS, kind.resource)
-        with history_in_thread(self.plane.kubeconfig(), queue.name, resources) as history:
+        with history_in_thread(self.loop, self.plane.kubeconfig(), queue.name, resources) as history:
             yield
             queue.wait("all changes recorded", lambda: _is_complete(history, queue))
         by_status = not self.operator_keeps(kind)
@@ -113,13 +116,16 @@ def environment(integrator: Integrator, operator: Operator, folder: Path) -> Gen
 @contextmanager
 def kueue_alone(integrator: Integrator, folder: Path) -> Generator[Environment]:
     """Do the same without the operator, which is installed."""
-    with ControlPlane(nodes=7, scheduler=True, stages=graceful_stages(folder)) as plane:
+    with (
+        loop_in_thread() as loop,
+        ControlPlane(nodes=7, scheduler=True, stages=graceful_stages(folder)) as plane,
+    ):
         open_nodes(plane)
         label_nodes(plane)
         chosen = overlay(folder) if integrator.is_operator else STANDALONE
         install(plane, chosen)
         with kueue(plane, frameworks=integrator.frameworks, external=integrator.external):
-            yield Environment(plane, integrator, chosen)
+            yield Environment(plane, integrator, chosen, loop)
 
 
 def label_nodes(plane: ControlPlane) -> None:
