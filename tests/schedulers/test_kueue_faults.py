@@ -10,64 +10,32 @@ import os
 import random
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from aiohttp import web
-from typing_extensions import override
 
 from api.batch import BATCH_JOBS
 from api.labels import JOB_NAME
 from api.meta import PODS
 from api.workloads import WORKLOADS
 from controller.kube.client import Client
-from controller.kube.connect import Connection, from_kubeconfig
+from controller.kube.connect import from_kubeconfig
 from controller.kube.errors import NotFound
-from rallypoint.testing.controlplane.access import kubeconfig, write_private
-from rallypoint.testing.controlplane.process import Process
-from rallypoint.testing.service import OPERATOR_NAMESPACE
-from tests.support.breakpoint_proxy import BreakpointProxy
 from tests.support.history import History, record_history
 from tests.support.invariants import has
 from tests.support.schedulers.integrators import FLAGS, OPERATOR, Environment, Integrator, kueue_alone
 from tests.support.schedulers.operator import Operator
 from tests.support.schedulers.queues import Queue, QueuedKind, create_priority_class, job_body
 from tests.support.schedulers.quota import violations
-from tests.support.scripted import ReceivedRequest
+from tests.support.schedulers.unreliable_proxy import UnreliableProxy, behind_proxy
 
 RUNS = int(os.environ.get("KUEUE_RUNS", "50"))
-FAILING = 0.05
 CPUS = 20
 """For five jobs at once."""
 POLLS_PER_SECOND = 5
 LONGEST_SECONDS = 1800.0
-
-
-class UnreliableProxy(BreakpointProxy):
-    """Breaks the connection of one in twenty calls, before or after the server has handled it."""
-
-    def __init__(self, connection: Connection, chance: random.Random) -> None:
-        super().__init__(connection)
-        self._chance = chance
-        self.broken = 0
-        self.passed = 0
-
-    @override
-    async def _pass_on(self, request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
-        fails = "watch" not in received.query and self._chance.random() < FAILING
-        after = self._chance.random() < 0.5
-        self.passed += not fails
-        self.broken += fails
-        if fails and after:
-            await super()._pass_on(request, received)
-        if not fails:
-            return await super()._pass_on(request, received)
-        if request.transport is not None:
-            request.transport.abort()
-        return web.Response(status=499)
 
 
 @pytest.fixture(params=[OPERATOR], ids=str)
@@ -75,34 +43,6 @@ def kueue(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Environme
     integrator: Integrator = request.param
     with kueue_alone(integrator, tmp_path) as running:
         yield running
-
-
-@contextmanager
-def behind_proxy(operator: Operator, kueue: Environment, url: str) -> Generator[Process]:
-    """The operator with the rights of its ServiceAccount, behind a proxy."""
-    plane = kueue.plane
-    token = (plane.service_account_folder(OPERATOR_NAMESPACE, "training-operator") / "token").read_text()
-    file = write_private(
-        plane.directory / "kubeconfigs" / "operator.yaml",
-        kubeconfig(url, plane.authority.pem, token, user="training-operator"),
-    )
-    flags = (
-        *FLAGS,
-        *(["--kueue"] if kueue.integrator.is_operator else []),
-        f"--kubeconfig={file}",
-        "--leader-elect=false",
-        "--metrics-bind-address=0",
-        "--health-probe-bind-address=0",
-        "--events=compact",
-    )
-    log = Path(plane.directory / "logs" / "operator.log")
-    process = Process("operator", [sys.executable, "-m", "controller", *flags], log)
-    if not operator.is_absent:
-        process.start()
-    try:
-        yield process
-    finally:
-        process.stop()
 
 
 class Users:
@@ -164,6 +104,7 @@ class Users:
 
 async def test_no_pod_without_quota_and_no_job_forgotten(kueue: Environment, operator: Operator) -> None:
     plane, kinds = kueue.plane, kueue.integrator.kinds
+    flags = (*FLAGS, *(["--kueue"] if kueue.integrator.is_operator else []))
     seed = random.randrange(2**32)
     sys.stdout.write(f"seed {seed}\n")
     chance = random.Random(seed)
@@ -178,7 +119,7 @@ async def test_no_pod_without_quota_and_no_job_forgotten(kueue: Environment, ope
         record_history(client, queue.name, resources) as history,
     ):
         users = Users(client, queue, history, chance)
-        with behind_proxy(operator, kueue, proxy.url) as process:
+        with behind_proxy(operator, plane, proxy.url, flags) as process:
             names = [(kind, f"{kind.resource.singular}-{at}") for at in range(RUNS) for kind in kinds]
             chance.shuffle(names)
             async with asyncio.TaskGroup() as group:
