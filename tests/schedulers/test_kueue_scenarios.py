@@ -14,6 +14,7 @@ from tests.support.invariants import has
 from tests.support.schedulers.integrators import INTEGRATORS, RACKS, Environment, Integrator, environment
 from tests.support.schedulers.operator import Operator
 from tests.support.schedulers.queues import (
+    GRACE,
     MPIJOB,
     V1_KINDS,
     Object,
@@ -106,11 +107,14 @@ def test_a_job_waits_for_quota_runs_where_it_is_admitted_and_returns_its_quota(
 def test_a_preempted_job_stays_within_its_quota_and_continues_with_another_flavor(
     kueue: Environment, kind: QueuedKind
 ) -> None:
+    """Workers take longer to end than the other pods."""
     queue = new_queue(kueue, cpus=8, flavors=("spot", "reserved"))
     create_priority_class(kueue.plane, "urgent", 1000)
     with kueue.within_quota(queue, kind, cpus=8):
-        queue.submit(kind, "first")
-        queue.submit(kind, "second")
+        for name in ("first", "second"):
+            job = job_body(kind, name, "main")
+            templates(kind, job)[-1]["metadata"]["annotations"] = {GRACE: "1s"}
+            kueue.plane.request("POST", queue.path(kind), job)
         wait_until_running(queue, kind, "first", "second")
         flavors = {job: flavor_of(queue, job) for job in ("first", "second")}
 

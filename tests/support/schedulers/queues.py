@@ -65,12 +65,15 @@ V1_KINDS = tuple(
 PYTORCHJOB = V1_KINDS[0]
 MPIJOB = QueuedKind(Flavor.V2BETA1.resource, "mpiReplicaSpecs", "mpi", {"Launcher": 1, "Worker": 3})
 GRACE_MILLISECONDS = 300
+GRACE = "rallypoint.testing/grace"
+"""Annotation of a simulated pod: how long it runs on."""
 
 
 def graceful_stages(folder: Path) -> Path:
-    """Write and return what simulated pods go through, if deleted ones run on for a moment."""
+    """Write and return what simulated pods go through, if deleted ones run on for a moment, or for as long as an annotation says."""
     text = (Path(controlplane.__file__).parent / "stages.yaml").read_text()
-    delay = f"spec:\n  delay: {{durationMilliseconds: {GRACE_MILLISECONDS}}}"
+    own = f"durationFrom: {{jq: {{expression: '.metadata.annotations[\"{GRACE}\"]'}}}}"
+    delay = f"spec:\n  delay: {{durationMilliseconds: {GRACE_MILLISECONDS}, {own}}}"
     head, name, rest = text.partition("name: pod-gone")
     path = folder / "stages.yaml"
     path.write_text(head + name + rest.replace("spec:", delay, 1))
