@@ -18,20 +18,24 @@ def violations(changes: Iterable[tuple[str, Object]], cpus: int, *, by_status: b
     Args:
         changes: type and object of each, in any order: versions are the revisions of the API server's one store.
         cpus: the quota of the queue.
-        by_status: whether quota follows the status of jobs, as in Kueue's own integration. Then pods count while they run, and those
-            of jobs that are over or deleted do not.
+        by_status: whether quota follows the status of jobs, as in Kueue's own integration. Then a pod counts from when the status of its
+            admitted job counts it as active until it has ended, and pods of jobs that are over or deleted do not.
     """
     changes = list(changes)
     parents = {obj["metadata"]["uid"]: owner_of(obj) for _, obj in changes if obj["kind"] == "Job"}
     pods: defaultdict[str, dict[str, Object]] = defaultdict(dict)
     workloads: dict[str, Object] = {}
     over: set[str] = set()
+    active: set[str] = set()
     for type_, obj in sorted(changes, key=lambda change: int(change[1]["metadata"]["resourceVersion"])):
         name = obj["metadata"]["name"]
         owner = parents.get(owner_of(obj), owner_of(obj))
         if obj["kind"] not in {"Pod", "Workload"}:
+            uid = obj["metadata"]["uid"]
             if type_ == "DELETED" and by_status:
-                over.add(obj["metadata"]["uid"])
+                over.add(uid)
+            if quota_of(workloads.get(uid)):
+                active |= counted_pods(obj, pods[uid].values())
             continue
         if obj["kind"] == "Workload":
             if has(obj, "Finished") and by_status:
@@ -44,7 +48,9 @@ def violations(changes: Iterable[tuple[str, Object]], cpus: int, *, by_status: b
                 owner if obj["kind"] == "Workload" else name
             )
         quota = quota_of(workloads.get(owner))
-        for role, count in live(pods[owner].values(), by_status).items():
+        for role, count in live(
+            pod for pod in pods[owner].values() if not by_status or pod["metadata"]["uid"] in active
+        ).items():
             if count > quota.get(role, 0) and owner not in over:
                 at = f"{obj['kind']} {name} {type_} at {obj['metadata']['resourceVersion']}"
                 yield f"{at}: {count} pods of {role}, quota for {quota.get(role, 0)}"
@@ -67,12 +73,24 @@ def role_of(pod: Object) -> str:
     return labels.get(REPLICA_TYPE) or labels[JOB_ROLE]
 
 
-def live(pods: Iterable[Object], are_running: bool) -> Counter[str]:
-    """Return how many pods of each role have not ended, or run."""
-    phases = {"Running"} if are_running else {"Pending", "Running", "Unknown"}
-    return Counter(
-        role_of(pod) for pod in pods if (pod.get("status") or {}).get("phase", "Pending") in phases
-    )
+def live(pods: Iterable[Object]) -> Counter[str]:
+    """Return how many pods of each role have not ended."""
+    return Counter(role_of(pod) for pod in pods if phase_of(pod) not in {"Succeeded", "Failed"})
+
+
+def counted_pods(job: Object, pods: Iterable[Object]) -> set[str]:
+    """Return the UIDs of the running pods that the job's status counts; of a role, all or none."""
+    statuses = (job.get("status") or {}).get("replicaStatuses") or {}
+    running: defaultdict[str, set[str]] = defaultdict(set)
+    for pod in pods:
+        if phase_of(pod) == "Running":
+            running[role_of(pod)].add(pod["metadata"]["uid"])
+    counts = {role.lower(): status.get("active") or 0 for role, status in statuses.items()}
+    return {uid for role, uids in running.items() if counts.get(role, 0) >= len(uids) for uid in uids}
+
+
+def phase_of(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("phase", "Pending"))
 
 
 def quota_of(workload: Object | None) -> Mapping[str, int]:

@@ -14,7 +14,11 @@ _VERSIONS = count(1)
 def pod(type_: str = "ADDED", phase: str = "Pending", *, name: str = "worker-0", job: str = "a") -> Change:
     return type_, {
         "kind": "Pod",
-        "metadata": {**_meta(name, job), "labels": {"training.kubeflow.org/replica-type": "worker"}},
+        "metadata": {
+            **_meta(name, job),
+            "uid": f"{job}-{name}",
+            "labels": {"training.kubeflow.org/replica-type": "worker"},
+        },
         "status": {"phase": phase},
     }
 
@@ -64,10 +68,10 @@ WRONG: dict[str, list[Change]] = {
 }
 
 
-def job(name: str = "a") -> Change:
-    """The deletion of a job."""
+def job(type_: str = "MODIFIED", *, active: int = 0, name: str = "a") -> Change:
     metadata = {"name": name, "uid": name, "resourceVersion": str(next(_VERSIONS))}
-    return "DELETED", {"kind": "PyTorchJob", "metadata": metadata}
+    status = {"replicaStatuses": {"Worker": {"active": active}}}
+    return type_, {"kind": "PyTorchJob", "metadata": metadata, "status": status}
 
 
 def launcher(name: str, of: str) -> Change:
@@ -94,7 +98,13 @@ def test_the_pods_of_a_batch_job_need_the_quota_of_its_owner() -> None:
 
 OVER: dict[str, list[Change]] = {
     "an early end": WRONG["an early end"],
-    "a deleted job": [workload(), pod("ADDED", "Running"), job(), workload("DELETED")],
+    "a deleted job": [
+        workload(),
+        pod("ADDED", "Running"),
+        job(active=1),
+        job("DELETED"),
+        workload("DELETED"),
+    ],
 }
 
 
@@ -104,11 +114,11 @@ def test_by_status_jobs_that_are_over_return_their_quota_early(changes: list[Cha
     assert list(violations(changes, cpus=2, by_status=True)) == []
 
 
-def test_by_status_pods_that_do_not_run_have_no_quota() -> None:
-    assert list(violations(WRONG["a pod that comes late"], cpus=2, by_status=True)) == []
+def test_by_status_a_pod_needs_quota_from_when_its_job_counts_it() -> None:
+    starts = [workload(), pod("ADDED", "Running")]
+    lost = [workload(reserved=False), pod("MODIFIED", "Running"), job(), pod("DELETED", "Running")]
 
-
-@pytest.mark.parametrize("name", ["an early release", "the quota of another job that runs"])
-def test_by_status_pods_that_run_have(name: str) -> None:
-    another = {"the quota of another job that runs": [workload(), pod("ADDED", "Running", job="b")]}
-    assert list(violations((WRONG | another)[name], cpus=2, by_status=True))
+    assert list(violations([*starts, *lost], cpus=2, by_status=True)) == []
+    starts = [workload(), pod("ADDED", "Running"), job(active=1)]
+    lost = [workload(reserved=False), pod("MODIFIED", "Running"), job(), pod("DELETED", "Running")]
+    assert list(violations([*starts, *lost], cpus=2, by_status=True))
