@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.controlplane import ControlPlane, Refused
 from rallypoint.testing.service import WITH_MPI_V1, in_cluster_service, install
 from tests.support import kubectl
 from tests.support.jobs import TIMEOUT_SECONDS, Jobs
@@ -33,13 +33,13 @@ class Scaled(Jobs):
         return f"{self.kind.lower()}s.{self.version}.kubeflow.org"
 
     def submit(self, name: str, roles: dict[str, int], workers: int, **spec: Any) -> None:
-        field = f"{self.kind.lower().removesuffix('job')}ReplicaSpecs"
+        prefix = "xgb" if self.kind == "XGBoostJob" else self.kind.lower().removesuffix("job")
         template = {"spec": {**POD, "containers": [{"name": self.container, "image": "x"}]}}
         specs = {
             role: {"replicas": replicas, "template": template, "restartPolicy": "OnFailure"}
             for role, replicas in {**roles, "Worker": workers}.items()
         }
-        self.create(name, {"spec": {field: specs, **spec}})
+        self.create(name, {"spec": {f"{prefix}ReplicaSpecs": specs, **spec}})
 
     def scale(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = self._plane.request("GET", f"{self.path(name)}/scale")
@@ -168,6 +168,9 @@ def test_the_list_of_hosts_of_an_mpijob_follows(
 def test_the_size_of_an_xgboostjob_is_fixed(plane: ControlPlane) -> None:
     jobs = Scaled(plane, "XGBoostJob", "xgboost", "v1")
     jobs.submit("fixed", {"Master": 1}, 1)
+    jobs.wait_for("fixed", "Running")
 
-    with pytest.raises(AssertionError, match="could not find the requested resource"):
+    with pytest.raises(AssertionError, match="NotFound"):
         kubectl.run(plane, f"kubectl scale {jobs.resource}/fixed --replicas=4")
+    with pytest.raises(Refused, match="404"):
+        jobs.scale("fixed")
