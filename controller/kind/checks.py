@@ -16,7 +16,7 @@ from api.services import ServiceMode
 from controller.domain import Problem, Role, shortened
 from controller.kind.defaults import J
 from controller.kind.options import Options
-from controller.kind.services import names_itself, requested
+from controller.kind.services import annotation_of, names_itself
 from controller.kind.shape import Shape
 
 LONGEST_VARIABLE: Final = 128 * 1024 - 1
@@ -100,7 +100,7 @@ def name_problems(job: Job) -> Iterator[Problem]:
 
 def service_problems(kind: Shape[J], job: J) -> Iterator[Problem]:
     """Check the annotation about Services. Pods with one Service have names of the operator's choice."""
-    value, path = requested(job), f"metadata.annotations[{SERVICES}]"
+    value, path = annotation_of(job), f"metadata.annotations[{SERVICES}]"
     if value is None:
         return
     if value not in set(ServiceMode):

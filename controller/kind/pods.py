@@ -84,34 +84,30 @@ def pod(kind: Shape[J], job: J, roles: Roles, role: Role, index: int, options: O
 def service(kind: Shape[J], job: J, role: Role, index: int) -> dict[str, Any]:
     """Return the headless Service that gives one replica its DNS name."""
     selector = child_labels(kind.controller_name, job.metadata.name, role.label, index)
-    spec: dict[str, Any] = {"clusterIP": "None", "selector": selector}
-    ports = service_ports(kind, role)
-    if ports:
-        spec["ports"] = ports
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": kind.name(job, role, index),
-            "labels": selector,
-            "ownerReferences": [owner_reference(kind.resource, job)],
-        },
-        "spec": spec,
-    }
+    return _headless_service(kind, job, kind.name(job, role, index), selector, service_ports(kind, role))
 
 
 def service_of_job(kind: Shape[J], job: J, roles: Roles) -> dict[str, Any]:
     """Return the headless Service that gives all pods of a job their DNS names, ready or not."""
     selector = job_labels(kind.controller_name, job.metadata.name)
-    spec: dict[str, Any] = {"clusterIP": "None", "selector": selector, "publishNotReadyAddresses": True}
     ports = job_service_ports(kind, roles)
+    body = _headless_service(kind, job, job.metadata.name, selector, ports)
+    body["spec"]["publishNotReadyAddresses"] = True
+    return body
+
+
+def _headless_service(
+    kind: Shape[J], job: J, name: str, selector: dict[str, str], ports: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return a Service without an address of its own, whose labels are its selector."""
+    spec: dict[str, Any] = {"clusterIP": "None", "selector": selector}
     if ports:
         spec["ports"] = ports
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
-            "name": job.metadata.name,
+            "name": name,
             "labels": selector,
             "ownerReferences": [owner_reference(kind.resource, job)],
         },

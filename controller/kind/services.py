@@ -29,9 +29,10 @@ def host(job: Job, role: Role, index: int, options: Options, *, is_own: bool = F
     With ``is_own`` the name is for that pod itself: its host name, which it resolves before DNS has it, and which programs compare with
     it to learn whether they are the first. A pod on the network of its node has the node's host name instead.
     """
+    pod = child_name(job.metadata.name, role.label, index)
     if is_own and not (role.template.get("spec") or {}).get("hostNetwork"):
-        return child_name(job.metadata.name, role.label, index)
-    return qualified(child_name(job.metadata.name, role.label, index), subdomain(job, options))
+        return pod
+    return qualified(pod, subdomain(job, options))
 
 
 def qualified(pod: str, subdomain: str) -> str:
@@ -39,8 +40,8 @@ def qualified(pod: str, subdomain: str) -> str:
     return f"{pod}.{subdomain}" if subdomain else pod
 
 
-def requested(job: Job) -> str | None:
-    """Return the value of the job's annotation, None without one."""
+def annotation_of(job: Job) -> str | None:
+    """Return the value of the job's annotation about Services, None without one."""
     return (job.metadata.annotations or {}).get(SERVICES)
 
 

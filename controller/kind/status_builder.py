@@ -149,7 +149,7 @@ class StatusBuilder:
 
         A restarting job that waits for its PodGroup continues to say so.
         """
-        if not held and self._restarts_when_its_gang_does:
+        if not held and self._restart_waits_for_gang:
             return
         text = f"{message} {held}".rstrip()
         self._set(ConditionType.RESTARTING, TRUE, ConditionReason.RESTARTING, text, rewords=bool(held))
@@ -242,7 +242,7 @@ class StatusBuilder:
             self.waits_for(text)
 
     @property
-    def _restarts_when_its_gang_does(self) -> bool:
+    def _restart_waits_for_gang(self) -> bool:
         return is_waiting_for_gang(self._kind, self.status) and conditions.is_true(
             self.status, ConditionType.RESTARTING
         )

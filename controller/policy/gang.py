@@ -175,9 +175,9 @@ def _has_started(group: PodGroup, snapshot: Snapshot) -> bool:
     Source: scheduler-plugins 0.32, pkg/controllers/podgroup_controller.go, Reconcile.
     """
     if group.phase in FINAL_PHASES:
-        said = msgspec.json.decode(group.spec) or {}
+        spec = msgspec.json.decode(group.spec) or {}
         started = sum(pod.phase in {"Running", "Succeeded"} for pod in snapshot.all_pods)
-        return started >= int(said.get("minMember", 0))
+        return started >= int(spec.get("minMember", 0))
     return group.phase in STARTED_PHASES
 
 

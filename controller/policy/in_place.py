@@ -25,7 +25,7 @@ from controller.domain import Child, Plan, Problem, Role, Severity, WriteMode
 from controller.kind import Options, Replicas, Roles
 from controller.kind.checks import unsupported_value
 from controller.kind.reasons import EventReason
-from controller.kind.services import qualified
+from controller.kind.services import qualified, subdomain
 from controller.kind.status_builder import StatusBuilder
 from controller.policy import attempts, checkpoints, recovery
 from controller.policy.recovery import JITTER, Match, PodFailure
@@ -116,17 +116,16 @@ class Agents:
         """Return the agents of a job that restarts in place; None for all others."""
         if not is_enabled(job.spec.policy, options):
             return None
-        first, domain = None, ""
-        for _, _, child in kind.wanted(job, roles, options):
-            if child.resource == SERVICES and child.name == job.metadata.name:
-                domain = child.name
-            elif child.resource == PODS and domain:
-                return cls(kind.resource, job, roles, child, has_service=True, subdomain=domain)
-            elif child.resource == PODS and first is None:
-                first = child
-            elif child.resource == SERVICES and first is not None and child.name == first.name:
-                return cls(kind.resource, job, roles, first, has_service=True)
-        return cls(kind.resource, job, roles, first, has_service=False) if first else None
+        children = (child for _, _, child in kind.wanted(job, roles, options))
+        first = next((child for child in children if child.resource == PODS), None)
+        if first is None:
+            return None
+        domain = subdomain(job, options)
+        # A pod comes before its own Service, so that the rest of the children contains it.
+        has_service = bool(domain) or any(
+            child.resource == SERVICES and child.name == first.name for child in children
+        )
+        return cls(kind.resource, job, roles, first, has_service, domain)
 
     def children(self) -> tuple[Child, ...]:
         """Return the ConfigMap with the agent, and the Service of the coordinator's pod if it has none. Neither is ever changed."""

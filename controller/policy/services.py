@@ -12,17 +12,19 @@ from typing import Any
 from api.children import Pod
 from api.job import Job
 from api.services import ServiceMode
-from controller.kind import Options, Replicas
-from controller.kind.services import names_itself, requested
+from controller.kind import JobKind, Options
+from controller.kind.services import annotation_of, names_itself
 
 
-def decided(kind: Replicas[Any], job: Job, pods: Collection[Pod], options: Options) -> Options:
+def decided(kind: JobKind[Any], job: Job, pods: Collection[Pod], options: Options) -> Options:
     """Return the options with the mode of this job in place of the flag's; ``pods`` are those that it has, also ended ones.
 
-    An annotation with an unknown value, which ``checks`` reports, counts as none.
+    An annotation with an unknown value, which ``checks`` reports, counts as none. Kinds with a flow of their own have no modes.
     """
-    asked = requested(job)
-    mode = ServiceMode(asked) if asked in set(ServiceMode) else options.services
+    if kind.flow is not None:
+        return options
+    value = annotation_of(job)
+    mode = ServiceMode(value) if value in set(ServiceMode) else options.services
     if any(pod.service == job.metadata.name for pod in pods):
         mode = ServiceMode.PER_JOB
     elif pods and mode == ServiceMode.PER_JOB:

@@ -73,8 +73,7 @@ def decide(
     ``malformed`` are the fields of the spec that could not be parsed; ``job`` lacks them.
     """
     flow, normal = kind.flow or _Roles(cast(Replicas[Any], kind)), kind.normal(job)
-    if kind.flow is None:
-        options = services.decided(cast(Replicas[Any], kind), normal, snapshot.pods, options)
+    options = services.decided(kind, normal, snapshot.pods, options)
     policy, status = normal.spec.policy, job.status
     snapshot = nodes.with_losses(policy, status, snapshot, now)
     failed = snapshot
@@ -99,9 +98,7 @@ def decide(
 def problems(kind: JobKind[Any], job: Job, options: Options) -> list[Problem]:
     """Return why a job cannot run, or, after its start, why a change of its spec has no effect; empty if it is valid."""
     normal = kind.normal(job)
-    if kind.flow is None:
-        options = services.decided(cast(Replicas[Any], kind), normal, (), options)
-    return _problems(kind, normal, options)
+    return _problems(kind, normal, services.decided(kind, normal, (), options))
 
 
 def _problems(kind: JobKind[Any], normal: Job, options: Options) -> list[Problem]:
