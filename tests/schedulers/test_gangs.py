@@ -230,7 +230,7 @@ def test_a_restarting_gang_that_has_lost_its_place_says_so_and_holds_nothing(clu
     message = gang.wait_for_report()
 
     assert f"waits for its PodGroup {gang.name}" in message
-    assert gang.is_("Restarting")
+    assert gang.has_condition("Restarting")
     assert gang.bound() == []
     assert f"{gang.name}: PodGroup " in gang.why()
     other.end()

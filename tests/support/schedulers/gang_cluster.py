@@ -127,11 +127,11 @@ class Gang:
         found = self.job().get("status", {}).get("conditions") or []
         return {condition["type"]: condition for condition in found}
 
-    def is_(self, condition: str) -> bool:
+    def has_condition(self, condition: str) -> bool:
         return bool(self.conditions().get(condition, {}).get("status") == "True")
 
     def wait_for(self, condition: str) -> None:
-        self.wait(f"{self.name} to be {condition}", lambda: self.is_(condition))
+        self.wait(f"{self.name} to be {condition}", lambda: self.has_condition(condition))
 
     def wait_until_running(self, pods: int = PODS) -> None:
         self.wait(f"{pods} pods of {self.name} running", lambda: len(self.pods("Running")) == pods)
