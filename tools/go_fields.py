@@ -14,7 +14,7 @@ from typing import Any
 
 from rallypoint.cli.check.go_operators import FIELDS_FILE, GO_OPERATORS
 from rallypoint.testing.controlplane.programs import PROGRAMS
-from tests.support.gooperators import definitions
+from rallypoint.testing.go_operators import definitions
 
 
 def fields_of(documents_by_operator: Mapping[str, list[Any]]) -> dict[str, Any]:

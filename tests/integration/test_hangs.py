@@ -17,8 +17,8 @@ from typing_extensions import override
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.manifests import build
 from rallypoint.testing.service import MANIFESTS, OPERATOR_NAMESPACE, Service, in_cluster_service, install
+from rallypoint.testing.webhook_certificates import webhook_certificates
 from tests.support.jobs import Jobs, job
-from tests.support.webhook_certificates import webhook_certificates
 
 NODE, NAMESPACE, DEADLINE = "machine", "default", 10
 STEP = "example.com/step"

@@ -15,8 +15,8 @@ import pytest
 
 from controller.crds import all_crds
 from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.go_operators import definitions, mpi_operator, training_operator
 from rallypoint.testing.service import SHADOW, WITH_MPI_V1, install
-from tests.support.gooperators import definitions, mpi_operator, training_operator
 from tests.support.many_jobs import ManyJobs
 from tests.support.running_jobs import MPI_V1, MPI_V2BETA1, OTHERS, Jobs
 from tests.support.shadow_beside import shadow, undeclared

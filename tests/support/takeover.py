@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.go_operators import LOCK_NAMESPACE
 from rallypoint.testing.manifests import build
 from rallypoint.testing.service import ACCOUNT, Service, in_cluster_service
-from tests.support.gooperators import LOCK_NAMESPACE
 
 VERSIONS = Path(__file__).parents[2] / "manifests" / "components" / "mpi-versions"
 

@@ -15,9 +15,7 @@ from controller.crds import all_crds
 from rallypoint.cli import main
 from rallypoint.cli.check.go_operators import GO_OPERATORS, go_fields
 from rallypoint.testing.controlplane import ControlPlane
-from rallypoint.testing.manifests import build
-from rallypoint.testing.service import WITH_MPI_V1, install
-from tests.support.gooperators import (
+from rallypoint.testing.go_operators import (
     LOCK_NAMESPACE,
     NAMESPACE,
     definitions,
@@ -25,6 +23,8 @@ from tests.support.gooperators import (
     mpi_operator,
     training_operator,
 )
+from rallypoint.testing.manifests import build
+from rallypoint.testing.service import WITH_MPI_V1, install
 from tests.support.running_jobs import MPI_V1, MPI_V2BETA1, OTHERS, PODS_OF_A_JOB, Jobs
 from tests.support.takeover import rallypoint
 from tools.go_fields import fields_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.checkout import Checkout, check_out
+from rallypoint.testing.checkout import Checkout, check_out
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

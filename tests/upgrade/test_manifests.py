@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from rallypoint.testing.audit import policy
+from rallypoint.testing.checkout import Checkout
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.service import KUBEFLOW, STANDALONE, Service, in_cluster_service
-from tests.support.checkout import Checkout
 from tests.support.kubectl import ROOT, run
 from tests.support.rights import denied_rights
 from tests.support.running_jobs import MPI_V2BETA1, OTHERS, Jobs

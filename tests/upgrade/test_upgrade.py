@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from rallypoint.testing.checkout import Checkout
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.process import Process, answers, free_port
 from rallypoint.testing.manifests import build
 from rallypoint.testing.service import WITH_MPI_V1, in_cluster_service, install
-from tests.support.checkout import Checkout
 from tests.support.running_jobs import MPI_V1, MPI_V2BETA1, OTHERS, Jobs
 
 KINDS = (*OTHERS, MPI_V1, MPI_V2BETA1)

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 
+from rallypoint.testing import go_operators
 from rallypoint.testing.controlplane import ControlPlane
-from tests.support import gooperators
 from tests.support.parity.case import Case, load
 from tests.support.parity.compare import Outcome
 from tests.support.parity.environment import OPERATOR, start_control_plane
@@ -51,7 +51,7 @@ def _setting(case: Case) -> tuple[str, str]:
 
 
 def _run_cases(golden: Path, operator: str, profile: str, cases: Sequence[Case]) -> dict[str, Outcome]:
-    definitions = gooperators.definitions(operator)
+    definitions = go_operators.definitions(operator)
     with (
         start_control_plane([golden / "crds" / "podgroups.yaml"], definitions) as plane,
         _running(plane, operator, profile, {case.resource.kind for case in cases}),
@@ -64,11 +64,11 @@ def _running(plane: ControlPlane, operator: str, profile: str, kinds: Iterable[s
     gang = [] if profile == "default" else [profile]
     if operator == "mpi-operator":
         flags = [*_FAST_MPI, *(f"--gang-scheduling={name}" for name in gang)]
-        with gooperators.mpi_operator(plane, user=OPERATOR, flags=flags):
+        with go_operators.mpi_operator(plane, user=OPERATOR, flags=flags):
             yield
     else:
         flags = [*_FAST, _DELIVERY, *(f"--gang-scheduler-name={name}" for name in gang)]
-        with gooperators.training_operator(plane, sorted(kinds), user=OPERATOR, flags=flags):
+        with go_operators.training_operator(plane, sorted(kinds), user=OPERATOR, flags=flags):
             yield
 
 

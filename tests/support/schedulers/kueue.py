@@ -18,8 +18,8 @@ from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.access import write_private
 from rallypoint.testing.controlplane.flags import LOOPBACK
 from rallypoint.testing.controlplane.process import Process, answers, free_port
+from rallypoint.testing.webhook_certificates import webhook_certificates
 from tests.support.schedulers import programs
-from tests.support.webhook_certificates import webhook_certificates
 
 NAMESPACE = "kueue-system"
 FRAMEWORKS = ("batch/job", "kubeflow.org/mpijob", "pod")

@@ -22,7 +22,7 @@ from rallypoint.testing.controlplane.access import write_private
 from rallypoint.testing.controlplane.plane import ADMIN
 from rallypoint.testing.controlplane.process import Process, answers, free_port
 from rallypoint.testing.controlplane.programs import PROGRAMS
-from tests.support.webhook_certificates import webhook_certificates
+from rallypoint.testing.webhook_certificates import webhook_certificates
 
 KINDS = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob")
 """Those of training-operator; all but MPIJob have a webhook."""
