@@ -5,12 +5,12 @@ kube-scheduler accepts a gang only if all its pods have the same ``schedulerName
 Source: Kubernetes 1.37, staging/src/k8s.io/api/scheduling/v1beta1/types.go; pkg/scheduler/schedule_one_podgroup.go, validatePodGroup.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from api.children import PodGroup
 from api.job import Job
-from controller.domain import Snapshot
+from controller.domain import Problem, Snapshot
 from controller.kind import Roles
 
 
@@ -20,7 +20,23 @@ def has_no_group(roles: Roles, snapshot: Snapshot) -> bool:
     Either a template names a group of the user's, or the pods are older than the flag: in no group. Kubernetes keeps a group that has pods.
     """
     is_older = snapshot.group is None and bool(snapshot.pods or snapshot.batch_pods)
-    return is_older or any(_spec_of(role.template).get("schedulingGroup") for role in roles.values())
+    return is_older or _names_group(roles)
+
+
+def problems(roles: Roles, path: str, *, is_scheduler: bool) -> Iterator[Problem]:
+    """Return the templates with ``evictionResponders`` whose pods are in a group: Kubernetes refuses such pods.
+
+    ``path`` is the field of the replica specs. ``is_scheduler`` says whether this scheduler's groups are for all jobs.
+
+    Source: Kubernetes 1.37, pkg/apis/core/validation/validation.go, ValidatePodSpec.
+    """
+    gets_group = is_scheduler and not _names_group(roles)
+    for role in roles.values():
+        template = _spec_of(role.template)
+        if template.get("evictionResponders") and (template.get("schedulingGroup") or gets_group):
+            why = "--gang-scheduler-name=kubernetes sets it" if gets_group else "the template sets it"
+            text = f"Forbidden: may not be set beside schedulingGroup, and {why}"
+            yield Problem(f"{path}[{role.name}].template.spec.evictionResponders", text, at_start=True)
 
 
 def spec(job: Job, roles: Roles, members: int) -> dict[str, Any]:
@@ -88,6 +104,11 @@ def member(job: Job, roles: Roles, body: dict[str, Any]) -> dict[str, Any]:
     if (name := priority_class(job, roles)) and not body["spec"].get("priorityClassName"):
         added["priorityClassName"] = name
     return {**body, "spec": {**body["spec"], **added}}
+
+
+def _names_group(roles: Roles) -> bool:
+    """Return whether a template names a group of the user's."""
+    return any(_spec_of(role.template).get("schedulingGroup") for role in roles.values())
 
 
 def _gang(members: int) -> dict[str, Any]:

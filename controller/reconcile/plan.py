@@ -106,7 +106,7 @@ def _problems(kind: JobKind[Any], normal: Job, options: Options) -> list[Problem
     policy = normal.spec.policy
     found = [
         *(kind.flow or cast(Replicas[Any], kind)).problems(normal, options),
-        *validation.problems(policy, kind.roles(normal), is_success_policy_supported=kind.flow is None),
+        *validation.problems(kind, normal, kind.roles(normal), options),
     ]
     if not found:
         pods = () if kind.flow else in_place.first_pods(cast(Replicas[Any], kind), normal, options)

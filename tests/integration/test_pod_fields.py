@@ -199,6 +199,28 @@ def test_the_fields_of_kubernetes_1_37_reach_the_pod(
     assert is_part_of(spec, jobs.worker(name)["spec"])
 
 
+@pytest.mark.newest_only
+def test_eviction_responders_in_a_group_are_refused_before_the_first_pod(gated: ControlPlane) -> None:
+    """The API server would refuse the pods."""
+    both = {**RESPONDERS, **GROUP}
+    named = {"name": "both", "namespace": NAMESPACE}
+    own = {**both, "containers": [{"name": "own", "image": "x"}]}
+    with pytest.raises(Refused, match="evictionResponders"):
+        gated.request(
+            "POST",
+            f"/api/v1/namespaces/{NAMESPACE}/pods",
+            {"apiVersion": "v1", "kind": "Pod", "metadata": named, "spec": own},
+        )
+    jobs = Typed(gated, "PyTorchJob", "pytorch", "v1")
+
+    jobs.submit("both", both)
+
+    jobs.wait_for("both", "Failed")
+    field = "spec.pytorchReplicaSpecs[Worker].template.spec.evictionResponders: Forbidden"
+    assert field in jobs.condition("both", "Failed")["message"]
+    assert jobs.pods("both") == []
+
+
 def test_the_fields_of_kubernetes_1_37_are_stored_by_every_server(plane: ControlPlane) -> None:
     """A server that is older than the fields drops them from the pods."""
     for index, spec in enumerate((DEVICES, NEWEST, RESPONDERS, GROUP)):

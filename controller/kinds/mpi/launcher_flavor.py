@@ -52,10 +52,12 @@ class LauncherFlavor(LauncherFlavorSpec):
             return sync.clean_up()
         problems = [*malformed] or [
             *self.problems(job, options),
-            *validation.problems(job.spec.policy, sync.roles, is_success_policy_supported=False),
+            *validation.problems(self, job, sync.roles, options),
         ]
         problems = problems or [*in_place.problems(job.spec.policy, sync.first_pods())]
-        if problems and builder.status.start_time is None:
+        has_started = builder.status.start_time is not None
+        problems = [problem for problem in problems if not (problem.at_start and has_started)]
+        if problems and not has_started:
             builder.invalid(_validation_message(problems))
             return builder.plan()
         builder.created(self.created_note(job, sync.roles))

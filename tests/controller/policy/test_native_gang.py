@@ -9,9 +9,14 @@ from api.meta import NATIVE_POD_GROUPS, PODS
 from api.pod_problems import Trouble
 from api.v1.pytorchjob import PyTorchJob
 from controller.domain import Child, Snapshot, WriteMode
+from controller.kind import Options
+from controller.kinds.mpi.v2beta1 import V2BETA1
 from controller.kinds.pytorch import PYTORCH
 from controller.policy import gang
+from controller.reconcile import plan
 from tests.support.builders import NOON, pod, pod_group, pytorch_job, template
+from tests.support.in_memory_cluster import InMemoryCluster
+from tests.support.mpi import container, mpi_job
 
 CLAIM = {"name": "channel", "resourceClaimTemplateName": "fabric"}
 
@@ -161,6 +166,76 @@ def test_a_job_whose_template_names_a_group_is_left_alone() -> None:
     assert written(job) is None
     assert joined(job, "Worker", **own) == own
     assert joined(job, "Master") == {}
+
+
+RESPONDERS = {"evictionResponders": [{"name": "checkpoint.example.com/save", "priority": 1}]}
+OWN_GROUP = {"schedulingGroup": {"podGroupName": "mine"}}
+FIELD = "template.spec.evictionResponders"
+TEXT = "Forbidden: may not be set beside schedulingGroup, and"
+
+
+def with_fields(**fields: Any) -> dict[str, Any]:
+    """Return a template whose pod spec has these fields."""
+    return {"spec": {**template()["spec"], **fields}}
+
+
+@pytest.mark.parametrize(
+    ("worker", "scheduler", "expected"),
+    [
+        pytest.param(RESPONDERS, "", [], id="without a group"),
+        pytest.param(RESPONDERS, gang.VOLCANO, [], id="under another scheduler"),
+        pytest.param(OWN_GROUP, gang.KUBERNETES, [], id="a group alone"),
+        pytest.param(
+            RESPONDERS | OWN_GROUP,
+            "",
+            [f"{FIELD}: {TEXT} the template sets it"],
+            id="in the user's group",
+        ),
+        pytest.param(
+            RESPONDERS | OWN_GROUP,
+            gang.KUBERNETES,
+            [f"{FIELD}: {TEXT} the template sets it"],
+            id="in the user's group, whatever the scheduler",
+        ),
+        pytest.param(
+            RESPONDERS,
+            gang.KUBERNETES,
+            [f"{FIELD}: {TEXT} --gang-scheduler-name=kubernetes sets it"],
+            id="in the operator's group",
+        ),
+    ],
+)
+def test_eviction_responders_of_members_of_a_group_are_refused(
+    worker: dict[str, Any], scheduler: str, expected: list[str]
+) -> None:
+    """Kubernetes refuses such pods."""
+    job = pytorch_job(worker={"template": with_fields(**worker)})
+
+    found = plan.problems(PYTORCH, job, Options(gang_scheduler=scheduler))
+
+    path = "spec.pytorchReplicaSpecs[Worker]"
+    assert [str(problem) for problem in found] == [f"{path}.{text}" for text in expected]
+
+
+def test_eviction_responders_do_not_stop_a_job_that_runs() -> None:
+    """It has started before the flag was set, and its pods are in no group."""
+    job = pytorch_job(worker={"template": with_fields(**RESPONDERS)}, status={"startTime": NOON.isoformat()})
+
+    assert plan.problems(PYTORCH, job, Options(gang_scheduler=gang.KUBERNETES)) == []
+
+
+def test_eviction_responders_of_an_mpijob_that_runs_do_not_stop_it() -> None:
+    job = mpi_job(worker={"spec": {"containers": [container(command=["sshd"])], **RESPONDERS}})
+    new, running = (InMemoryCluster(job, kind=V2BETA1, options=Options()) for _ in range(2))  # type: ignore[arg-type]  # has no use for the rest
+    running.settle()
+    for cluster in (new, running):
+        cluster.options = Options(gang_scheduler=gang.KUBERNETES)
+        cluster.settle()
+
+    assert new.created_pods == []
+    (event,) = (event for event in new.events if event.reason == "ValidationError")
+    assert f"spec.mpiReplicaSpecs[Worker].{FIELD}: {TEXT}" in event.message
+    assert "ValidationError" not in running.reasons
 
 
 def test_a_job_whose_pods_are_in_no_group_is_left_alone() -> None:

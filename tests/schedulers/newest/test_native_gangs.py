@@ -359,6 +359,20 @@ def test_pods_of_different_priorities_are_reported(jobs: Gangs) -> None:
     assert "should have the same priority as the pod group's priority" in message
 
 
+def test_a_gang_with_eviction_responders_is_refused(jobs: Gangs) -> None:
+    """Kubernetes accepts them in no pod of a group."""
+    responders = [{"name": "checkpoint.example.com/save", "priority": 1}]
+
+    jobs.submit("evictable", 2, 1, pod={"evictionResponders": responders})
+
+    jobs.wait_for("evictable", "Failed")
+    message = jobs.condition("evictable", "Failed")["message"]
+    field = "spec.pytorchReplicaSpecs[Master].template.spec.evictionResponders"
+    assert f"{field}: Forbidden: may not be set beside schedulingGroup" in message
+    assert jobs.pods("evictable") == []
+    assert not jobs.has_group("evictable")
+
+
 @pytest.mark.parametrize(
     ("gates", "flags"),
     [
