@@ -6,7 +6,7 @@
 #   make test-oldest   the tests that need a control plane, on the oldest supported Kubernetes
 #   make test-newest   the same tests, on a Kubernetes newer than that of all tests
 #   make demo      trains a PyTorchJob on real data, without a cluster
-#   make examples  trains every kind with its framework, each in its own environment; ONLY="jax paddle" chooses some
+#   make examples  trains every kind with its framework, each in its own environment; ONLY="jax paddle" chooses some, SERVICES=per-job their Services
 #   make takeover  tests with the real Go operators, compiled from their modules: jobs move to Rallypoint and back
 #   make shadow    a shadow beside the real Go operators compares hundreds of jobs, which then move to Rallypoint and back
 #   make ui        tests of the page in a real headless browser; SCREENSHOTS=docs/images draws the pictures of the docs
@@ -146,7 +146,7 @@ demo:
 		"training: .venv-demo/bin/rallypoint run examples/pytorch/digits.yaml"
 
 examples:
-	$(STEPS) "make examples" $(ENVIRONMENT) $(if $(filter mpi,$(or $(ONLY),mpi)),$(MPI)) "training: $(BIN)/python tools/examples.py $(ONLY)"
+	$(STEPS) "make examples" $(ENVIRONMENT) $(if $(filter mpi,$(or $(ONLY),mpi)),$(MPI)) "training: $(BIN)/python tools/examples.py $(if $(SERVICES),--services=$(SERVICES)) $(ONLY)"
 
 lint:
 	$(STEPS) "make lint" $(ENVIRONMENT) $(LINT)

@@ -2,6 +2,7 @@
 
     .venv/bin/python tools/examples.py             all of them
     .venv/bin/python tools/examples.py jax paddle  those of some frameworks
+    .venv/bin/python tools/examples.py --services=per-job jax   with one Service for each job
 
 Nothing in the table is known beforehand: the outcome is the job's, the metric is what the job itself has printed. A
 worker of the elastic example is killed in mid-run, and the job has to go on from its snapshot; then the example runs
@@ -9,6 +10,7 @@ again, with two workers, then four, then three, and has to go on after each chan
 what they need, and count as neither.
 """
 
+import argparse
 import asyncio
 import contextlib
 import json
@@ -27,6 +29,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from api.meta import Resource
+from api.services import ServiceMode
 from api.v1.pytorchjob import RESOURCE as PYTORCHJOBS
 from controller.kube.client import Client
 from controller.kube.static_kubeconfig import static_kubeconfig
@@ -103,7 +106,12 @@ EXAMPLES = (
 )
 
 
-def main(groups: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description="Train the examples in local mode.")
+    parser.add_argument("groups", nargs="*", metavar="FRAMEWORK")
+    parser.add_argument("--services", choices=tuple(map(str, ServiceMode)), default=ServiceMode.PER_REPLICA)
+    args = parser.parse_args(arguments)
+    groups: Sequence[str] = args.groups
     known = dict.fromkeys(example.group for example in EXAMPLES)
     if unknown := set(groups) - known.keys():
         sys.exit(f"error: {', '.join(sorted(unknown))}: not among {', '.join(known)}")
@@ -112,7 +120,8 @@ def main(groups: Sequence[str]) -> int:
     rows: list[Row] = []
     for example in chosen:
         print(f"--- {example.kind} {example.manifest}", flush=True)
-        rows.append(row(example, frameworks(groups_declared[example.group], example.package)))
+        wanted = frameworks(groups_declared[example.group], example.package)
+        rows.append(row(example, wanted, ServiceMode(args.services)))
     counts = {passed: sum(row.passed is passed for row in rows) for passed in (True, False, None)}
     print(f"\n{table(rows)}\n\n{counts[True]} passed, {counts[False]} failed, {counts[None]} without a wheel")
     return 1 if counts[False] else 0
@@ -130,7 +139,7 @@ def frameworks(group: Iterable[object], package: str) -> list[Requirement]:
     return [requirement for requirement in found if requirement.name.removesuffix("-cpu") == package]
 
 
-def row(example: Example, wanted: Sequence[Requirement]) -> Row:
+def row(example: Example, wanted: Sequence[Requirement], services: ServiceMode) -> Row:
     """Install and train, if there is a wheel."""
     fitting = [requirement for requirement in wanted if fits(requirement, python_version())]
     if not fitting:
@@ -145,7 +154,7 @@ def row(example: Example, wanted: Sequence[Requirement]) -> Row:
     environment = f".venv-{example.group}"
     if subprocess.call([sys.executable, "tools/venv.py", environment, f"requirements/{example.group}.txt"]):
         return Row(example.kind, example.manifest, name, "not installed", "", "", False)
-    return (scaled if example.scales else trained)(example, environment, name)
+    return (scaled if example.scales else trained)(example, environment, name, services)
 
 
 def python_version() -> str:
@@ -158,11 +167,11 @@ def fits(requirement: Requirement, python: str) -> bool:
     return marker is None or marker.evaluate({"python_version": python, "python_full_version": f"{python}.0"})
 
 
-def trained(example: Example, environment: str, name: str) -> Row:
+def trained(example: Example, environment: str, name: str, services: ServiceMode) -> Row:
     started = time.monotonic()
     RUNS.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{Path(example.manifest).stem}-", dir=RUNS)).resolve()
-    run = begun(example, environment, folder)
+    run = begun(example, environment, folder, services)
     if example.loses:
         lose(example.loses, folder, run)
     output, _ = run.communicate()
@@ -182,20 +191,20 @@ def trained(example: Example, environment: str, name: str) -> Row:
     )
 
 
-def begun(example: Example, environment: str, folder: Path) -> "subprocess.Popen[str]":
+def begun(example: Example, environment: str, folder: Path, services: ServiceMode) -> "subprocess.Popen[str]":
     """The run of an example, with its logs in ``folder``."""
-    options = ["--timeout", TIMEOUT, "--output", "json", "--run-dir", str(folder)]
+    options = ["--timeout", TIMEOUT, "--output", "json", "--run-dir", str(folder), f"--services={services}"]
     command = [f"{environment}/bin/rallypoint", "run", *options, example.manifest]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def scaled(example: Example, environment: str, name: str) -> Row:
+def scaled(example: Example, environment: str, name: str, services: ServiceMode) -> Row:
     """Scale the example in a local cluster that stays up."""
     started = time.monotonic()
     RUNS.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="scaled-", dir=RUNS)).resolve()
     kubeconfig = folder / "kubeconfig"
-    command = [f"{environment}/bin/rallypoint", "up", "--run-dir", str(folder)]
+    command = [f"{environment}/bin/rallypoint", "up", "--run-dir", str(folder), f"--services={services}"]
     with subprocess.Popen([*command, "--kubeconfig-out", str(kubeconfig)]) as cluster:
         try:
             while not kubeconfig.exists() and cluster.poll() is None:

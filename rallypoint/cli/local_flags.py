@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 from typing_extensions import override
 
+from api.services import ServiceMode
 from controller.crds import all_crds
 from controller.kinds import ALL
 from controller.kinds.mpi.options import MPIOptions
@@ -91,6 +92,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="gang-schedule the pods of each job, as the controller does with this flag: volcano, or the name "
         "of a scheduler with coscheduling",
     )
+    parser.add_argument(
+        "--services",
+        choices=tuple(map(str, ServiceMode)),
+        default=SETTINGS.services,
+        help="Services of jobs without the annotation, as with the controller's flag: per-replica, addressed or per-job "
+        "(default: per-replica)",
+    )
 
 
 def labels(text: str) -> dict[str, str]:
@@ -127,7 +135,7 @@ def open_cluster(
 
 def settings_of(args: argparse.Namespace) -> Settings:
     """Return the controller's settings for a local cluster."""
-    return replace(SETTINGS, gang_scheduler_name=args.gang_scheduler_name)
+    return replace(SETTINGS, gang_scheduler_name=args.gang_scheduler_name, services=args.services)
 
 
 def gang_scheduler(text: str) -> str:

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
+from api.services import ServiceMode
 from tools import examples
 from tools.examples import EXAMPLES, Example, Row, fits, frameworks, logs, lose, main, metric, row, table
 
@@ -75,7 +76,7 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
 
 
 def test_a_framework_is_installed_and_trained(commands: Commands) -> None:
-    found = row(JAX, ANYWHERE)
+    found = row(JAX, ANYWHERE, ServiceMode.ADDRESSED)
 
     assert found[:5] == ("JAXJob", "examples/jax/digits.yaml", "jax 0.10.2", "Succeeded", "accuracy 0.9750")
     assert found.passed
@@ -83,7 +84,7 @@ def test_a_framework_is_installed_and_trained(commands: Commands) -> None:
     assert install == [sys.executable, "tools/venv.py", ".venv-jax", "requirements/jax.txt"]
     assert run[:6] == [".venv-jax/bin/rallypoint", "run", "--timeout", "10m", "--output", "json"]
     assert run[6] == "--run-dir"
-    assert run[8:] == ["examples/jax/digits.yaml"]
+    assert run[8:] == ["--services=addressed", "examples/jax/digits.yaml"]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_an_unsuccessful_run_does_not_pass(
 ) -> None:
     commands.status, commands.outcome, commands.output = status, outcome, output
 
-    found = row(JAX, ANYWHERE)
+    found = row(JAX, ANYWHERE, ServiceMode.ADDRESSED)
 
     assert (found.outcome, found.metric) == said
     assert found.passed is False
@@ -111,7 +112,7 @@ def test_an_unsuccessful_run_does_not_pass(
 def test_a_framework_that_cannot_be_installed_fails(commands: Commands) -> None:
     commands.installed = 1
 
-    found = row(JAX, ANYWHERE)
+    found = row(JAX, ANYWHERE, ServiceMode.ADDRESSED)
 
     assert (found.outcome, found.passed) == ("not installed", False)
     assert len(commands.called) == 1
@@ -129,7 +130,7 @@ def test_a_missing_wheel_is_named_and_counts_as_neither_passed_nor_failed(
 ) -> None:
     monkeypatch.setattr(examples, "python_version", lambda: "3.99")
 
-    found = row(JAX, [Requirement(wanted)])
+    found = row(JAX, [Requirement(wanted)], ServiceMode.PER_REPLICA)
 
     assert found.outcome == f"no wheel for Python 3.99; {outcome}"
     assert found.passed is None
@@ -157,7 +158,7 @@ def test_an_example_that_loses_a_worker_must_resume(
     commands: Commands, output: str, outcome: str, passed: bool
 ) -> None:
     commands.output = output
-    found = row(JAX._replace(loses="worker-1"), ANYWHERE)
+    found = row(JAX._replace(loses="worker-1"), ANYWHERE, ServiceMode.PER_REPLICA)
 
     assert (found.outcome, found.passed) == (outcome, passed)
 
@@ -207,6 +208,28 @@ def test_exit_status(
     said = capsys.readouterr().out
     assert "| JAXJob | a.yaml  | jax 1     | so      | much   | 3       |" in said
     assert summary in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        pytest.param(["jax"], ServiceMode.PER_REPLICA, id="default"),
+        pytest.param(["--services=per-job", "jax"], ServiceMode.PER_JOB, id="one Service for each job"),
+    ],
+)
+def test_the_mode_of_services(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: ServiceMode
+) -> None:
+    modes: list[ServiceMode] = []
+
+    def fake_row(example: Example, _: object, services: ServiceMode) -> Row:
+        modes.append(services)
+        return Row(example.kind, example.manifest, "jax 1", "Succeeded", "", "3", True)
+
+    monkeypatch.setattr(examples, "row", fake_row)
+
+    assert main(arguments) == 0
+    assert modes == [expected]
 
 
 def test_an_unknown_framework_is_rejected() -> None:

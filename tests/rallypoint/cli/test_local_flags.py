@@ -20,6 +20,17 @@ def parsed(*arguments: str) -> argparse.Namespace:
 def test_defaults() -> None:
     assert node_config_of(parsed()) == NodeConfig()
     assert settings_of(parsed()).gang_scheduler_name == ""
+    assert settings_of(parsed()).services == "per-replica"
+
+
+def test_the_controller_gets_the_mode_of_services() -> None:
+    assert settings_of(parsed("--services", "per-job")).services == "per-job"
+
+
+def test_an_unknown_mode_of_services_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        parsed("--services", "none")
+    assert "invalid choice: 'none'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
