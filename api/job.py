@@ -6,14 +6,13 @@ and never written back.
 Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/common_types.go.
 """
 
-from dataclasses import replace
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field
 
 from api.failure_policy import Attempt, FailurePolicy
-from api.meta import ObjectMeta, OwnerReference, Resource, Wire
+from api.meta import ObjectMeta, Resource, Wire
 from api.progress import Progress
 from api.success_policy import SuccessPolicy
 from api.times import Time
@@ -256,6 +255,9 @@ class JobStatus(Wire):
         return self.attempts[-1] if self.attempts else None
 
 
+_NO_POLICY = RunPolicy()
+
+
 class JobSpec(Wire):
     """The fields of a spec that all kinds have."""
 
@@ -265,7 +267,7 @@ class JobSpec(Wire):
     @property
     def policy(self) -> RunPolicy:
         """The run policy, empty if there is none."""
-        return self.run_policy or RunPolicy()
+        return self.run_policy or _NO_POLICY
 
 
 class Job(Wire):
@@ -317,12 +319,12 @@ def replica_field(model: type[Job]) -> ReplicaField:
 
 def owner_reference(resource: Resource, job: Job) -> dict[str, Any]:
     """Return the owner reference of every child: the job as the controller."""
-    named = replace(resource, version=job.owner_version or resource.version)
-    return OwnerReference(
-        api_version=named.api_version,
-        kind=named.kind,
-        name=job.metadata.name,
-        uid=job.metadata.uid,
-        controller=True,
-        block_owner_deletion=True,
-    ).to_wire()
+    group = f"{resource.group}/" if resource.group else ""
+    return {
+        "apiVersion": f"{group}{job.owner_version or resource.version}",
+        "kind": resource.kind,
+        "name": job.metadata.name,
+        "uid": job.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
