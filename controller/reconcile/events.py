@@ -1,7 +1,7 @@
 """Records events about jobs: one for each child, or a summary of many.
 
-In the mode ``full``, the first children of a job get an event each, with the originals' reasons and messages, and the rest a summary.
-In the mode ``compact``, all children are summarized, with one event per reason and reconcile. An event about the job's state is never
+In the mode ``full``, the first children of a job get an event each, with the originals' reasons and messages, and the rest a summary;
+while many events wait to be sent, only pods get one each, and the summary has all else. In the mode ``compact``, all children are summarized, with one event per reason and reconcile. An event about the job's state is never
 summarized.
 
 Differs: the original records an event for each child, and its library then drops the excess, including the job's end. See
@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from api.messages import without_numbers
-from api.meta import Resource
+from api.meta import PODS, Resource
 from controller.domain import Event, Severity
 from controller.reconcile.memory import EventMemory
 from controller.reconcile.parent import Parent
@@ -80,7 +80,8 @@ class EventRecorder:
         own = event_messages.done(verb, resource.kind, name) if event_messages.done else None
         if event_messages.done and own is None:
             return
-        if memory.children >= self._most_child_events:
+        can_be_summarized = resource != PODS and self._recorder.is_busy
+        if memory.children >= self._most_child_events or can_be_summarized:
             memory.unsummarized.setdefault((job, verb), []).append((resource, name))
             return
         memory.children += 1

@@ -9,6 +9,7 @@ from controller.kind.defaults import KindDefaults
 from controller.kind.idle import IdleReason
 from controller.kind.reasons import ConditionReason, EventReason
 from controller.reconcile.events import MOST_CHILD_EVENTS
+from controller.runtime.recorder import BUSY_WAITING
 from tools.markdown import cell, code, table
 
 HEAD = f"""\
@@ -21,7 +22,7 @@ Names, reasons, messages and types of events are those of the Go operators, so d
 | event | how often |
 |---|---|
 | state of the job: created, running, restarting, suspended, resumed, succeeded, failed, invalid, blocked | once per change; never combined, never limited |
-| created children | one each for the first {MOST_CHILD_EVENTS} of a job, then one summary under the reason of the first of them ("Created 139 services and 138 pods: train-worker-11, …"): at most {MOST_CHILD_EVENTS + 2} events for a job that succeeds |
+| created children | one each for the first {MOST_CHILD_EVENTS} of a job, then one summary under the reason of the first of them ("Created 139 services and 138 pods: train-worker-11, …"): at most {MOST_CHILD_EVENTS + 2} events for a job that succeeds. While {BUSY_WAITING} such events or more wait to be sent, only pods have one each, and the summary has the Services and all else |
 | what a gang waits for (`…WaitingForGang`) | once it has waited for 30 s, and again when its message differs in more than numbers; limited per job, see below |
 | `ExitedWithCode` | once per pod, for exit codes other than 0 |
 | reports of pods and failed API calls | once per pod; combined and limited per job, see below. A text that differs only in its numbers ("back-off 2m40s" after "back-off 1m20s") is the same report |

@@ -19,11 +19,17 @@ JOB = subject()
 class Listener(Recorder):
     """A recorder that stores its events."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_busy: bool = False) -> None:
         super().__init__(Client.__new__(Client))
+        self._has_many_waiting = is_busy
         self.recorded: list[tuple[str, str]] = []
         self.similar: list[str] = []
         """What the reports that were heard are combined by."""
+
+    @property
+    @override
+    def is_busy(self) -> bool:
+        return self._has_many_waiting
 
     @override
     def record(
@@ -88,6 +94,21 @@ def test_full_events_of_a_large_job_are_twenty_four(listener: Listener, job: Par
     ((reason, message),) = listener.recorded[MOST_CHILD_EVENTS:]
     assert reason == "SuccessfulCreateService"
     assert message.startswith("Created 89 services and 88 pods: pod-11, pod-12, ")
+
+
+def test_while_many_events_wait_only_pods_have_an_event_each(job: Parent) -> None:
+    listener = Listener(is_busy=True)
+    events = EventRecorder(listener)
+    for name in ("a", "b"):
+        events.record_created(job, PODS, name)
+        events.record_created(job, SERVICES, name)
+    events.record_summaries(job.memory.events)
+
+    assert listener.recorded == [
+        ("SuccessfulCreatePod", "Created pod: a"),
+        ("SuccessfulCreatePod", "Created pod: b"),
+        ("SuccessfulCreateService", "Created 2 services: a, b"),
+    ]
 
 
 def test_the_event_budget_is_per_job_and_not_per_reconcile(listener: Listener, job: Parent) -> None:

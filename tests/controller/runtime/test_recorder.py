@@ -14,6 +14,7 @@ from controller.kube.client import Client, always
 from controller.kube.connect import Connection
 from controller.runtime import recorder as module
 from controller.runtime.recorder import (
+    BUSY_WAITING,
     COMBINED,
     IN_TURN_PER_SECOND,
     LONGEST_MESSAGE,
@@ -479,3 +480,27 @@ async def test_repeats_during_a_write_are_counted_in_a_single_further_write() ->
 
         assert await harness.counts() == {"something": 51}
         assert (harness.faults.count("create"), harness.faults.count("patch")) == (1, 1)
+
+
+def child_event(recorder: Recorder, number: int) -> None:
+    recorder.record(JOB, "Normal", "SuccessfulCreatePod", f"pod-{number}", priority=EventPriority.CHILD)
+
+
+async def test_the_recorder_is_busy_while_many_events_of_low_priority_wait() -> None:
+    async with recording() as it:
+        for number in range(BUSY_WAITING - 1):
+            child_event(it.recorder, number)
+        assert not it.recorder.is_busy
+        child_event(it.recorder, BUSY_WAITING)
+        assert it.recorder.is_busy
+
+        await it.recorder.flushed()
+        assert not it.recorder.is_busy
+
+
+async def test_events_about_the_state_do_not_make_the_recorder_busy() -> None:
+    async with recording() as it:
+        for number in range(2 * BUSY_WAITING):
+            it.record(f"state {number}")
+
+        assert not it.recorder.is_busy
