@@ -41,7 +41,6 @@ from controller.reconcile.load import LoadedJob
 from controller.reconcile.memory import JobMemories
 from controller.reconcile.observe import Sources, observe, owner_uid
 from controller.reconcile.reconciler import Reconciler
-from controller.reconcile.status import serialized
 from controller.runtime import clock
 from controller.runtime.recorder import Recorder
 from controller.runtime.store import Store
@@ -284,7 +283,7 @@ def _running_job(key: Key, pods: int, stores: Sources) -> JobRow:
         snapshot = observe(stores, PYTORCH, key, job.metadata.uid)
         status = planning.decide(PYTORCH, job, snapshot, clock.now(), Options()).status
         job = job.model_copy(update={"status": status})
-    return job_from_json(orjson.dumps({**body, "status": serialized(job.status)}))
+    return job_from_json(orjson.dumps({**body, "status": job.status.to_wire() if job.status else {}}))
 
 
 def _uid(number: int) -> str:

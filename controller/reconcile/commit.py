@@ -2,22 +2,22 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
 import structlog
 
-from api.job import JobStatus
 from controller.domain import Count, Event, Plan, Severity
 from controller.kind import JobKind
 from controller.kube import errors
 from controller.kube.client import Client
-from controller.reconcile.debounce import can_wait
+from controller.reconcile.debounce import longest_wait_seconds
 from controller.reconcile.events import EventRecorder
 from controller.reconcile.jobs import JobRow, differs_beside_status
 from controller.reconcile.load import LoadedJob, Loader
 from controller.reconcile.memory import UnrecordedWrite
-from controller.reconcile.status import StatusWriter, differs, serialized
+from controller.reconcile.status import StatusChange, StatusWriter, status_change
 from controller.reconcile.transitions import Transition, transitions
 from controller.runtime.store import Store
 from controller.telemetry.metrics.jobs import JobTotals
@@ -65,12 +65,14 @@ class JobCommitter:
             ApiError, aiohttp.ClientError, TimeoutError: the status was not written, or its answer was lost.
         """
         row, memory = loaded.row, loaded.memory
-        if wait := self._defer(loaded, plan.status):
+        change = status_change(loaded.job, plan.status)
+        if change and (wait := self._defer(loaded, plan, change)):
             self._record(loaded, plan, ())
             return wait
         steps = transitions(loaded.kind.resource.kind, loaded.job.status, plan)
         try:
-            await self._status.write(row, loaded.job, plan.status)
+            if change:
+                await self._status.write(row, change)
         except errors.NotFound:
             self._jobs.remove(
                 row
@@ -91,7 +93,7 @@ class JobCommitter:
         """Write a second status over the newest one, about errors of the children's writes."""
         latest = self._loader.reload(loaded)
         if latest is not None:
-            await self.write(latest, decide(latest))
+            await self.write(latest, decide(replace(latest, job=latest.as_planned())))
 
     def record_late(self, loaded: LoadedJob) -> None:
         """Record the events, counts and transitions of a status that was written although its response was lost."""
@@ -99,7 +101,7 @@ class JobCommitter:
         if unrecorded is None:
             return
         status = unrecorded.plan.status
-        if status is not None and not differs(loaded.job, status):
+        if status is not None and status_change(loaded.job, status) is None:
             loaded.memory.unrecorded = None
             self._record(loaded, unrecorded.plan, unrecorded.transitions)
 
@@ -134,12 +136,12 @@ class JobCommitter:
         self._events.record(parent, [Event(Severity.NORMAL, deleted, f"Deleted job: {row.name}")])
         self._counter(kind, row.namespace, Count.DELETED)
 
-    def _defer(self, loaded: LoadedJob, status: JobStatus | None) -> float:
+    def _defer(self, loaded: LoadedJob, plan: Plan, change: StatusChange) -> float:
         """Return the seconds that a changed status may wait, 0 if it is written now."""
-        job = loaded.job
-        if status is None or not differs(job, status) or not can_wait(*map(serialized, (job.status, status))):
+        longest = longest_wait_seconds(change, has_events=bool(plan.events))
+        if not longest or plan.status is None:
             return 0.0
-        return loaded.memory.status.defer(loaded.row.status, status)
+        return loaded.memory.status.defer(loaded.row.status, plan.status, longest)
 
     def _record(self, loaded: LoadedJob, plan: Plan, steps: Sequence[Transition]) -> None:
         for step in steps:

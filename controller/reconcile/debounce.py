@@ -1,6 +1,7 @@
-"""Debounces status writes that change only counters, so that a job whose pods start one after another writes few statuses.
+"""Debounces status writes that would soon be followed by another one, so that a job writes few statuses.
 
-Only counters that no client acts on wait. Conditions, times, failures and restart counts are written at once, and so is the
+Two kinds of status wait: one that changes only counters that no client acts on, and the first one, which only says that the job was
+created: often its pods run a moment later. All else is written at once: other conditions, times, failures and restart counts, and the
 end of the last active pod, because a queue then gives the job's quota to others.
 """
 
@@ -8,18 +9,40 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import Any
 
-from api.job import JobStatus
+from api.job import ConditionType, JobStatus
 from controller.reconcile.backoff import TICK_SECONDS
+from controller.reconcile.status import StatusChange
 
 UNCHANGED_SECONDS = 1.0
 """Counters are written when they have not changed for this long."""
 LONGEST_SECONDS = 5.0
 """Counters that keep changing are written after this long."""
+CREATED_SECONDS = 0.5
+"""A status that only says that the job was created is written after this time.
+
+Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs, writes it when all pods and Services have been created.
+"""
 _COUNTERS = ("active", "succeeded")
 
 
-def can_wait(stored: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """Return whether two serialized statuses differ only in counters that no client acts on, and in the wall clock that moves with them."""
+def longest_wait_seconds(change: StatusChange, *, has_events: bool) -> float:
+    """Return for how long a changed status may wait while it does not change further; 0 if it must be written now.
+
+    ``has_events`` is whether the plan with this status has events, which follow the first status.
+    """
+    if _says_only_created(change) and not has_events:
+        return CREATED_SECONDS
+    return UNCHANGED_SECONDS if _changes_only_counters(change) else 0.0
+
+
+def _says_only_created(change: StatusChange) -> bool:
+    types = [condition["type"] for condition in change.wanted.get("conditions") or ()]
+    return not change.stored.get("conditions") and types == [ConditionType.CREATED]
+
+
+def _changes_only_counters(change: StatusChange) -> bool:
+    """Return whether only counters change that no client acts on, and the wall clock that moves with them."""
+    stored, wanted = change
     was, will = stored.get("replicaStatuses") or {}, wanted.get("replicaStatuses") or {}
     if was.keys() != will.keys() or _beside(stored) != _beside(wanted):
         return False
@@ -50,8 +73,8 @@ class StatusDebouncer:
         pending = self._pending
         return pending.status if pending is not None and pending.stored == stored else None
 
-    def defer(self, stored: bytes, status: JobStatus) -> float:
-        """Let a status wait, and return for how many seconds; 0 if it must be written now."""
+    def defer(self, stored: bytes, status: JobStatus, wait_seconds: float) -> float:
+        """Let a status wait for this long since its last change, and return for how many more seconds; 0 if it must be written now."""
         now = asyncio.get_running_loop().time()
         pending = self._pending
         if pending is None or pending.stored != stored:
@@ -59,7 +82,7 @@ class StatusDebouncer:
         elif pending.status != status:
             pending = replace(pending, status=status, changed=now)
         self._pending = pending
-        remaining = min(pending.changed + UNCHANGED_SECONDS, pending.since + LONGEST_SECONDS) - now
+        remaining = min(pending.changed + wait_seconds, pending.since + LONGEST_SECONDS) - now
         return remaining if remaining > TICK_SECONDS else 0.0
 
     def clear(self) -> None:

@@ -48,6 +48,11 @@ class LoadedJob:
     is_first: bool
     """Whether this process reconciles the job for the first time."""
 
+    def as_planned(self) -> Job:
+        """The job with the status that waits to be written, if there is one. Planning treats it as already written."""
+        pending = self.memory.status.pending(self.row.status)
+        return self.job if pending is None else self.job.model_copy(update={"status": pending})
+
     def parent(self, pods: Pods = Pods.NONE) -> Parent:
         """The job as children and events refer to it."""
         key = Key(self.row.namespace, self.row.name)

@@ -232,10 +232,7 @@ class Reconciler:
     def _decide(self, loaded: LoadedJob, snapshot: Snapshot) -> _Decision:
         """Plan for the job, with a suspension that ended unobserved and a status that waits to be written."""
         has_pods = bool(snapshot.pods or snapshot.batch_pods)
-        job = settle_suspension(loaded.memory, loaded.job, has_pods=has_pods)
-        pending = loaded.memory.status.pending(loaded.row.status)
-        if pending is not None:
-            job = job.model_copy(update={"status": pending})
+        job = settle_suspension(loaded.memory, loaded.as_planned(), has_pods=has_pods)
         options = replace(
             self._options,
             keeps_ledger=self._committer.keeps_ledger,

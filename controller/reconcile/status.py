@@ -4,7 +4,7 @@ The patch contains the resourceVersion, so it changes nothing if the job was mod
 docs/decisions/0010-status-writes.md for the reason against a JSON patch.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import structlog
@@ -24,6 +24,21 @@ TRIES = 5
 log = structlog.get_logger()
 
 
+class StatusChange(NamedTuple):
+    """Two different serialized statuses of a job."""
+
+    stored: dict[str, Any]
+    wanted: dict[str, Any]
+
+
+def status_change(job: Job, status: JobStatus | None) -> StatusChange | None:
+    """Return the change from the job's status to this one; None if the status is None or the serialized status would not change."""
+    if status is None:
+        return None
+    change = StatusChange((job.status or JobStatus()).to_wire(), status.to_wire())
+    return change if change.stored != change.wanted else None
+
+
 class StatusWriter:
     """Writes the status of all jobs of one kind."""
 
@@ -34,25 +49,22 @@ class StatusWriter:
         self.keeps_ledger = True
         """Whether the server stores ``replacing``; it drops fields that the installed CRD lacks."""
 
-    async def write(self, row: JobRow, job: Job, status: JobStatus | None) -> bool:
-        """Write the status, and return whether a write was needed.
+    async def write(self, row: JobRow, change: StatusChange) -> None:
+        """Write the wanted status over the stored one.
 
         Raises:
             Conflict: the job's spec or status has changed, or another job has that name by now.
             NotFound: the job was deleted.
         """
-        if status is None or not differs(job, status):
-            return False
-        change = merge_patch(serialized(job.status), serialized(status))
+        patch = merge_patch(change.stored, change.wanted)
         for _ in range(TRIES - 1):
             try:
-                await self._patch(row, change)
+                await self._patch(row, patch)
             except Conflict:
                 row = await self._same_again(row)
             else:
-                return True
-        await self._patch(row, change)
-        return True
+                return
+        await self._patch(row, patch)
 
     async def _patch(self, row: JobRow, change: dict[str, Any]) -> None:
         body = {"metadata": {"resourceVersion": str(row.resource_version)}, "status": change}
@@ -84,11 +96,6 @@ class StatusWriter:
         return newest
 
 
-def differs(job: Job, status: JobStatus) -> bool:
-    """Return whether the serialized status would change."""
-    return serialized(status) != serialized(job.status)
-
-
 def merge_patch(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     """Return the JSON merge patch (RFC 7386) from ``before`` to ``after``; lists are replaced as a whole."""
     change: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
@@ -100,8 +107,3 @@ def merge_patch(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]
         elif key not in before or old != value:
             change[key] = value
     return change
-
-
-def serialized(status: JobStatus | None) -> dict[str, Any]:
-    """Return the serialized status; empty if there is none."""
-    return (status or JobStatus()).to_wire()

@@ -60,7 +60,7 @@ class Transition:
 
 
 def transitions(kind: str, before: JobStatus | None, plan: Plan) -> tuple[Transition, ...]:
-    """Return the steps from the stored status to that of the plan, in the order of its conditions.
+    """Return the steps from the stored status to that of the plan, in the order of its conditions, but the creation first.
 
     A condition that only gets another message is no step. Neither is one that another step sets to False, such as Running at the end of
     the job. A restart while the job is still restarting is a step although no condition changes.
@@ -73,6 +73,7 @@ def transitions(kind: str, before: JobStatus | None, plan: Plan) -> tuple[Transi
         for condition in plan.status.conditions or ()
         if (step := _step(kind, condition)) and not _is_stored(condition, stored)
     ]
+    changed.sort(key=lambda change: change[0] != CREATED)
     if not changed and Count.RESTARTED not in plan.counts:
         return ()
     restarting = conditions.find(plan.status.conditions or (), ConditionType.RESTARTING)

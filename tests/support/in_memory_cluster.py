@@ -35,7 +35,7 @@ from controller.policy import troubles
 from controller.policy.replacement import observed
 from controller.reconcile.observe import rows_in_slots
 from controller.reconcile.plan import decide
-from controller.reconcile.status import differs
+from controller.reconcile.status import status_change
 from rallypoint.local.apiserver.patches.jsonpatch import merge
 from tests.support.builders import NOON, pytorch_job
 
@@ -172,7 +172,7 @@ class InMemoryCluster:
 
     def is_idle(self, plan: Plan) -> bool:
         """Return whether the plan writes nothing and records no event."""
-        written = plan.status is not None and differs(self.job, plan.status)
+        written = status_change(self.job, plan.status) is not None
         acts = [
             *self._new(self._taken_by_server(plan.create)),
             *(

@@ -16,7 +16,7 @@ from api.job import ConditionType, JobStatus, RunPolicy
 from api.wall_clock import WallClock
 from controller.kind import Options
 from controller.policy.wall_clock import JobView, advanced, is_kept
-from controller.reconcile.status import differs
+from controller.reconcile.status import status_change
 from tests.support.builders import NOON, pytorch_job
 from tests.support.in_memory_cluster import InMemoryCluster
 
@@ -36,7 +36,7 @@ class ClockedCluster(InMemoryCluster):
     def reconcile(self) -> None:
         """Reconcile until nothing is left to do, and count the status writes."""
         while not self.is_idle(plan := self.decide()):
-            self.writes += plan.status is not None and differs(self.job, plan.status)
+            self.writes += status_change(self.job, plan.status) is not None
             self.apply(plan)
 
     def change(self, name: str, **fields: Any) -> None:

@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 
 from api.job import JobStatus, ReplicaStatus
-from controller.reconcile.debounce import LONGEST_SECONDS, UNCHANGED_SECONDS, StatusDebouncer, can_wait
+from controller.reconcile.debounce import (
+    CREATED_SECONDS,
+    LONGEST_SECONDS,
+    UNCHANGED_SECONDS,
+    StatusDebouncer,
+    longest_wait_seconds,
+)
+from controller.reconcile.status import StatusChange
 
 
 def status_dict(active: int | None = 1, **fields: Any) -> dict[str, Any]:
@@ -39,7 +46,32 @@ def status_dict(active: int | None = 1, **fields: Any) -> dict[str, Any]:
     ],
 )
 def test_only_changes_of_counters_wait(wanted: dict[str, Any], waits: bool) -> None:
-    assert can_wait(status_dict(2 if wanted != status_dict(2) else 1), wanted) is waits
+    stored = status_dict(2 if wanted != status_dict(2) else 1)
+    assert longest_wait_seconds(StatusChange(stored, wanted), has_events=True) == (
+        UNCHANGED_SECONDS if waits else 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted", "waits"),
+    [
+        pytest.param([], ["Created"], True, id="created"),
+        pytest.param([], ["Created", "Running"], False, id="created and running"),
+        pytest.param([], ["Created", "Suspended"], False, id="created and suspended"),
+        pytest.param([], ["Created", "Failed"], False, id="created and failed"),
+        pytest.param(["Created"], ["Created"], False, id="created before"),
+        pytest.param([], [], False, id="nothing"),
+    ],
+)
+def test_a_first_status_waits_if_it_only_says_that_the_job_was_created(
+    stored: list[str], wanted: list[str], waits: bool
+) -> None:
+    change = StatusChange(
+        {"conditions": [{"type": type_} for type_ in stored]} if stored else {},
+        status_dict(None, conditions=[{"type": type_} for type_ in wanted], startTime="2026-01-01T12:00:00Z"),
+    )
+    assert longest_wait_seconds(change, has_events=False) == (CREATED_SECONDS if waits else 0)
+    assert longest_wait_seconds(change, has_events=True) == 0, "events follow the status that they report"
 
 
 def status(active: int) -> JobStatus:
@@ -48,18 +80,20 @@ def status(active: int) -> JobStatus:
 
 async def test_a_status_waits_until_it_stops_changing() -> None:
     debouncer = StatusDebouncer()
-    assert debouncer.defer(b"{}", status(1)) == UNCHANGED_SECONDS
+    assert debouncer.defer(b"{}", status(1), UNCHANGED_SECONDS) == UNCHANGED_SECONDS
     await asyncio.sleep(UNCHANGED_SECONDS / 2)
-    assert debouncer.defer(b"{}", status(1)) == pytest.approx(UNCHANGED_SECONDS / 2)
-    assert debouncer.defer(b"{}", status(2)) == pytest.approx(UNCHANGED_SECONDS), "it has changed again"
+    assert debouncer.defer(b"{}", status(1), UNCHANGED_SECONDS) == pytest.approx(UNCHANGED_SECONDS / 2)
+    assert debouncer.defer(b"{}", status(2), UNCHANGED_SECONDS) == pytest.approx(UNCHANGED_SECONDS), (
+        "it has changed again"
+    )
     await asyncio.sleep(UNCHANGED_SECONDS)
-    assert debouncer.defer(b"{}", status(2)) == 0
+    assert debouncer.defer(b"{}", status(2), UNCHANGED_SECONDS) == 0
 
 
 async def test_a_status_that_keeps_changing_is_written_after_the_longest_wait() -> None:
     debouncer, loop = StatusDebouncer(), asyncio.get_running_loop()
     started, number = loop.time(), 0
-    while debouncer.defer(b"{}", status(number)):
+    while debouncer.defer(b"{}", status(number), UNCHANGED_SECONDS):
         await asyncio.sleep(UNCHANGED_SECONDS / 4)
         number += 1
 
@@ -68,7 +102,7 @@ async def test_a_status_that_keeps_changing_is_written_after_the_longest_wait() 
 
 async def test_a_pending_status_is_known_until_the_stored_status_changes() -> None:
     debouncer = StatusDebouncer()
-    debouncer.defer(b"{}", status(1))
+    debouncer.defer(b"{}", status(1), UNCHANGED_SECONDS)
 
     assert debouncer.pending(b"{}") == status(1)
     assert debouncer.pending(b'{"conditions":[]}') is None

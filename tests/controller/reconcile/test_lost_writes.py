@@ -161,7 +161,7 @@ async def test_a_canceled_status_write_is_counted_once() -> None:
     """The first reconcile ends during its status patch; the second finds the status written."""
     rule = Rule(Delay(10, committed=True), verb="patch", subresource="status", times=1)
     async with start_harness(rule) as harness, Client(harness.connection) as client:
-        await harness.submit("train")
+        await harness.submit("train", runPolicy={"suspend": True})
         jobs, counted = Store[JobRow](), list[Count]()
         caches = {
             PODS: Cache(Store(), pod_from_json),

@@ -18,6 +18,7 @@ from controller.domain import Event, Key, Severity
 from controller.kind import KindDefaults
 from controller.kube.namespaces import RETRY_SECONDS
 from controller.reconcile import plan as planning
+from controller.reconcile.debounce import CREATED_SECONDS
 from controller.reconcile.memory import JobMemories
 from tests.support.builders import template
 from tests.support.definitions import open_definition
@@ -74,7 +75,7 @@ async def test_a_successful_job_takes_a_fixed_number_of_calls(events: str, repli
     async with start_harness() as harness, running_controller(harness, replace(TEST_SETTINGS, events=events)):
         harness.faults.calls.clear()
         await harness.submit(workers=replicas - 1)
-        await harness.settle(0.5)
+        await harness.settle(2 * CREATED_SECONDS)
         for number, pod in enumerate(names := await harness.names(PODS)):
             await harness.set_phase("Running", pod)
             await harness.settle(1.5 / replicas)
