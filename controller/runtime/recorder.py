@@ -49,8 +49,8 @@ LATE_SECONDS = 1.0
 """The longest delay of an event of low priority beyond its turn. Users who follow a job soon take silence for the end of the activity."""
 IN_TURN_PER_SECOND = 400
 """Events per second that an idle server accepts one by one. With it the recorder computes when the turn of a waiting event should come."""
-BUSY_WAITING = 64
-"""Waiting events of low priority from which on the recorder is busy: about what an idle server accepts in 0.2 s."""
+BUSY_WAITING = 512
+"""Waiting events of low priority from which on the recorder is busy: more than an idle server accepts in a second."""
 SENDERS_IN_A_HURRY = 32
 """Concurrent requests while the process stops: the next leader waits for the last event."""
 TRIES = 12
