@@ -210,8 +210,8 @@ class Guarded(CrashInjector):
             await super().after(call)
 
     @override
-    def passes(self, call: Call, frame: bytes) -> bool:
-        return call.user_agent == BATCH or super().passes(call, frame)
+    async def passes(self, call: Call, frame: bytes) -> bool:
+        return call.user_agent == BATCH or await super().passes(call, frame)
 
 
 class Timed(asyncio.Queue[Any]):

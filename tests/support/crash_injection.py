@@ -92,10 +92,10 @@ class CrashInjector(Faults):
         await super().after(call)
 
     @override
-    def passes(self, call: Call, frame: bytes) -> bool:
+    async def passes(self, call: Call, frame: bytes) -> bool:
         if call.user_agent != self.spared:
             self._refuse_after_crash()
-        return super().passes(call, frame)
+        return await super().passes(call, frame)
 
     def _refuse_after_crash(self) -> None:
         if self.crashed.is_set():

@@ -88,7 +88,14 @@ class Cut:
     """Break the connection of a watch instead of sending an event."""
 
 
-Fault = Refuse | Say | Reset | Delay | Drop | Cut
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """Send an event of a watch, and those after it, later on loop time."""
+
+    seconds: float
+
+
+Fault = Refuse | Say | Reset | Delay | Drop | Cut | Lag
 
 
 @dataclass(slots=True)
@@ -155,10 +162,13 @@ class Faults:
             case _:
                 pass
 
-    def passes(self, call: Call, frame: bytes) -> bool:
-        match self._decide(call, frame, (Drop, Cut)):
+    async def passes(self, call: Call, frame: bytes) -> bool:
+        match self._decide(call, frame, (Drop, Cut, Lag)):
             case Drop():
                 return False
+            case Lag(seconds):
+                await asyncio.sleep(seconds)
+                return True
             case Cut():
                 raise Disconnect
             case _:

@@ -70,7 +70,7 @@ class WatchSender:
 
     async def send(self, response: web.StreamResponse, frames: list[bytes]) -> None:
         if (interceptor := self._interceptor) is not None:
-            frames = [frame for frame in frames if interceptor.passes(self._call, frame)]
+            frames = [frame for frame in frames if await interceptor.passes(self._call, frame)]
         if not frames:
             return
         await self._store.flush()

@@ -36,6 +36,6 @@ class Interceptor(Protocol):
         """Called when the call has been executed and the response not yet sent."""
         ...
 
-    def passes(self, call: Call, frame: bytes) -> bool:
-        """Return whether to send an event of a watch to the client."""
+    async def passes(self, call: Call, frame: bytes) -> bool:
+        """Return whether to send an event of a watch to the client; later events wait until it returns."""
         ...

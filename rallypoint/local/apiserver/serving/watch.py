@@ -20,6 +20,8 @@ QUEUE_CAPACITY = 16_384
 """Maximum pending changes of one client. A slower client is disconnected and lists again."""
 
 BOOKMARK_SECONDS = 60.0
+LAST_BOOKMARK_SECONDS = 2.0
+"""A watch sends a bookmark so many seconds before its timeout. Source: apiserver, pkg/storage/cacher/cache_watcher.go, nextBookmarkTime."""
 CLOCK_RESOLUTION_SECONDS = 1e-6
 """Remaining times below this count as zero, so a watch also ends on a clock that does not advance."""
 
@@ -80,6 +82,8 @@ class Watch:
         loop = asyncio.get_running_loop()
         end = loop.time() + self._timeout_seconds()
         next_bookmark = loop.time() + BOOKMARK_SECONDS
+        if end - loop.time() > LAST_BOOKMARK_SECONDS:
+            next_bookmark = min(next_bookmark, end - LAST_BOOKMARK_SECONDS)
         while not watcher.lost and end - loop.time() > CLOCK_RESOLUTION_SECONDS:
             try:
                 remaining = max(min(end, next_bookmark) - loop.time(), CLOCK_RESOLUTION_SECONDS)

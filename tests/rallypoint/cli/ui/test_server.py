@@ -98,7 +98,7 @@ class Breaks:
 
     async def after(self, call: Call) -> None: ...
 
-    def passes(self, call: Call, frame: bytes) -> bool:
+    async def passes(self, call: Call, frame: bytes) -> bool:
         return True
 
 
