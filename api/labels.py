@@ -35,6 +35,8 @@ SERVICES = "training.kubeflow.org/services"
 """Annotation of a job: which Services it gets, one of ``services.ServiceMode``, in place of the controller's ``--services``."""
 POD_SETS = "training.kubeflow.org/pod-sets"
 """Annotation of a Workload of Kueue: fingerprints of the job's pods as they were when the Workload was written."""
+HANDOVER = "training.kubeflow.org/handover"
+"""Annotation of the released Lease of the leader election: up to which changes the last leader knew the objects, as JSON."""
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """Annotation: the manifest of the last client-side ``kubectl apply``, as JSON."""

@@ -497,8 +497,8 @@ def _controller_process(
         election,
         take_over=take_over,
         on_ready=on_ready,
+        upkeep=[Relist(informer).run for informer in informers],
         errands=[
-            *(Relist(informer).run for informer in informers),
             monitor.run,
             # A version can only be removed from the stored versions by a process that sees the objects of all namespaces.
             *(
@@ -507,6 +507,8 @@ def _controller_process(
                 if kind.model.other_versions and not settings.namespace and report is None
             ),
         ],
+        # The answers of writes to Workloads and of Kueue's changes of jobs are not all stored.
+        knows_its_writes=lambda: queueing is None and client.knows_its_writes(),
     )
 
 

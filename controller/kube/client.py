@@ -48,6 +48,8 @@ Source: client-go, rest/with_retry.go: a number of seconds in Retry-After with 4
 LONGEST_PAUSE_SECONDS = 10.0
 WARMING_SECONDS = 60.0
 """How often all connections are used, so that neither side closes them as idle; less than ``KEEPALIVE_SECONDS``."""
+UNKNOWN_WRITE_SECONDS = 120.0
+"""After this time a write without an answer has taken effect, as its watch event shows, or never will: API servers end requests after 60 s."""
 SPARE_CONNECTIONS = 8
 """Connections beyond the maximum width, because some are being closed; a call never waits for the connection pool."""
 
@@ -94,6 +96,8 @@ class Client:
         self._observer = observer
         self._tracer = tracer
         self._permit = permit
+        self._unknown_write_at = float("-inf")
+        """Loop time when a write last got no answer that says whether it took effect."""
         self._transport = Transport(
             connection,
             observer,
@@ -278,6 +282,11 @@ class Client:
         with self._tracer.call(method, path, headers) if self._tracer else _NO_SPAN:
             return await self._try(call, level, group)
 
+    def knows_its_writes(self) -> bool:
+        """Return whether each write of the last ``UNKNOWN_WRITE_SECONDS`` got an answer that says whether it took effect."""
+        now = asyncio.get_running_loop().time()
+        return now - self._unknown_write_at > UNKNOWN_WRITE_SECONDS
+
     async def _try(self, call: Call, level: PriorityLevel, group: str) -> bytes:
         """Send a request, and again while the server answers with Retry-After."""
         renewed = False
@@ -341,4 +350,10 @@ class Client:
         async with self.limiter.turn(level, group):
             if self._is_limited:
                 self._observer.limited(call.method, time() - waiting_since)
-            return await self._transport.send(call, None if call.method == "GET" else self._permit)
+            if call.method == "GET":
+                return await self._transport.send(call, None)
+            try:
+                return await self._transport.send(call, self._permit)
+            except (aiohttp.ClientError, TimeoutError, OSError, asyncio.CancelledError, errors.ServerError):
+                self._unknown_write_at = time()
+                raise

@@ -24,7 +24,15 @@ from api.meta import Resource
 from controller.kube import errors
 from controller.kube.client import JSON, Client
 from controller.runtime.backoff import Reconnect
-from controller.runtime.listwatch import PER_SLICE, WHOLE, Event, Events, Source, read_bookmark
+from controller.runtime.listwatch import (
+    BOOKMARK_WATCH_SECONDS,
+    PER_SLICE,
+    WHOLE,
+    Event,
+    Events,
+    Source,
+    read_bookmark,
+)
 from controller.runtime.store import Change, R, Store
 
 TRIES = 3
@@ -35,6 +43,12 @@ restart of one of several API servers is shorter. The time counts from the start
 """
 SILENT_SECONDS = 60.0
 """An empty store whose server has not sent a list or a line for this long counts as unserved, so that nothing waits for it."""
+EVENTS_SECONDS = 1.0
+"""How long a new leader waits for the events of changes that its predecessor knew."""
+BOOKMARK_SECONDS = 4.0
+"""How long it waits for a bookmark of a watch that ends after ``BOOKMARK_WATCH_SECONDS``."""
+RELISTED_ROWS = 2000
+"""A store of at most so many rows is listed faster than a bookmark arrives: in 0.2 s."""
 UNAVAILABLE = 503
 _NO_ANSWER = frozenset({502, 503, 504})
 """Status codes of a proxy whose API server does not answer."""
@@ -144,6 +158,10 @@ class Informer(Generic[R]):
         """The timeout that ends the current watch."""
         self._is_reporting = False
         """Whether the informer is reporting changes that the store already contains. Interrupted now, it would never report the rest."""
+        self._is_resuming = False
+        """Whether the current watch is to end, and the next one to send a bookmark soon."""
+        self._advanced = asyncio.Event()
+        """Set when the store has changed or the watch has reached a later version."""
         self._log = log.bind(resource=resource.plural)
         self._failures = client.watch_failures
 
@@ -181,8 +199,49 @@ class Informer(Generic[R]):
         """Relist as soon as all changes are reported. The store keeps its rows until then."""
         self._log.info("relisting", reason=reason)
         self._has_position = False
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        """End the current watch, unless changes are being reported."""
         if self._attempt is not None and self._attempt.when() is None and not self._is_reporting:
             self._attempt.reschedule(0)
+
+    async def catch_up(self, version: int | None, *, listed_rows: int = RELISTED_ROWS) -> bool:
+        """Return whether the store now contains every change that the server accepted before this call. If not, list again.
+
+        ``version`` is the ``latest_change`` of another process's store of the same objects, after which nobody else wrote; the event of that
+        change is then proof. With None, or if the event does not come, the informer asks the server for the present resourceVersion and
+        waits until the watch has reached it by an event or by a bookmark, unless the store has at most ``listed_rows`` rows. ``run`` must be
+        active.
+        """
+        if not (self.synced.is_set() and self.is_following):
+            return False
+        if version is not None and await self._reaches(version, EVENTS_SECONDS):
+            return True
+        if len(self.store) <= listed_rows:
+            return False
+        known = self.store.last_synced_resource_version
+        try:
+            current = await self.source.current_version()
+        except (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError) as error:
+            self._log.info("resourceVersion not read", error=errors.describe(error))
+            return False
+        if current < known:
+            return False  # the server was restored from a backup
+        self._is_resuming = True
+        self._interrupt()
+        return await self._reaches(current, BOOKMARK_SECONDS)
+
+    async def _reaches(self, version: int, seconds: float) -> bool:
+        """Return whether the store contains all changes up to this version within so many seconds."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self.store.last_synced_resource_version < version or self._is_reporting:
+                    self._advanced.clear()
+                    await self._advanced.wait()
+        except TimeoutError:
+            return False
+        return self.is_following
 
     async def run(self) -> None:
         """List and watch until canceled. Retry after errors of the server and of the network."""
@@ -200,7 +259,7 @@ class Informer(Generic[R]):
                 async with attempt:
                     if not self._has_position:
                         await self._fill()
-                    await self._watch({"resourceVersion": str(self.store.last_synced_resource_version)})
+                    await self._watch(self._resume())
                 continue
             except (_Lost, errors.Gone) as error:
                 self._log.info("watch position lost, relisting", error=str(error))
@@ -213,6 +272,8 @@ class Informer(Generic[R]):
                 shortest_pause = min(error.retry_after_seconds, Reconnect.LONGEST_SECONDS)
                 ending = Ending.REFUSED
             except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError, LineTooLong) as error:
+                if self._is_resuming and attempt.expired():
+                    continue
                 failure = None if attempt.expired() else error
                 self._vain += isinstance(error, (msgspec.DecodeError, LineTooLong))
                 ending = Ending.LOST if attempt.expired() else Ending.BROKEN
@@ -253,6 +314,14 @@ class Informer(Generic[R]):
             # Only after a successful list: a server that refused both requests may accept a streaming list later.
             self._streams = False
             self._log.info("server refuses a streaming list, falling back to list", error=str(error))
+
+    def _resume(self) -> dict[str, str]:
+        """Return the parameters of a watch that continues at the last position."""
+        begin = {"resourceVersion": str(self.store.last_synced_resource_version)}
+        if self._is_resuming:
+            begin["timeoutSeconds"] = str(BOOKMARK_WATCH_SECONDS)
+            self._is_resuming = False
+        return begin
 
     async def _list(self) -> None:
         rows: list[R] = []
@@ -334,6 +403,7 @@ class Informer(Generic[R]):
                     await asyncio.sleep(0)
         finally:
             self._is_reporting = False
+            self._advanced.set()
         self._served()
         self.synced.set()
         self.settled.set()
@@ -365,6 +435,7 @@ class Informer(Generic[R]):
 
     def _reached(self, resource_version: int) -> None:
         self.store.advance(resource_version)
+        self._advanced.set()
         self._vain = 0
 
     def _row(self, raw: msgspec.Raw) -> R | None:

@@ -15,8 +15,9 @@ import contextlib
 import random
 import socket
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
+from types import MappingProxyType
 from typing import Protocol
 
 import aiohttp
@@ -32,6 +33,7 @@ from controller.runtime.lock import Lock, Means, Timing
 from controller.runtime.recorder import Recorder
 
 DEFAULTS = Timing()
+NO_CHANGES: Mapping[str, int] = MappingProxyType({})
 SHORTEST_PAUSE_SECONDS = 0.01
 """The shortest pause, because timers may fire slightly early."""
 FAILED_SECONDS = 60.0
@@ -123,14 +125,26 @@ class Election:
         for lock in self._locks:
             recorder.record(lock.subject(), "Normal", "LeaderElection", f"{self._identity} became leader")
 
-    async def release(self) -> None:
-        """Release the held Leases, so that no candidate waits for them to expire. Call it after ``run`` and after the last write."""
+    def handover(self) -> dict[str, int]:
+        """Return the latest change that the last holder of all Leases knew, by resource; none that was not in each Lease."""
+        first, *others = (lock.handover for lock in self._locks)
+        return {
+            resource: max(version, *(other[resource] for other in others)) if others else version
+            for resource, version in first.items()
+            if all(resource in other for other in others)
+        }
+
+    async def release(self, latest_changes: Mapping[str, int] = NO_CHANGES) -> None:
+        """Release the held Leases, so that no candidate waits for them to expire. Call it after ``run`` and after the last write.
+
+        ``latest_changes`` tell the next leader which changes its caches must contain, by resource.
+        """
         if self.won.is_set():
             self._set(False)
         for lock in reversed(self._locks):
             try:
                 async with asyncio.timeout(self._timing.call):
-                    await lock.release()
+                    await lock.release(latest_changes)
             except (errors.ApiError, aiohttp.ClientError, OSError, ValueError, msgspec.DecodeError) as error:
                 self._log.warning("lease not released", lease=lock.name, error=errors.describe(error))
 

@@ -3,6 +3,7 @@
 The times in a Lease are for people and for monitoring; the election does not use them. Source: client-go, tools/leaderelection/resourcelock.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import msgspec
 import orjson
 
+from api.labels import HANDOVER
 from api.meta import LEASES
 
 RELEASED_SECONDS = 1
@@ -28,6 +30,25 @@ class Lease(msgspec.Struct, frozen=True):
     duration_seconds: float
     """Seconds for which its holder holds it after its last change; 0 if the Lease does not say."""
     body: dict[str, Any]
+
+    def handover(self) -> dict[str, int]:
+        """Return the latest change that the last holder knew, by resource; empty unless the holder has released the Lease with it.
+
+        Other clients keep the annotation when they take the Lease, so it counts only with the ``renewTime`` of its release.
+        """
+        spec: dict[str, Any] = self.body.get("spec") or {}
+        text: str = (self.body["metadata"].get("annotations") or {}).get(HANDOVER, "")
+        try:
+            handover = _decode_handover(text)
+        except msgspec.DecodeError:
+            return {}
+        is_current = not self.holder and handover.released_at == spec.get("renewTime")
+        return handover.latest_changes if is_current else {}
+
+
+class _Handover(msgspec.Struct, rename="camel"):
+    released_at: str
+    latest_changes: dict[str, int]
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -48,6 +69,7 @@ class _Object(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(_Object).decode
+_decode_handover = msgspec.json.Decoder(_Handover).decode
 
 
 def lease_from_json(raw: bytes | msgspec.Raw) -> Lease:
@@ -93,16 +115,20 @@ class Claim:
         spec = {**old, **self._spec(now), **(taken if lease.holder != self.identity else {})}
         return orjson.dumps({**lease.body, "spec": spec})
 
-    def released(self, lease: Lease, now: datetime) -> bytes:
-        """Return the Lease without a holder."""
+    def released(self, lease: Lease, now: datetime, latest_changes: Mapping[str, int]) -> bytes:
+        """Return the Lease without a holder. ``latest_changes`` are for the next one."""
         at = _micro_time(now)
+        handover = msgspec.json.encode(_Handover(at, dict(latest_changes))).decode()
+        annotations = {**(lease.body["metadata"].get("annotations") or {}), HANDOVER: handover}
+        metadata = {**lease.body["metadata"], "annotations": annotations}
         unheld = {
             "holderIdentity": "",
             "leaseDurationSeconds": RELEASED_SECONDS,
             "acquireTime": at,
             "renewTime": at,
         }
-        return orjson.dumps({**lease.body, "spec": {**(lease.body.get("spec") or {}), **unheld}})
+        spec = {**(lease.body.get("spec") or {}), **unheld}
+        return orjson.dumps({**lease.body, "metadata": metadata, "spec": spec})
 
     def _spec(self, now: datetime) -> dict[str, Any]:
         return {

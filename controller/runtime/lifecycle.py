@@ -4,7 +4,7 @@ This module decides only in which order the parts start and stop.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,13 +84,17 @@ class ControllerProcess:
         *,
         take_over: Callable[[], None] = _nothing,
         on_ready: Callable[[], None] = _nothing,
+        upkeep: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
         errands: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+        knows_its_writes: Callable[[], bool] = lambda: False,
     ) -> None:
         """The controllers start when the ``needed`` informers have filled their stores and the ``optional`` ones have or are unserved. Each
         controller runs while its jobs and the resources that only it needs are served.
 
         ``take_over`` is called when the controllers start. ``on_ready`` is called once, when the caches are filled for the first time.
-        ``errands`` run beside the controllers, each to its own end.
+        ``upkeep`` repairs the caches from when they are filled, also while this process waits to lead. ``errands`` run beside the
+        controllers, each to its own end. ``knows_its_writes`` is called after the last write, and returns whether the caches contain every
+        write of this process, or will when the watches have reported all deletions.
         """
         self.ready = asyncio.Event()
         """Set once the caches have been filled and at least one kind is served."""
@@ -104,8 +108,12 @@ class ControllerProcess:
         self._election = election
         self._take_over = take_over
         self._on_ready = on_ready
+        self._upkeep = upkeep
         self._errands = errands
-        self._watching: list[asyncio.Task[None]] = []
+        self._knows_its_writes = knows_its_writes
+        self._watching: dict[Informer[Any], asyncio.Task[None]] = {}
+        self._latest_changes: dict[str, int] = {}
+        """What the next leader's caches must contain, by resource, once this process has finished its work."""
         for controller in controllers:
             controller.queue.close()  # otherwise the queues would grow until this process leads, because nothing drains them
 
@@ -151,13 +159,15 @@ class ControllerProcess:
     async def _run(self, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
             electing = group.create_task(self._election.run()) if self._election else None
-            if await _unless(stop, self._turn(group)):
+            upkeep = list[asyncio.Task[None]]()
+            if await _unless(stop, self._turn(group, upkeep)):
                 await self._work(stop)
+            await _end(upkeep)
             if self._election and electing:
                 await _end([electing])
-                await self._election.release()
+                await self._election.release(self._latest_changes)
             # Last, so that readiness probes succeed until then.
-            await _end(self._watching)
+            await _end(self._watching.values())
 
     async def _something_to_do(self) -> None:
         """Return when the API server serves what all kinds need, and at least one kind with the resources that it needs."""
@@ -185,28 +195,41 @@ class ControllerProcess:
             ):
                 last = time()
 
-    async def _turn(self, group: asyncio.TaskGroup) -> None:
-        """Return when the caches are filled and this process leads."""
+    async def _turn(self, group: asyncio.TaskGroup, upkeep: list[asyncio.Task[None]]) -> None:
+        """Return when the caches are filled and this process leads; add the tasks that repair the caches."""
         has_waited = False
         if self._election:
             await self._election.tried.wait()
             has_waited = not self._election.won.is_set()
-        await self._fill(group)
+        await self._fill(group, self._informers)
         log.info("caches synced")
         self.ready.set()
         self._on_ready()
+        upkeep += [group.create_task(repair()) for repair in self._upkeep]
         if self._election and has_waited:
             await self._election.won.wait()
             # The caches may lag behind the last writes of the previous leader. The server refuses most writes that result from that; but a
             # failure that the previous leader counted and deleted must not be counted again.
-            await self._fill(group)
+            await self._catch_up(group, self._election.handover())
 
-    async def _fill(self, group: asyncio.TaskGroup) -> None:
-        """Fill the caches with the current state or a later one."""
-        await _end(self._watching)
-        for informer in self._informers:
+    async def _catch_up(self, group: asyncio.TaskGroup, latest_changes: Mapping[str, int]) -> None:
+        """Let the caches contain all earlier changes: wait for the watches, and fill again what they do not prove to be current."""
+        informers = [informer for informer in self._informers if not informer.unserved.is_set()]
+        caught_up = await asyncio.gather(
+            *(informer.catch_up(latest_changes.get(_name(informer))) for informer in informers)
+        )
+        rest = [informer for informer, is_current in zip(informers, caught_up, strict=True) if not is_current]
+        if rest:
+            log.info("caches are filled again", resources=_names(rest))
+            await self._fill(group, rest)
+        log.info("caches current")
+
+    async def _fill(self, group: asyncio.TaskGroup, informers: Sequence[Informer[Any]]) -> None:
+        """Fill the caches of these informers with the current state or a later one."""
+        await _end([self._watching[informer] for informer in informers if informer in self._watching])
+        for informer in informers:
             informer.discard_position()
-        self._watching = [group.create_task(informer.run()) for informer in self._informers]
+            self._watching[informer] = group.create_task(informer.run())
         await asyncio.gather(
             *(informer.synced.wait() for informer in self._needed),
             *(informer.settled.wait() for informer in self._optional),
@@ -231,6 +254,12 @@ class ControllerProcess:
                 controller.hand_over()
             await self._flush()
             await _end([sending])
+            if not late and self._knows_its_writes():
+                self._latest_changes = {
+                    _name(informer): change
+                    for informer in self._informers
+                    if informer.synced.is_set() and (change := informer.store.latest_change) is not None
+                }
 
     async def _flush(self) -> None:
         """Send the last events."""
@@ -239,6 +268,11 @@ class ControllerProcess:
                 await self._recorder.flushed()
         except TimeoutError:
             log.warning("events dropped after the shutdown timeout")
+
+
+def _name(informer: Informer[Any]) -> str:
+    resource = informer.resource
+    return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
 
 
 def _names(informers: Iterable[Informer[Any]]) -> list[str]:
@@ -285,7 +319,7 @@ async def _unless(stop: asyncio.Event, waiting: Coroutine[Any, Any, object]) -> 
     return not task.cancelled()
 
 
-async def _end(tasks: "set[asyncio.Task[None]] | list[asyncio.Task[None]]") -> None:
+async def _end(tasks: "Collection[asyncio.Task[None]]") -> None:
     """Cancel the tasks and wait for their end."""
     for task in tasks:
         task.cancel()

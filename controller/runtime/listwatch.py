@@ -16,12 +16,17 @@ from controller.kube.concurrency import PriorityLevel
 PAGE_SIZE = 500
 WATCH_SECONDS = (300, 600)
 """The timeout of a watch is a random number between these seconds, so that watches spread over the API servers."""
+BOOKMARK_WATCH_SECONDS = 3
+"""The timeout of a watch that is to send a bookmark soon: API servers send one 2 s before the timeout, rounded to seconds."""
 SHORT_WATCH_SECONDS = 1.0
 """After a shorter watch, the next one waits for the rest of this time."""
 WHOLE = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 """Parameters of a streaming list (KEP-3157). Without a resourceVersion it is consistent, not served from an old cache."""
 PER_SLICE = 64
 """Objects processed before other tasks get a turn; about 1 ms of work."""
+
+ANY_NAMESPACE, ANY_NAME = "default", "rallypoint"
+"""The list that asks for the present resourceVersion needs some namespace and some name; neither has to exist."""
 
 _END = "k8s.io/initial-events-end"
 
@@ -165,6 +170,24 @@ class Source:
             self._resource, self._namespace, params=params, accept=METADATA_ONLY_LIST
         )
         _decode_list(answer)
+
+    async def current_version(self) -> int:
+        """Return a resourceVersion that is at least that of each change accepted before this call, and no higher than the present one.
+
+        The list selects at most a single object, by name: the server looks up its key. Servers that answer it from their watch cache
+        (Kubernetes 1.31 and newer) first bring the cache up to date, so bookmarks reach that version, too.
+
+        Raises:
+            ApiError, aiohttp.ClientError, TimeoutError: the request failed.
+            msgspec.DecodeError: the answer is not a list.
+        """
+        answer = await self._client.list(
+            self._resource,
+            self._namespace or ANY_NAMESPACE,
+            field_selector=f"metadata.name={ANY_NAME}",
+            accept=METADATA_ONLY_LIST,
+        )
+        return _number(_decode_list(answer).metadata.resource_version)
 
     async def get(self, namespace: str, name: str) -> bytes:
         """Get one object in the media type of a watch, whether or not the selectors match it. The request has the lowest priority.

@@ -3,7 +3,7 @@
 The leader election decides when to make these calls and what holding the Lease allows.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -63,6 +63,8 @@ class Lock:
         """Local time when the candidate last observed a change of the Lease."""
         self._next_read = NEVER
         """Local time of the next read, if no watch event comes before."""
+        self.handover: Mapping[str, int] = {}
+        """The latest change that the last holder knew, by resource; empty if it did not release the Lease."""
         self._is_known = False
         """Whether ``_lease`` is the server's state as far as known: no call of this candidate is unanswered."""
         self._is_gone = False
@@ -111,8 +113,8 @@ class Lock:
             await self._hold()
         return renews
 
-    async def release(self) -> None:
-        """Release the Lease if this candidate holds it or may hold it.
+    async def release(self, latest_changes: Mapping[str, int]) -> None:
+        """Release the Lease if this candidate holds it or may hold it. ``latest_changes`` are for the next holder.
 
         Raises:
             ApiError, aiohttp.ClientError, TimeoutError, ValueError: others may have to wait until it expires.
@@ -126,7 +128,7 @@ class Lock:
             if self._lease is None or self._is_gone or not self._is_ours():
                 return
             try:
-                body = self._claim.released(self._lease, clock.now())
+                body = self._claim.released(self._lease, clock.now(), latest_changes)
                 await self._client.update(LEASES, self._claim.namespace, self.name, body)
             except errors.Conflict:
                 self._is_known = False  # a renewal whose response was lost
@@ -141,8 +143,11 @@ class Lock:
         if self._lease is None or self._is_gone:
             answer = await self._client.create(LEASES, self._claim.namespace, self._claim.made(clock.now()))
         else:
-            body = self._claim.held(self._lease, clock.now())
+            last = self._lease
+            body = self._claim.held(last, clock.now())
             answer = await self._client.update(LEASES, self._claim.namespace, self.name, body)
+            if last.holder != self._claim.identity:
+                self.handover = last.handover()
         self._record(lease_from_json(answer))
         self.held_until = sent + self._timing.deadline
 

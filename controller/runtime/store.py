@@ -37,6 +37,9 @@ class Store(Generic[R]):
         """Keys of rows that the watch does not report, because its selector does not match them or because events were lost.
         The relister reads them periodically.
         """
+        self._latest_change = 0
+        self._has_unknown_deletion = False
+        """Whether an object was found to be gone without the event that says at which resourceVersion."""
         self._amended: set[tuple[str, str]] = set()
         """Keys of rows that contain more than the server has reported, at the version that it reported last."""
         self._rows: dict[tuple[str, str], R] = {}
@@ -45,6 +48,14 @@ class Store(Generic[R]):
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    @property
+    def latest_change(self) -> int | None:
+        """The highest resourceVersion of all changes that the store contains, by lists, events and answers to writes.
+
+        None if that of a deletion is unknown, such as of one by this process that the watch has not reported yet.
+        """
+        return None if self._amended or self._has_unknown_deletion else self._latest_change
 
     def __iter__(self) -> Iterator[R]:
         return iter(list(self._rows.values()))
@@ -98,6 +109,10 @@ class Store(Generic[R]):
         before = self._rows.get(key)
         if before is None or before.uid != row.uid:
             return None
+        if row.resource_version > before.resource_version:
+            self._latest_change = max(self._latest_change, row.resource_version)
+        else:
+            self._has_unknown_deletion = True
         self._set(key, before, None)
         return before, None
 
@@ -117,6 +132,7 @@ class Store(Generic[R]):
             elif key not in listed and (key not in self.unselected or is_set_back):
                 changes.append((known, None))
                 self._set(key, known, None)
+                self._latest_change = max(self._latest_change, resource_version)  # the deletion was not later
         for key, row in listed.items():
             before = self._rows.get(key)
             is_same = before is not None and before.resource_version == row.resource_version
@@ -124,6 +140,9 @@ class Store(Generic[R]):
                 changes.append((before, row))
                 self._set(key, before, row)
         self.unselected -= listed.keys()
+        self._latest_change = resource_version if is_set_back else self._latest_change
+        if self._has_unknown_deletion:
+            self._latest_change, self._has_unknown_deletion = resource_version, False
         self.last_synced_resource_version = resource_version
         return changes
 
@@ -134,6 +153,7 @@ class Store(Generic[R]):
             self.unselected.discard(key)
         else:
             self._rows[key] = after
+            self._latest_change = max(self._latest_change, after.resource_version)
         if self._index is None:
             return
         if before is not None:

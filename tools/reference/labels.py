@@ -108,6 +108,10 @@ ANNOTATIONS_WRITTEN: Mapping[str, tuple[str, str]] = {
         "two fingerprints of the job's pods",
         "Workloads of Kueue that the operator [keeps](../how-to/kueue.md#by-this-operator).",
     ),
+    labels.HANDOVER: (
+        "JSON: for each resource the resourceVersion of the last change that the leader knew",
+        "The Lease of the leader election, when the leader has [released](../decisions/0047-take-over.md) it.",
+    ),
     KUBERNETES_VERSION: (
         f"such as `{shipped().version}`",
         "CustomResourceDefinitions: the release of Kubernetes whose pod template they contain.",

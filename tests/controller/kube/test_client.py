@@ -15,6 +15,7 @@ from controller.kube.client import (
     LONGEST_PAUSE_SECONDS,
     METADATA_ONLY,
     TRIES,
+    UNKNOWN_WRITE_SECONDS,
     WARMING_SECONDS,
     Client,
 )
@@ -413,3 +414,36 @@ async def test_a_read_only_client_reads() -> None:
     async with calling(saying(answer_json({"items": []})), read_only=True) as (client, server):
         assert orjson.loads(await client.list(PODS, "ns")) == {"items": []}
         assert [request.method for request in server.requests] == ["GET"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_known"),
+    [
+        pytest.param(answer_json({}), True, id="accepted"),
+        pytest.param(answer_json(status_object(409, "Conflict"), 409), True, id="refused"),
+        pytest.param(answer_json(status_object(504, "Timeout"), 504), False, id="timeout of the server"),
+        pytest.param(answer_json(status_object(500, "InternalError"), 500), False, id="error of the server"),
+    ],
+)
+async def test_a_client_knows_its_writes_if_the_answers_say_what_became_of_them(
+    answer: web.Response, is_known: bool
+) -> None:
+    async with calling(saying(answer)) as (client, _):
+        await asyncio.gather(client.create(PODS, "ns", b"{}"), return_exceptions=True)
+
+        assert client.knows_its_writes() is is_known
+
+
+async def test_a_client_knows_a_write_without_an_answer_when_time_has_passed() -> None:
+    async def answer(request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
+        await asyncio.sleep(5)
+        return answer_json({})
+
+    async with calling(answer) as (client, _):
+        write = asyncio.create_task(client.create(PODS, "ns", b"{}"))
+        await asyncio.sleep(1)
+        await ended(write)
+        assert not client.knows_its_writes()
+        await asyncio.sleep(UNKNOWN_WRITE_SECONDS + 1)
+
+        assert client.knows_its_writes()

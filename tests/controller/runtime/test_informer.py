@@ -18,7 +18,7 @@ from controller.kube.client import METADATA_ONLY, METADATA_ONLY_LIST, Client
 from controller.kube.connect import Connection
 from controller.kube.transport import STREAM_SILENCE_SECONDS
 from controller.runtime.backoff import Reconnect
-from controller.runtime.informer import AWAY_SECONDS, TRIES, Ending, Fill, Informer
+from controller.runtime.informer import AWAY_SECONDS, RELISTED_ROWS, TRIES, Ending, Fill, Informer
 from controller.runtime.listwatch import PER_SLICE
 from rallypoint.local.apiserver import ApiServer
 from tests.support.faults import Cut, Drop, Faults, Refuse, Reset, Rule, Say
@@ -959,3 +959,111 @@ async def test_a_restored_server_replaces_the_store() -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await second.stop()
+
+
+LARGE = [pod(f"pod-{number}", number + 1) for number in range(RELISTED_ROWS + 1)]
+"""More rows than are listed again instead of waiting for a bookmark."""
+FULL = {"metadata": {"resourceVersion": "5000"}, "items": LARGE}
+
+
+def current(version: int) -> dict[str, Any]:
+    """The answer to the question for the present resourceVersion."""
+    return {"metadata": {"resourceVersion": str(version)}, "items": []}
+
+
+async def test_an_informer_has_caught_up_when_the_watch_has_reported_the_latest_change() -> None:
+    async def late(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(0.5)
+        return await answer_lines(request, [event("ADDED", "late", 12)], silence_seconds=80)
+
+    async with informing(Script(watches=[late])) as running:
+        await running.informer.synced.wait()
+
+        assert await running.informer.catch_up(12)
+        assert running.names == {"late"}
+        assert (len(running.lists), len(running.watches)) == (1, 1)
+
+
+async def test_a_small_store_whose_watch_lacks_the_latest_change_is_listed_again() -> None:
+    async with informing(Script()) as running:
+        await running.informer.synced.wait()
+
+        assert not await running.informer.catch_up(12)
+        assert not await running.informer.catch_up(None)
+
+
+async def test_a_large_store_catches_up_by_a_bookmark() -> None:
+    script = Script([FULL, current(6000)], [silent, saying(bookmark(6000))])
+    async with informing(script) as running:
+        await running.informer.synced.wait()
+        await minutes(0.1)
+
+        assert await running.informer.catch_up(None)
+        question, again = running.lists[-1], running.watches[-1]
+        assert question.path == "/api/v1/namespaces/default/pods"
+        assert question.query == {"fieldSelector": "metadata.name=rallypoint"}
+        assert (again.query["resourceVersion"], again.query["timeoutSeconds"]) == ("5000", "3")
+        assert len(running.lists) == 2, "it is not listed again"
+        assert running.informer.endings == {}
+
+
+async def test_a_large_store_catches_up_by_a_later_event() -> None:
+    script = Script([FULL, current(6000)], [silent, saying(event("ADDED", "late", 6001))])
+    async with informing(script) as running:
+        await running.informer.synced.wait()
+        await minutes(0.1)
+
+        assert await running.informer.catch_up(None)
+        assert "late" in running.names
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        pytest.param(saying(), id="without a bookmark"),
+        pytest.param(saying(bookmark(5999)), id="with an older bookmark"),
+        pytest.param(refusing(500, "InternalError"), id="with an error"),
+    ],
+)
+async def test_a_large_store_is_listed_again_if_its_watch_does_not_get_that_far(again: Answer) -> None:
+    async with informing(Script([FULL, current(6000)], [silent, again])) as running:
+        await running.informer.synced.wait()
+        await minutes(0.1)
+
+        assert not await running.informer.catch_up(None)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [refusing(403, "Forbidden"), refusing(500, "InternalError"), answer_json({}), answer_json(current(4999))],
+    ids=["forbidden", "error", "no list", "a restored server"],
+)
+async def test_a_large_store_is_listed_again_if_the_server_does_not_say_where_it_is(answer: Any) -> None:
+    async with informing(Script([FULL, answer], [silent])) as running:
+        await running.informer.synced.wait()
+        await minutes(0.1)
+
+        assert not await running.informer.catch_up(None)
+        assert len(running.watches) == 1, "the watch goes on until the caller ends it"
+
+
+async def test_a_store_whose_server_does_not_answer_is_listed_again() -> None:
+    async with informing(Script(watches=[refusing(503, "ServiceUnavailable")] * 99)) as running:
+        await running.informer.synced.wait()
+        await minutes(0.1)
+
+        assert not await running.informer.catch_up(1)
+
+
+async def test_the_handover_of_a_store_is_its_latest_change_and_not_its_position() -> None:
+    script = Script(
+        [{"metadata": {"resourceVersion": "10"}, "items": [pod("a", 3), pod("b", 7)]}],
+        [saying(event("DELETED", "a", 12), bookmark(99), silence_seconds=80)],
+    )
+    async with informing(script) as running:
+        await running.informer.synced.wait()
+        assert running.informer.store.latest_change == 7
+        await minutes(0.1)
+
+        assert running.informer.store.latest_change == 12
+        assert running.informer.store.last_synced_resource_version == 99

@@ -23,7 +23,7 @@ from controller.kube.client import Client
 from controller.kube.errors import AlreadyExists, Conflict, NotFound
 from controller.runtime.informer import Informer
 from controller.runtime.relist import Relist
-from tests.support.faults import Cut, Delay, Drop, Fault, Refuse, Reset, Rule, Say
+from tests.support.faults import Cut, Delay, Drop, Fault, Lag, Refuse, Reset, Rule, Say
 from tests.support.harness import NAMESPACE, start_harness
 
 T = TypeVar("T")
@@ -38,6 +38,8 @@ FAULTS = st.sampled_from(
         Reset(committed=True),
         Delay(3),
         Delay(100),
+        Lag(0.5),
+        Lag(10),
         Say(),
         Say(b"<html>"),
         Refuse(403, "Forbidden"),
@@ -86,7 +88,12 @@ class InformerMachine(RuleBasedStateMachine):
         self.store = self.informer.store
         self.task = asyncio.create_task(self.informer.run())
         self.relisting = asyncio.create_task(Relist(self.informer).run())
-        for task in (self.task, self.relisting):
+        self.leading = Informer[Service](
+            self.harness.client, CONFIGMAPS, service_from_json, lambda before, after: None
+        )
+        """That of the last leader, which meets no fault."""
+        following = asyncio.create_task(self.leading.run())
+        for task in (self.task, self.relisting, following):
             self.closing.push_async_callback(asyncio.wait, [task])
             self.closing.callback(task.cancel)
 
@@ -192,6 +199,20 @@ class InformerMachine(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.run(asyncio.sleep(seconds))
 
+    @precondition(lambda self: self.informer.synced.is_set())
+    @rule(is_handed_over=st.booleans())
+    def a_leader_takes_over(self, is_handed_over: bool) -> None:
+        """If the informer says that it has caught up, the store equals the server, however late its watch is."""
+
+        async def catch_up() -> None:
+            await asyncio.sleep(5)  # until the last leader knows what happened
+            versions = await self._live()
+            latest_change = self.leading.store.latest_change if is_handed_over else None
+            if await self.informer.catch_up(latest_change, listed_rows=0) and not self.loses_events:
+                assert {row.name: row.resource_version for row in self.store} == versions
+
+        self.run(catch_up())
+
     @invariant()
     def nothing_gets_older(self) -> None:
         if not self.steps:
@@ -226,12 +247,16 @@ class InformerMachine(RuleBasedStateMachine):
             if task.done():
                 task.result()
         assert not self.store.unselected
-        live = msgspec.json.decode(await self.harness.client.list(CONFIGMAPS, NAMESPACE), type=_List).items
-        versions = {row.name: row.resource_version for row in map(service_from_json, live)}
+        versions = await self._live()
         assert {row.name: row.resource_version for row in self.store} == versions
         assert self.reported.keys() <= versions.keys()
         for name, version in versions.items():
             assert version in {self.reported.get(name), self.answered.get(name)}
+
+    async def _live(self) -> dict[str, int]:
+        """Return the versions of the server's objects."""
+        live = msgspec.json.decode(await self.harness.client.list(CONFIGMAPS, NAMESPACE), type=_List).items
+        return {row.name: row.resource_version for row in map(service_from_json, live)}
 
 
 class _List(msgspec.Struct):

@@ -451,3 +451,28 @@ def test_identities_differ() -> None:
     assert identity != other
     assert identity.split("_")[0] == other.split("_")[0] != ""
     assert orjson.dumps(identity)
+
+
+@pytest.mark.parametrize("is_whole", [True, False], ids=["both Leases", "one of two Leases"])
+async def test_the_next_holder_learns_what_the_last_one_knew(is_whole: bool) -> None:
+    """Only from all Leases: another operator may have worked with one that was not handed over."""
+    async with start_harness() as harness:
+        async with candidate(harness, "a", FIRST, SECOND) as a:
+            await seconds_until(lambda: a.leads)
+            await a.dies()
+            await a.election.release({"pods": 7, "services": 3})
+        if not is_whole:
+            await harness.change(LEASES, "second", {"metadata": {"annotations": None}})
+        async with candidate(harness, "b", FIRST, SECOND) as b:
+            await seconds_until(lambda: b.leads)
+
+            assert b.election.handover() == ({"pods": 7, "services": 3} if is_whole else {})
+
+
+async def test_a_lease_that_expired_hands_nothing_over() -> None:
+    async with start_harness() as harness, candidate(harness, "a") as a, candidate(harness, "b") as b:
+        await seconds_until(lambda: a.leads)
+        await a.dies()
+        await seconds_until(lambda: b.leads)
+
+        assert b.election.handover() == {}

@@ -1,15 +1,18 @@
 """Reading and writing a Lease."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
 import orjson
 import pytest
 
+from api.labels import HANDOVER
 from controller.runtime.lease import Claim, Lease, lease_from_json
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, 500, tzinfo=UTC)
+LATER = NOW + timedelta(seconds=2)
 SOON = "2026-05-01T12:00:00.000500Z"
 CLAIM = Claim("kubeflow", "lock", "b", 15.0)
 
@@ -75,7 +78,7 @@ def test_an_acquisition_counts_a_transition(old: dict[str, Any], transitions: in
 
 
 def test_a_release_clears_the_holder() -> None:
-    spec = orjson.loads(CLAIM.released(lease(holderIdentity="b", leaseTransitions=3), NOW))["spec"]
+    spec = orjson.loads(CLAIM.released(lease(holderIdentity="b", leaseTransitions=3), NOW, {}))["spec"]
 
     assert spec == {
         "holderIdentity": "",
@@ -86,7 +89,13 @@ def test_a_release_clears_the_holder() -> None:
     }
 
 
-@pytest.mark.parametrize("write", [CLAIM.held, CLAIM.released])
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(CLAIM.held, id="held"),
+        pytest.param(partial(CLAIM.released, latest_changes={"pods": 12}), id="released"),
+    ],
+)
 def test_unknown_fields_are_preserved(write: Any) -> None:
     """The version is sent along, so no unobserved change is overwritten."""
     metadata = {"labels": {"team": "a"}, "managedFields": [{"manager": "x"}]}
@@ -97,3 +106,24 @@ def test_unknown_fields_are_preserved(write: Any) -> None:
     assert body["metadata"]["resourceVersion"] == "7"
     assert "managedFields" not in body["metadata"]
     assert body["spec"]["strategy"] == "OldestEmulationVersion"
+
+
+def test_a_released_lease_says_what_its_holder_knew() -> None:
+    released = lease_from_json(CLAIM.released(lease(holderIdentity="b"), NOW, {"pods": 12}))
+
+    assert released.handover() == {"pods": 12}
+
+
+def test_a_handover_counts_only_until_another_client_writes_the_lease() -> None:
+    released = lease_from_json(CLAIM.released(lease(holderIdentity="b"), NOW, {"pods": 12}))
+    again = Claim("kubeflow", "lock", "other", 15.0)
+    held = lease_from_json(again.held(released, LATER))
+    body = {**held.body, "spec": {**held.body["spec"], "holderIdentity": ""}}
+
+    assert held.handover() == {}
+    assert lease_from_json(orjson.dumps(body)).handover() == {}, "a Go operator has released it"
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "12", '{"releasedAt": "", "latestChanges": {"pods": "x"}}'])
+def test_an_annotation_that_is_no_handover_is_ignored(text: str) -> None:
+    assert lease({"annotations": {HANDOVER: text}}).handover() == {}

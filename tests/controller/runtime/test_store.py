@@ -308,3 +308,44 @@ def test_a_row_stays_unselected_while_the_watch_reports_older_versions() -> None
 
     assert store.put(Thing("a", 4)) is None
     assert store.unselected == {("default", "a")}
+
+
+def test_the_latest_change_is_that_of_the_newest_row_or_deletion() -> None:
+    store = stored(Thing("a", 5), Thing("b", 7))
+    assert store.latest_change == 7
+    store.remove(Thing("a", 9))
+    store.advance(20)
+
+    assert store.latest_change == 9
+
+
+def test_the_latest_change_is_unknown_until_the_watch_reports_an_own_deletion() -> None:
+    store = stored(thing := Thing("a", 5))
+    store.amend(thing)
+    assert store.latest_change is None
+    store.remove(Thing("a", 8))
+
+    assert store.latest_change == 8
+
+
+def test_the_latest_change_is_unknown_after_a_deletion_without_an_event() -> None:
+    store = stored(thing := Thing("a", 5))
+    store.remove(thing)
+    assert store.latest_change is None
+    store.replace([], 30)
+
+    assert store.latest_change == 30
+
+
+def test_a_deletion_that_a_list_shows_is_no_later_than_the_list() -> None:
+    store = stored(Thing("a", 5))
+    store.replace([], 30)
+
+    assert store.latest_change == 30
+
+
+def test_a_list_without_changes_does_not_change_the_latest_change() -> None:
+    store = stored(thing := Thing("a", 5))
+    store.replace([thing], 30)
+
+    assert store.latest_change == 5
