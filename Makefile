@@ -19,7 +19,7 @@
 #   make deploy    writes manifests/base/crds, and the files in deploy from manifests, the Helm chart included, and the copy for rallypoint check
 #   make docs      writes the generated pages of docs/reference: the fields of each kind, flags, events, labels and metrics
 #   make site      builds the docs as a site in build/site, and tests it in a real headless browser
-#   make bench     measures the controller on a real API server with simulated nodes
+#   make bench     measures the controller on a real API server with simulated nodes; COMPARE="go COMMIT" compares it with the Go operators and a commit
 #   make controlplane   finds, downloads or compiles etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok and kubectl
 #   make cluster   starts a real cluster on this machine, of kubelets in namespaces, with the operator installed; Linux, root
 #   make cluster-down   stops it and removes everything that it created
@@ -57,6 +57,7 @@ BROWSER = "browser (tests/integration/test_nccl.py needs it for one test): \
 	$(BIN)/python tools/packages.py chromium-headless-shell"
 PROMETHEUS = "prometheus! $(BIN)/python tools/packages.py prometheus" \
 	"kube-state-metrics! $(BIN)/python -m rallypoint.testing.controlplane build kube-state-metrics"
+GO_OPERATORS = "Go operators! $(BIN)/python -m rallypoint.testing.controlplane build training-operator mpi-operator"
 MACHINE = "machine! $(BIN)/python -m rallypoint.testing.cluster check"
 HELM = "helm! $(BIN)/python -m rallypoint.testing.controlplane build helm"
 NODES = "nodes! $(BIN)/python -m rallypoint.testing.cluster build"
@@ -107,13 +108,11 @@ release-check:
 	$(STEPS) "make release-check" $(ENVIRONMENT) "two builds: $(BIN)/python -m tools.release twice $(VERSION)"
 
 takeover:
-	$(STEPS) "make takeover" $(ENVIRONMENT) $(CONTROLPLANE) \
-		"Go operators! $(BIN)/python -m rallypoint.testing.controlplane build training-operator mpi-operator" \
+	$(STEPS) "make takeover" $(ENVIRONMENT) $(CONTROLPLANE) $(GO_OPERATORS) \
 		"tests: $(BIN)/pytest tests/takeover"
 
 shadow:
-	$(STEPS) "make shadow" $(ENVIRONMENT) $(CONTROLPLANE) \
-		"Go operators! $(BIN)/python -m rallypoint.testing.controlplane build training-operator mpi-operator" \
+	$(STEPS) "make shadow" $(ENVIRONMENT) $(CONTROLPLANE) $(GO_OPERATORS) \
 		"tests: $(BIN)/pytest tests/shadow"
 
 upgrade:
@@ -171,7 +170,8 @@ docs:
 		"reference: $(BIN)/python -m tools.reference"
 
 bench:
-	$(STEPS) "make bench" $(ENVIRONMENT) $(CONTROLPLANE) "measurement: $(BIN)/python -m bench controlplane"
+	$(STEPS) "make bench" $(ENVIRONMENT) $(CONTROLPLANE) $(if $(filter go,$(COMPARE)),$(GO_OPERATORS)) \
+		"measurement: $(BIN)/python -m bench controlplane$(foreach operator,$(COMPARE), --compare $(operator))"
 
 controlplane:
 	$(STEPS) "make controlplane" $(ENVIRONMENT) $(CONTROLPLANE)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import record
-from bench.controlplane import report
+from bench.controlplane import comparison_report, report
 from bench.nccl import exit_status, schema
 from bench.subparsers import Subparsers
 
@@ -64,15 +64,22 @@ def replaced(page: str, tables: str) -> str:
 
 def block(file: Path, result: dict[str, Any]) -> str:
     """Return the tables as Markdown."""
-    parts = [heading(file, result), *map(markdown, report.tables(result["cases"], brief=True))]
+    parts = [heading(file, result), *map(markdown, tables(result["cases"], brief=True))]
     return "\n" + "\n\n".join(parts) + "\n\n"
 
 
 def show(cases: list[dict[str, Any]]) -> None:
     """Print the tables."""
     console = Console(file=sys.stdout, width=WIDTH)
-    for table in report.tables(cases):
+    for table in tables(cases):
         console.print(table)
+
+
+def tables(cases: list[dict[str, Any]], *, brief: bool = False) -> list[Table]:
+    """Return the tables of a comparison or of a run of the controller."""
+    if any("operators" in case for case in cases):
+        return comparison_report.tables(cases)
+    return report.tables(cases, brief=brief)
 
 
 def heading(file: Path, result: dict[str, Any]) -> str:

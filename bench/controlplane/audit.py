@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.controlplane.job_kinds import RESOURCES
 from rallypoint.testing.audit import read
 
 IDLE_SECONDS = 1.5
@@ -23,6 +24,17 @@ class Calls:
     @property
     def total(self) -> int:
         return sum(self.by_kind.values())
+
+    @property
+    def status_writes(self) -> int:
+        """Writes of the status of jobs, refused ones included."""
+        return status_writes(self.by_kind)
+
+
+def status_writes(by_kind: Mapping[str, int]) -> int:
+    """Return the number of writes of the status of jobs among calls by ``verb resource[/subresource]``."""
+    names = {f"{verb} {resource.plural}/status" for verb in ("patch", "update") for resource in RESOURCES}
+    return sum(count for name, count in by_kind.items() if name in names)
 
 
 class AuditLog:

@@ -149,6 +149,7 @@ def flatten(job_run: JobRun, scenario: Jobs) -> dict[str, Any]:
         "calls_by_kind": job_run.calls.by_kind,
         "refused": job_run.calls.refused,
         "calls_per_job": job_run.calls.total / scenario.jobs,
+        "status_writes_per_job": job_run.calls.status_writes / scenario.jobs,
         **asdict(job_run.events),
         "events_missing": job_run.events.events_missing,
     }

@@ -10,13 +10,24 @@ from typing import Any
 from rich.console import Console
 
 from bench import record
+from bench.controlplane import comparison
 from bench.controlplane.cases import MeasurementOptions, measure
+from bench.controlplane.operators import operators, opponent
 from bench.controlplane.profile import ProfilerUnavailable, py_spy_path
-from bench.controlplane.scenario import CASES, Case, Jobs, Start, parse, take_turns
+from bench.controlplane.scenario import (
+    CASES,
+    FEWER_SERVICES,
+    Case,
+    Jobs,
+    Scenario,
+    Start,
+    parse,
+    take_turns,
+)
 from bench.controlplane.testbed import control_plane, open_testbed
 from bench.show import show
 from bench.subparsers import Subparsers
-from rallypoint.testing.controlplane import ControlPlane, ProcessFailed
+from rallypoint.testing.controlplane import ControlPlane, ProcessFailed, Unavailable
 from rallypoint.testing.service import RBAC
 
 
@@ -38,6 +49,14 @@ def add_parser(subparsers: Subparsers) -> None:
         choices=("full", "compact", "off"),
         help="--events of the controller for the scenarios; default full",
     )
+    flag(
+        "--compare",
+        action="append",
+        type=opponent,
+        metavar="go|REF[,--FLAG=VALUE…]",
+        help="measure another operator in turn with that of the working tree and the loader: the tuned Go operators, or "
+        "that of a commit with flags of the controller; repeatable",
+    )
     flag("--runs", type=int, default=3, help="runs of each case; default 3")
     flag("--profile", action="store_true", help="run each case once more under py-spy")
     flag("--no-record", action="store_true", help="show the figures without recording them")
@@ -51,6 +70,8 @@ def execute(args: argparse.Namespace) -> int:
     if not RBAC.is_dir():
         console.print(f"not measured: {RBAC} does not exist; run from a checkout", style="red")
         return 1
+    if args.compare:
+        return _compare(args, console)
     measured = _Measured()
     began, load_before = time.monotonic(), record.load_average()
     try:
@@ -71,6 +92,49 @@ def execute(args: argparse.Namespace) -> int:
         )
         console.print(f"recorded in {record.save('controlplane', result)}")
     return 0
+
+
+def _compare(args: argparse.Namespace, console: Console) -> int:
+    """Measure several operators in turn. Returns the exit status as ``execute`` does."""
+    scenarios = args.scenario or comparison.default_scenarios()
+    if refused := [scenario.name for scenario in scenarios if not _can_compare(scenario)]:
+        console.print(
+            f"not measured: {', '.join(refused)}: a comparison has scenarios of jobs alone; modes of Services are flags",
+            style="red",
+        )
+        return 1
+    if args.profile:
+        console.print("not measured: a comparison has no profile", style="red")
+        return 1
+    flags = [*([f"--events={args.events}"] if args.events else []), *args.flags]
+    measured, is_complete = comparison.Measured(), False
+    began, load_before = time.monotonic(), record.load_average()
+    facts: dict[str, Any] = {}
+    try:
+        compared = operators(flags, args.compare)
+        facts = {operator.name: operator.facts() for operator in compared}
+        comparison.measure(compared, scenarios, args.runs, console.print, measured)
+        is_complete = True
+    except (ProcessFailed, TimeoutError, Unavailable) as error:
+        reason = str(error) or "the jobs did not run in time"
+        console.print(f"not measured: {reason}", style="red", markup=False)
+    show(measured.results())
+    if not is_complete:
+        return 1
+    if not args.no_record:
+        result = record.document(
+            load_before,
+            measured.version,
+            took_seconds=round(time.monotonic() - began),
+            operators=facts,
+            cases=measured.results(),
+        )
+        console.print(f"recorded in {record.save('comparison', result)}")
+    return 0
+
+
+def _can_compare(scenario: Scenario) -> bool:
+    return isinstance(scenario, Jobs) and scenario.service_mode not in FEWER_SERVICES
 
 
 @dataclass

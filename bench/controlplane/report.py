@@ -27,6 +27,7 @@ LABELS = {
     "create_to_succeeded_ms": "create → Succeeded, ms",
     "calls": "API calls, whole life",
     "calls_per_job": "API calls per job",
+    "status_writes_per_job": "status writes per job",
     "controller_cpu_ms": "CPU, ms (baseline: the loader's)",
     "controller_cpu_per_pod_ms": "CPU per pod, ms (baseline: the loader's)",
     "server_cpu_ms": "API server CPU, ms",

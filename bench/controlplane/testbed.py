@@ -1,9 +1,10 @@
 """The environment of the runs: a control plane with simulated nodes, the shipped manifests, and the controller in-cluster."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import orjson
 
@@ -17,6 +18,7 @@ from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
 from rallypoint.testing.audit import policy
 from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.controlplane.access import administrator
 from rallypoint.testing.service import ACCOUNT, IN_CLUSTER, Service, in_cluster_service, install
 
 NAMESPACE = "bench"
@@ -24,6 +26,8 @@ FOREIGN_NAMESPACE = "elsewhere"
 """The namespace of the pods of others."""
 IN_FLIGHT = 32
 """Concurrent requests of the submitter and of the baseline."""
+OPERATOR_USER = "operator"
+"""An administrator whose calls the audit log holds, too: operators that run by a kubeconfig."""
 EXTRA_RESOURCES = (
     Resource("", "v1", "ConfigMap", "configmaps"),
     Resource("", "v1", "Secret", "secrets"),
@@ -33,6 +37,8 @@ EXTRA_RESOURCES = (
 CLEAR_SECONDS = 300.0
 CLOSE_SECONDS = 0.1
 """A closed TLS connection disappears some iterations later; a loop that stops at once would leak it."""
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +57,20 @@ class Testbed:
 
 
 @contextmanager
-def control_plane(*, batch: bool = False) -> Generator[ControlPlane]:
+def control_plane(
+    *, batch: bool = False, install: Callable[[ControlPlane], None] = install
+) -> Generator[ControlPlane]:
     """Start a control plane with the shipped manifests; its audit log holds the controller's calls alone.
 
-    With ``batch``, kube-controller-manager runs the controller of batch Jobs, and no other.
+    Args:
+        batch: whether kube-controller-manager runs the controller of batch Jobs, and no other.
+        install: applies other manifests.
     """
     plane = ControlPlane(
+        users=[administrator(OPERATOR_USER)],
         controllers=("job-controller",) if batch else (),
         service_account_admission=False,
-        audit_policy=policy([ACCOUNT], leases=False),
+        audit_policy=policy([ACCOUNT, OPERATOR_USER], leases=False),
         nodes=len(NODES),
     )
     with plane:
@@ -90,12 +101,18 @@ async def controller(
     Raises:
         ProcessFailed: it ends, or does not become ready.
     """
-    service = in_cluster_service(testbed.plane, flags, launcher=launcher)
-    running = await asyncio.to_thread(service.__enter__)
-    try:
+    async with entered(in_cluster_service(testbed.plane, flags, launcher=launcher)) as running:
         yield running
+
+
+@asynccontextmanager
+async def entered(context: AbstractContextManager[_T]) -> AsyncGenerator[_T]:
+    """Enter and exit a context manager that blocks, in a thread so that the observer continues."""
+    value = await asyncio.to_thread(context.__enter__)
+    try:
+        yield value
     finally:
-        await asyncio.to_thread(service.__exit__, None, None, None)
+        await asyncio.to_thread(context.__exit__, None, None, None)
 
 
 async def clear(testbed: Testbed) -> None:

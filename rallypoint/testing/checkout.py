@@ -1,4 +1,4 @@
-"""Another commit of this repository with an environment of its own, kept in the user's cache."""
+"""Another commit of this repository, with or without an environment of its own, kept in the user's cache."""
 
 import subprocess
 import sys
@@ -13,13 +13,14 @@ _ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """The files of a commit, and the Python that runs them."""
+    """The files of a commit."""
 
     commit: str
     folder: Path
 
     @property
     def python(self) -> Path:
+        """The interpreter with the packages of the commit, which only ``check_out`` installs."""
         return self.folder / ".venv" / "bin" / "python"
 
 
@@ -28,6 +29,19 @@ def check_out(revision: str) -> Checkout:
 
     Raises:
         subprocess.CalledProcessError: there is no such commit, or its environment cannot be made.
+    """
+    checkout = extract(revision)
+    subprocess.run(
+        [sys.executable, "tools/venv.py", ".venv", "requirements/dev.txt"], cwd=checkout.folder, check=True
+    )
+    return checkout
+
+
+def extract(revision: str) -> Checkout:
+    """Return the files of a commit; a later call with the same commit reuses them.
+
+    Raises:
+        subprocess.CalledProcessError: there is no such commit.
     """
     commit = _git("rev-parse", "--verify", f"{revision}^{{commit}}").decode().strip()
     folder = binaries.cache_root() / "commits" / commit
@@ -38,7 +52,6 @@ def check_out(revision: str) -> Checkout:
             incomplete.mkdir()
             subprocess.run(["tar", "-x"], input=_git("archive", commit), cwd=incomplete, check=True)
             incomplete.rename(folder)
-    subprocess.run([sys.executable, "tools/venv.py", ".venv", "requirements/dev.txt"], cwd=folder, check=True)
     return Checkout(commit, folder)
 
 

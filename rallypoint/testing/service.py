@@ -83,15 +83,24 @@ def install(plane: ControlPlane, overlay: Path = STANDALONE) -> None:
 
 @contextmanager
 def service(
-    plane: ControlPlane, kubeconfig: Path, flags: Sequence[str] = (), *, module: str = "controller"
+    plane: ControlPlane,
+    kubeconfig: Path,
+    flags: Sequence[str] = (),
+    *,
+    module: str = "controller",
+    code: Path | None = None,
 ) -> Generator[Service]:
-    """The controller, by a kubeconfig, once it is ready and until the end. ``module`` is another one that runs it.
+    """The controller, by a kubeconfig, once it is ready and until the end.
+
+    Args:
+        module: another one that runs it.
+        code: the folder of another commit, whose packages come first.
 
     Raises:
         ProcessFailed: it ends before it is ready, or does not become so.
     """
     command = (module, f"--kubeconfig={kubeconfig}", "--leader-elect=false", *flags)
-    with _running(plane, command) as running:
+    with _running(plane, command, code=code) as running:
         yield running
 
 
@@ -106,6 +115,7 @@ def in_cluster_service(
     metrics_address: str = "",
     deployment: Mapping[str, Any] | None = None,
     python: str | Path = sys.executable,
+    code: Path | None = None,
 ) -> Generator[Service]:
     """A pod of the shipped Deployment by its container's arguments and environment, once it is ready and until the end.
 
@@ -119,6 +129,7 @@ def in_cluster_service(
         metrics_address: another address of the metrics than that of the probes.
         deployment: the Deployment itself, such as one that is installed.
         python: the interpreter, such as that of another version with its own packages.
+        code: the folder of another commit, whose packages come first.
 
     Raises:
         ProcessFailed: it ends before it is ready, or does not become so.
@@ -132,7 +143,7 @@ def in_cluster_service(
     environment = _environment(plane, container["env"], fields)
     arguments = [_VARIABLE.sub(lambda found: environment[found[1]], text) for text in container["args"]]
     command = (*launcher, str(folder), *arguments, *flags)
-    with _running(plane, command, environment, metrics_address, python) as running:
+    with _running(plane, command, environment, metrics_address, python, code) as running:
         yield running
 
 
@@ -159,6 +170,7 @@ def _running(
     environment: Mapping[str, str] | None = None,
     metrics_address: str = "",
     python: str | Path = sys.executable,
+    code: Path | None = None,
 ) -> Generator[Service]:
     """Run a module of ours with these flags; probes and metrics are on a port of loopback, unless the metrics have their own."""
     address = f"127.0.0.1:{free_port()}"
@@ -166,8 +178,10 @@ def _running(
         f"--health-probe-bind-address={address}",
         f"--metrics-bind-address={metrics_address or address}",
     )
-    # With -P the folder of this process does not come before the packages of another interpreter.
-    options = [] if python == sys.executable else ["-P"]
+    # With -P the folder of this process does not come before other packages.
+    options = [] if python == sys.executable and code is None else ["-P"]
+    if code is not None:
+        environment = {**(os.environ if environment is None else environment), "PYTHONPATH": str(code)}
     with plane.running(
         f"controller-{address}",
         [python, *options, "-m", *command, *binds],

@@ -68,6 +68,19 @@ def test_tables_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "│ 1x8 compact" in capsys.readouterr().out
 
 
+def test_a_comparison_has_tables_of_its_own(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"{BEGIN}{END}")
+    runs = {"working tree": [{"create_to_running_ms": 60.0}], "go": [{"create_to_running_ms": 100.0}]}
+    cases = [{"case": "1x8", "operators": runs, "loader": [{"create_to_pods_running_ms": 50.0}]}]
+
+    assert main(["show", recorded(tmp_path, {**RECORDED, "cases": cases}), "--into", str(page)]) == 0
+
+    lines = page.read_text().splitlines()
+    assert "| 1x8 | create → Running in status, ms | 60 | 100 | 50 |" in lines
+    assert "| 1x8 | create → Running in status, ms | 0.60 (0.60 to 0.60) | 1.20 (1.20 to 1.20) |" in lines
+
+
 @pytest.mark.parametrize("content", [{}, {"scenarios": []}])
 def test_a_file_without_cases_is_rejected(
     tmp_path: Path, content: dict[str, Any], capsys: pytest.CaptureFixture[str]

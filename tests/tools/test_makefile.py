@@ -53,10 +53,10 @@ TARGETS = (
 )
 
 
-def steps(target: str) -> list[Step]:
+def steps(target: str, *variables: str) -> list[Step]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     done = subprocess.run(
-        ["make", "--dry-run", target, "PYTHON=python3"],
+        ["make", "--dry-run", target, "PYTHON=python3", *variables],
         cwd=ROOT,
         env=environ,
         capture_output=True,
@@ -109,6 +109,16 @@ def test_the_second_python_is_that_of_the_image() -> None:
     first, *_ = steps("test-python")
 
     assert first.command[2:] == [f".venv-{image_version()}", "requirements/dev.txt", image_version()]
+
+
+def test_a_benchmark_compiles_the_go_operators_only_to_compare_with_them() -> None:
+    compared = steps("bench", "COMPARE=go HEAD~1")
+    with_commit = steps("bench", "COMPARE=HEAD~1")
+
+    assert [step.name for step in compared] == ["environment", "control plane", "Go operators", "measurement"]
+    assert compared[-1].command[2:] == ["bench", "controlplane", "--compare", "go", "--compare", "HEAD~1"]
+    assert [step.name for step in with_commit] == ["environment", "control plane", "measurement"]
+    assert steps("bench")[-1].command[2:] == ["bench", "controlplane"]
 
 
 def test_the_makefile_has_only_these_targets() -> None:

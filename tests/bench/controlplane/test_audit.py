@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import yaml
 
-from bench.controlplane.audit import IDLE_SECONDS, POLL_SECONDS, AuditLog
+from bench.controlplane.audit import IDLE_SECONDS, POLL_SECONDS, AuditLog, status_writes
 from rallypoint.testing.audit import policy
 
 SENDER = {
@@ -90,3 +90,15 @@ def test_the_policy_logs_the_named_user_and_no_leases() -> None:
     assert first == {"level": "None", "resources": [{"group": "coordination.k8s.io"}]}
     assert second == {"level": "Metadata", "users": ["system:serviceaccount:a:b"]}
     assert rest == {"level": "None"}
+
+
+def test_status_writes_are_patches_and_updates_of_the_status_of_jobs() -> None:
+    calls = {
+        "patch pytorchjobs/status": 3,
+        "update mpijobs/status": 2,
+        "update pytorchjobs": 5,
+        "patch pods/status": 7,
+        "get pytorchjobs/status": 11,
+    }
+
+    assert status_writes(calls) == 5
