@@ -1,41 +1,18 @@
 """The charts of a record: lines with their spread."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
 
 from bench.figures import Spread, spread
 from bench.nccl.references import REFERENCES
 from bench.nccl.schema import AnyRecord, Overhead, Point, Record, Scaling, ScalingRun
+from bench.nccl.sizes import spelled
+from bench.svg import Chart, Dot, Line
 
 
-@dataclass(frozen=True, slots=True)
-class Dot:
-    x: float
-    low: float
-    y: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    label: str
-    dots: tuple[Dot, ...]
-    is_reference: bool = False
-    """Not measured by this run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    title: str
-    y: str
-    lines: tuple[Line, ...]
-    x: str = "size"
-    """``size`` in bytes, or ``nodes``; both in powers of two."""
-    logarithmic: bool = False
-    """Whether the y axis is logarithmic."""
-    note: str = ""
+def size_name(size_bytes: float) -> str:
+    return spelled(int(size_bytes))
 
 
 def build(record: AnyRecord) -> list[Chart]:
@@ -60,7 +37,9 @@ def bandwidth(record: Record) -> Chart:
     if record.is_hardware and any(point.collective == "all_reduce" for point in record.points):
         lines += references()
     title = "Bus bandwidth over size" if record.is_hardware else "Bandwidth over size, not of hardware"
-    return Chart(title, "GB/s", tuple(lines), note="" if record.is_hardware else record.transport)
+    return Chart(
+        title, "GB/s", tuple(lines), x_name=size_name, note="" if record.is_hardware else record.transport
+    )
 
 
 def latency(record: Record) -> Chart:
@@ -72,6 +51,7 @@ def latency(record: Record) -> Chart:
         "Time of a call over size",
         "µs",
         lines,
+        x_name=size_name,
         logarithmic=True,
         note="" if record.is_hardware else record.transport,
     )
@@ -115,7 +95,9 @@ def manual_comparison(record: Overhead) -> Chart:
                 sizes.setdefault(point.size_bytes, []).append(point.algbw_gb_per_second)
             dots = tuple(_dot(size, spread(reached)) for size, reached in sorted(sizes.items()))
             lines.append(Line(f"{label}, {way}", dots))
-    return Chart("Algorithm bandwidth over size, by starter of the ranks", "GB/s", tuple(lines))
+    return Chart(
+        "Algorithm bandwidth over size, by starter of the ranks", "GB/s", tuple(lines), x_name=size_name
+    )
 
 
 def references() -> list[Line]:

@@ -8,8 +8,8 @@ from rich.table import Table
 
 from bench.nccl import slow_pairs
 from bench.nccl.report import charts, tables
-from bench.nccl.report.svg import svg
 from bench.nccl.schema import GLOO, AnyRecord, Overhead, Pairs, Record, Scaling
+from bench.svg import svg
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --quiet: #777; --loud: #b91c1c; }

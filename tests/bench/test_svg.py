@@ -4,8 +4,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from bench.nccl.report.charts import Chart, Dot, Line
-from bench.nccl.report.svg import WIDTH, Axis, limits, svg, ticks
+from bench.nccl.report.charts import size_name
+from bench.svg import WIDTH, Axis, Chart, Dot, Line, limits, svg, ticks
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -16,6 +16,7 @@ def test_a_drawing() -> None:
         "Title",
         "GB/s",
         (mine, Line("theirs", (Dot(8, 25, 25, 25), Dot(1024, 25, 25, 25)), is_reference=True)),
+        x_name=size_name,
     )
 
     drawn = ET.fromstring(svg(chart))
@@ -42,6 +43,20 @@ def test_dots_are_inside() -> None:
     assert all(0 < x < WIDTH and 0 < y < 420 for x, y in coordinates)
     assert [x for x, _ in coordinates] == sorted(x for x, _ in coordinates)
     assert [y for _, y in coordinates] == sorted((y for _, y in coordinates), reverse=True)
+
+
+def test_an_axis_of_names() -> None:
+    """The dots are equally far apart, and each has the name of its x value."""
+    names = ("aaa", "bbb", "ccc")
+    line = Line("one", tuple(Dot(float(x), 1, 1, 1) for x in range(3)))
+
+    drawn = ET.fromstring(
+        svg(Chart("t", "×", (line,), x="commit", x_name=lambda x: names[int(x)], is_x_logarithmic=False))
+    )
+
+    xs = [float(element.get("cx", "-1")) for element in drawn.iter(f"{SVG}circle")]
+    assert xs[1] - xs[0] == xs[2] - xs[1] > 0
+    assert {*names, "commit"} <= {element.text for element in drawn.iter(f"{SVG}text")}
 
 
 def test_a_single_dot_is_in_the_middle() -> None:

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from html import escape
 
 from bench.figures import text
-from bench.nccl.report.charts import Chart, Line
-from bench.nccl.sizes import spelled
 
 WIDTH, HEIGHT = 900, 420
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 40, 50
@@ -15,6 +13,40 @@ LEGEND_LINE = 20
 COLORS = ("#1769aa", "#c2410c", "#15803d", "#7e22ce", "#b91c1c", "#db2777", "#a16207", "#4b5563")
 REFERENCE_COLORS = ("#64748b", "#94a3b8", "#78716c", "#a1a1aa")
 MAX_LABELS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    x: float
+    low: float
+    y: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    label: str
+    dots: tuple[Dot, ...]
+    is_reference: bool = False
+    """Not measured by this run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Lines with their spread."""
+
+    title: str
+    y: str
+    lines: tuple[Line, ...]
+    x: str = "size"
+    """What the x axis shows."""
+    x_name: Callable[[float], str] = text
+    """Returns the label of an x value."""
+    is_x_logarithmic: bool = True
+    """Whether the x axis is logarithmic, for powers of two."""
+    logarithmic: bool = False
+    """Whether the y axis is logarithmic."""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +72,8 @@ class Axis:
 def svg(chart: Chart) -> str:
     """Draw a chart. Raises ValueError for a chart without dots."""
     dots = [dot for line in chart.lines for dot in line.dots]
-    across = Axis(
-        min(dot.x for dot in dots), max(dot.x for dot in dots), LEFT, WIDTH - RIGHT, logarithmic=True
-    )
+    columns = [dot.x for dot in dots]
+    across = Axis(min(columns), max(columns), LEFT, WIDTH - RIGHT, logarithmic=chart.is_x_logarithmic)
     low, high = limits([dot.low for dot in dots], [dot.high for dot in dots], logarithmic=chart.logarithmic)
     up = Axis(low, high, HEIGHT - BOTTOM, TOP, chart.logarithmic)
     height = HEIGHT + LEGEND_LINE * len(chart.lines)
@@ -87,9 +118,8 @@ def _frame(chart: Chart, across: Axis, up: Axis) -> Iterator[str]:
     for value in _marks(up):
         yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{up(value)}" y2="{up(value)}"/>'
         yield _text(LEFT - 8, up(value) + 4, text(value), "end")
-    named: Callable[[float], str] = (lambda x: spelled(int(x))) if chart.x == "size" else text
     for value in _columns(chart):
-        yield _text(across(value), HEIGHT - BOTTOM + 18, named(value), "middle")
+        yield _text(across(value), HEIGHT - BOTTOM + 18, chart.x_name(value), "middle")
     yield _text(WIDTH / 2, HEIGHT - 10, chart.x, "middle")
     yield _text(LEFT - 8, TOP - 12, chart.y, "end")
 
@@ -116,8 +146,9 @@ def _line(line: Line, color: str, across: Axis, up: Axis, chart: Chart) -> Itera
     dashed = ' stroke-dasharray="6 4"' if line.is_reference else ""
     yield f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"{dashed}/>'
     for dot in dots:
-        x = spelled(int(dot.x)) if chart.x == "size" else text(dot.x)
-        tooltip = escape(f"{line.label}, {x}: {text(dot.y)} {chart.y} ({text(dot.low)} to {text(dot.high)})")
+        tooltip = escape(
+            f"{line.label}, {chart.x_name(dot.x)}: {text(dot.y)} {chart.y} ({text(dot.low)} to {text(dot.high)})"
+        )
         yield f'<circle cx="{across(dot.x)}" cy="{up(dot.y)}" r="3" fill="{color}"><title>{tooltip}</title></circle>'
 
 
