@@ -10,6 +10,7 @@ try:
         cluster,
         events,
         handover,
+        history,
         in_place,
         kubelet_restarts,
         local,
@@ -40,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     controlplane.add_parser(subparsers)
     events.add_parser(subparsers)
     handover.add_parser(subparsers)
+    history.add_parser(subparsers)
     in_place.add_parser(subparsers)
     kubelet_restarts.add_parser(subparsers)
     local.add_parser(subparsers)

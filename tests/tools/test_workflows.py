@@ -54,3 +54,17 @@ def test_the_oldest_and_the_newest_kubernetes_and_the_schedulers_are_tested() ->
     paths = re.findall(r"'([^']+)'", pinned)
     assert paths
     assert [path for path in paths if not (ROOT / path).is_file()] == []
+
+
+def test_the_benchmark_compares_with_the_go_operators_and_keeps_its_records() -> None:
+    steps = JOBS["bench, compare"]["steps"]
+    (checkout,) = (step for step in steps if step.get("uses", "").startswith("actions/checkout@"))
+    (upload,) = (step for step in steps if step.get("uses", "").startswith("actions/upload-artifact@"))
+    (measurement,) = (step["run"] for step in steps if "run" in step)
+
+    assert checkout["with"]["fetch-depth"] == 0, "it compares with an earlier commit"
+    assert 'make bench COMPARE="${COMPARE:-go $before}"' in measurement
+    assert Path("bench/results/2026-11-28-comparison-2.json").match(upload["with"]["path"])
+    assert JOBS["bench, compare"]["permissions"] == {"contents": "read"}
+    (pinned,) = (step["with"]["key"] for step in steps if "key" in step.get("with", {}))
+    assert all((ROOT / path).is_file() for path in re.findall(r"'([^']+)'", pinned))
