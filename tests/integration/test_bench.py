@@ -10,8 +10,11 @@ from rich.console import Console
 from bench import recovery
 from bench.__main__ import main
 from bench.controlplane.cases import MeasurementOptions, measure
+from bench.controlplane.comparison import Measured
+from bench.controlplane.comparison import measure as measure_comparison
+from bench.controlplane.operators import operators, opponent
 from bench.controlplane.report import GROWTH_LABELS, LABELS, START_LABELS, tables
-from bench.controlplane.scenario import FEWER_SERVICES, Case, parse, take_turns
+from bench.controlplane.scenario import FEWER_SERVICES, Case, Jobs, parse, take_turns
 from bench.controlplane.testbed import control_plane, open_testbed
 from rallypoint.testing.controlplane import ControlPlane
 
@@ -98,6 +101,26 @@ def test_starts_among_other_objects(
     assert found["grown"].keys() == GROWTH_LABELS.keys()
     assert all(value > 0 for value in [*found["without"][0].values(), *found["with"][0].values()])
     assert tables([found])
+
+
+def test_a_commit_and_the_loader_take_turns_with_the_working_tree() -> None:
+    """The commit runs with a flag of its own, and the loader creates the objects of the working tree."""
+    measured = Measured()
+    compared = operators(["--events=compact"], [opponent("HEAD,--services=addressed")])
+
+    measure_comparison(compared, [Jobs(2, 3)], 1, lambda text: None, measured)
+
+    idle, jobs = measured.results()
+    assert list(jobs["operators"]) == ["working tree", "HEAD --services=addressed"]
+    ours, theirs = (run for (run,) in jobs["operators"].values())
+    (loader,) = jobs["loader"]
+    assert [run["calls_by_kind"]["create pods"] for run in (ours, theirs)] == [6, 6]
+    assert [run["calls_by_kind"]["create services"] for run in (ours, theirs)] == [6, 2]
+    assert loader["calls"] == 12
+    assert ours["status_writes_per_job"] >= 2
+    assert ours["jobs_without_all_conditions"] == theirs["jobs_without_all_conditions"] == 0
+    assert idle["case"] == "idle"
+    assert all(value > 0 for (run,) in idle["operators"].values() for value in run.values())
 
 
 def test_a_controller_that_does_not_start_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
