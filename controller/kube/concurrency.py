@@ -48,6 +48,11 @@ class ConcurrencyLimiter:
         self.in_flight = 0
         """Running calls."""
 
+    @property
+    def is_saturated(self) -> bool:
+        """Whether calls wait."""
+        return len(self._lines) > 0
+
     def waiting(self) -> Mapping[str, int]:
         """Waiting calls by the name of their priority level."""
         return {level.name.lower(): count for level, count in self._waiting.items()}

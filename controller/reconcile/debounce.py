@@ -16,23 +16,27 @@ from controller.reconcile.status import StatusChange
 UNCHANGED_SECONDS = 1.0
 """Counters are written when they have not changed for this long."""
 LONGEST_SECONDS = 5.0
-"""Counters that keep changing are written after this long."""
+"""Counters that keep changing, or that change while calls wait for the API server, are written after this long."""
 CREATED_SECONDS = 0.5
-"""A status that only says that the job was created is written after this time.
+"""A status that only says that the job was created is written this long after the job's last child was created.
 
 Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs, writes it when all pods and Services have been created.
 """
 _COUNTERS = ("active", "succeeded")
 
 
-def longest_wait_seconds(change: StatusChange, *, has_events: bool) -> float:
+def longest_wait_seconds(change: StatusChange, *, has_events: bool, is_busy: bool) -> float:
     """Return for how long a changed status may wait while it does not change further; 0 if it must be written now.
 
-    ``has_events`` is whether the plan with this status has events, which follow the first status.
+    Args:
+        has_events: whether the plan with this status has events, which follow the first status.
+        is_busy: whether calls wait for the API server: then counters wait longer, because a status costs it more than a pod.
     """
     if _says_only_created(change) and not has_events:
         return CREATED_SECONDS
-    return UNCHANGED_SECONDS if _changes_only_counters(change) else 0.0
+    if not _changes_only_counters(change):
+        return 0.0
+    return LONGEST_SECONDS if is_busy else UNCHANGED_SECONDS
 
 
 def _says_only_created(change: StatusChange) -> bool:
@@ -84,6 +88,12 @@ class StatusDebouncer:
         self._pending = pending
         remaining = min(pending.changed + wait_seconds, pending.since + LONGEST_SECONDS) - now
         return remaining if remaining > TICK_SECONDS else 0.0
+
+    def restart(self) -> None:
+        """Let the pending status, if there is one, wait as long again: the reconcile that deferred it has created children since."""
+        if self._pending is not None:
+            now = asyncio.get_running_loop().time()
+            self._pending = replace(self._pending, since=now, changed=now)
 
     def clear(self) -> None:
         """Record that a status was written."""

@@ -280,6 +280,8 @@ class Reconciler:
         )
         if isinstance(written, BaseException):
             raise written
+        if decision.creates and children is None:
+            decision.loaded.memory.status.restart()
         return children, _earliest(decision.plan.requeue_after_seconds, written)
 
     async def _result(

@@ -102,8 +102,10 @@ async def test_waiting_calls_are_counted_by_priority_level() -> None:
 
     assert limiter.waiting() == {"event": 2, "child": 0, "status": 1, "first": 0}
     assert limiter.in_flight == 1
+    assert limiter.is_saturated
     await asyncio.gather(*tasks)
     assert (sum(limiter.waiting().values()), limiter.in_flight) == (0, 0)
+    assert not limiter.is_saturated
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,10 @@ def status_dict(active: int | None = 1, **fields: Any) -> dict[str, Any]:
 )
 def test_only_changes_of_counters_wait(wanted: dict[str, Any], waits: bool) -> None:
     stored = status_dict(2 if wanted != status_dict(2) else 1)
-    assert longest_wait_seconds(StatusChange(stored, wanted), has_events=True) == (
-        UNCHANGED_SECONDS if waits else 0
+    change = StatusChange(stored, wanted)
+    assert longest_wait_seconds(change, has_events=True, is_busy=False) == (UNCHANGED_SECONDS if waits else 0)
+    assert longest_wait_seconds(change, has_events=True, is_busy=True) == (LONGEST_SECONDS if waits else 0), (
+        "while calls wait for the API server, only counters wait longer"
     )
 
 
@@ -70,8 +72,12 @@ def test_a_first_status_waits_if_it_only_says_that_the_job_was_created(
         {"conditions": [{"type": type_} for type_ in stored]} if stored else {},
         status_dict(None, conditions=[{"type": type_} for type_ in wanted], startTime="2026-01-01T12:00:00Z"),
     )
-    assert longest_wait_seconds(change, has_events=False) == (CREATED_SECONDS if waits else 0)
-    assert longest_wait_seconds(change, has_events=True) == 0, "events follow the status that they report"
+    for is_busy in (False, True):
+        wait = longest_wait_seconds(change, has_events=False, is_busy=is_busy)
+        assert wait == (CREATED_SECONDS if waits else 0)
+    assert longest_wait_seconds(change, has_events=True, is_busy=False) == 0, (
+        "events follow the status that they report"
+    )
 
 
 def status(active: int) -> JobStatus:
@@ -98,6 +104,19 @@ async def test_a_status_that_keeps_changing_is_written_after_the_longest_wait() 
         number += 1
 
     assert loop.time() - started == pytest.approx(LONGEST_SECONDS)
+
+
+async def test_the_wait_begins_again_after_children_were_created() -> None:
+    debouncer = StatusDebouncer()
+    debouncer.restart()
+    assert debouncer.pending(b"{}") is None, "nothing waits"
+
+    debouncer.defer(b"{}", status(1), CREATED_SECONDS)
+    await asyncio.sleep(LONGEST_SECONDS + 1)
+    debouncer.restart()
+    assert debouncer.defer(b"{}", status(1), CREATED_SECONDS) == CREATED_SECONDS
+    await asyncio.sleep(CREATED_SECONDS)
+    assert debouncer.defer(b"{}", status(1), CREATED_SECONDS) == 0
 
 
 async def test_a_pending_status_is_known_until_the_stored_status_changes() -> None:
