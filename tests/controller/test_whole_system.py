@@ -21,6 +21,7 @@ from structlog.testing import capture_logs
 from typing_extensions import override
 
 from api.labels import JOB_NAME, OPERATOR_NAME
+from api.labels import SERVICES as SERVICES_MODE
 from api.meta import CONFIG_MAPS, PODS, SERVICES, Resource
 from api.names import child_labels
 from controller.kube.client import Client
@@ -105,6 +106,7 @@ SPECS = st.fixed_dictionaries(
         "aside": st.sampled_from([0, 0, 1]),
         "policy": ANY,
         "graceful": st.booleans(),
+        "services": st.sampled_from(["per-replica", "per-replica", "addressed", "per-job"]),
         "run_policy": st.fixed_dictionaries(
             {},
             optional={
@@ -124,6 +126,7 @@ SIMPLE_SPEC: dict[str, Any] = {
     "aside": 0,
     "policy": 0,
     "graceful": False,
+    "services": "per-replica",
     "run_policy": {},
     "recovery": {},
 }
@@ -352,18 +355,21 @@ class World(RuleBasedStateMachine):
         if spec["recovery"]:
             run_policy.pop("backoffLimit", None)
             run_policy.pop("activeDeadlineSeconds", None)
-        self.create(workload, name, workload.spec(roles, policy, run_policy, **placement))
+        annotations = {SERVICES_MODE: spec["services"]} if workload.has_services else {}
+        self.create(workload, name, workload.spec(roles, policy, run_policy, **placement), annotations)
 
     def submit_neighbor(self) -> None:
         neighbor = [*self.kinds][-1]
-        self.create(neighbor, NEIGHBOR, neighbor.spec({"Worker": 2}, "Never", {}))
+        self.create(neighbor, NEIGHBOR, neighbor.spec({"Worker": 2}, "Never", {}), {})
 
-    def create(self, workload: Workload, name: str, spec: dict[str, Any]) -> None:
+    def create(
+        self, workload: Workload, name: str, spec: dict[str, Any], annotations: dict[str, str]
+    ) -> None:
         resource = workload.resource
         body = {
             "apiVersion": resource.api_version,
             "kind": resource.kind,
-            "metadata": {"name": name},
+            "metadata": {"name": name, "annotations": annotations},
             "spec": spec,
         }
         self.try_to(self.harness.create(resource, body))
@@ -690,7 +696,8 @@ class World(RuleBasedStateMachine):
                 assert "pendingTimeoutSeconds" not in policy or not self.pending_pods(name)
                 self.no_failure_waits_for_its_rule(name, policy)
                 assert pods == workload.pod_names(name, job["spec"])
-                assert services == workload.service_names(name, job["spec"])
+                mode = (job["metadata"].get("annotations") or {}).get(SERVICES_MODE, "")
+                assert services == workload.service_names(name, job["spec"], mode)
                 assert support <= there
                 self.counters_are_those_of_the_pods(job)
             self.restarts_are_counted(job)

@@ -36,6 +36,8 @@ class Workload:
     """Restart policies of all roles."""
     has_services: bool = True
     """Whether each pod has a Service of its name."""
+    addressed: Sequence[str] = ()
+    """With ``services: addressed`` the first replica of the first of these roles has the only Service; all have one if there is none."""
     support: Sequence[tuple[Resource, str]] = ()
     """Further objects of a running job: the resource, and the suffix of its name after the job's name."""
     has_launcher_pod: bool = False
@@ -73,9 +75,16 @@ class Workload:
                 names |= {child_name(job, role.lower(), at) for at in range(given.get("replicas", 1))}
         return names
 
-    def service_names(self, job: str, spec: Mapping[str, Any]) -> set[str]:
+    def service_names(self, job: str, spec: Mapping[str, Any], mode: str = "per-replica") -> set[str]:
         """Return the names of the Services of those pods."""
-        return self.pod_names(job, spec) if self.has_services else set()
+        if not self.has_services:
+            return set()
+        if mode == "per-job":
+            return {job}
+        addressed = [role for role in self.addressed if role in spec[self.replicas_field]]
+        if mode == "addressed" and addressed:
+            return {child_name(job, addressed[0].lower(), 0)}
+        return self.pod_names(job, spec)
 
     def support_names(self, job: str) -> set[tuple[str, str]]:
         """Return kinds and names of the further objects."""
@@ -104,6 +113,7 @@ PYTORCH: Final = Workload(
     replicas_field="pytorchReplicaSpecs",
     container="pytorch",
     controller="pytorchjob-controller",
+    addressed=("Master",),
 )
 TENSORFLOW: Final = Workload(
     resource=tfjob.RESOURCE,
@@ -125,6 +135,7 @@ PADDLE: Final = Workload(
     replicas_field="paddleReplicaSpecs",
     container="paddle",
     controller="paddlejob-controller",
+    addressed=("Master", "Worker"),
 )
 JAX: Final = Workload(
     resource=jaxjob.RESOURCE,
@@ -132,6 +143,7 @@ JAX: Final = Workload(
     container="jax",
     controller="jaxjob-controller",
     head="",
+    addressed=("Worker",),
 )
 MPI_V1: Final = Workload(
     resource=Flavor.V1.resource,
