@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from api import labels
+from api.names import child_name
 from api.pod_problems import (
     NO_STATE,
     ContainerStatus,
@@ -72,6 +73,8 @@ class Owned(msgspec.Struct, frozen=True, gc=False):
     role: str = ""
     index: int = NO_INDEX
     deleting: bool = False
+    is_named_by_slot: bool = False
+    """Whether its name is the one that follows from ``owner_name``, ``role`` and ``index``; False if that is unknown."""
 
 
 class Service(Owned, frozen=True, gc=False):
@@ -302,6 +305,7 @@ forever, although jobs come and go.
 def owned(meta: Meta) -> dict[str, Any]:
     """Return the fields of ``Owned``. Rows share equal strings."""
     owner, marks = _controller(meta), meta.labels or {}
+    role, index = marks.get(labels.REPLICA_TYPE, ""), _index(marks)
     return {
         "namespace": _shared(meta.namespace),
         "name": meta.name,
@@ -310,9 +314,10 @@ def owned(meta: Meta) -> dict[str, Any]:
         "owner_kind": _shared(owner.kind),
         "owner_name": _shared(owner.name),
         "owner_uid": _shared(owner.uid),
-        "role": _shared(marks.get(labels.REPLICA_TYPE, "")),
-        "index": _index(marks),
+        "role": _shared(role),
+        "index": index,
         "deleting": meta.deletion_timestamp is not None,
+        "is_named_by_slot": role != "" and index >= 0 and meta.name == child_name(owner.name, role, index),
     }
 
 

@@ -4,7 +4,7 @@ Nothing here reads a clock or calls a server. ``reconcile.observe`` creates snap
 ``reconcile.apply`` and ``reconcile.status`` execute the plans.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -130,6 +130,17 @@ class Counts:
     vanished: int = 0
     first_completed: bool = False
     leaving: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """The slots of a job that are filled: the indices of its pods and of its Services, by the label of their role."""
+
+    pods: Mapping[str, Container[int]] = field(default_factory=dict[str, Container[int]])
+    services: Mapping[str, Container[int]] = field(default_factory=dict[str, Container[int]])
+
+
+NOTHING_PRESENT = Present()
 
 
 class Severity(StrEnum):

@@ -14,7 +14,19 @@ from typing import Any, Protocol
 
 from api.children import Owned
 from api.meta import Resource
-from controller.domain import Child, Counts, Event, EventMessages, Plan, Problem, Role, Snapshot, Verdict
+from controller.domain import (
+    NOTHING_PRESENT,
+    Child,
+    Counts,
+    Event,
+    EventMessages,
+    Plan,
+    Present,
+    Problem,
+    Role,
+    Snapshot,
+    Verdict,
+)
 from controller.kind.defaults import EnvVar, J, KindDefaults, PodSlot, Roles
 from controller.kind.definition import InvalidKind
 from controller.kind.options import KindOptions, Options
@@ -172,8 +184,10 @@ class Replicas(JobKind[J], Protocol):
         """Return why the job cannot run; empty if it can."""
         ...
 
-    def wanted(self, job: J, roles: Roles, options: Options) -> Iterator[tuple[Role, int, Child]]:
-        """Yield every child of every replica, in the order of creation."""
+    def wanted(
+        self, job: J, roles: Roles, options: Options, present: Present = NOTHING_PRESENT
+    ) -> Iterator[tuple[Role, int, Child]]:
+        """Yield every child of every replica that is not present, in the order of creation."""
         ...
 
     def completion_rule(self, job: J, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:

@@ -10,11 +10,12 @@ from functools import partial
 from typing import Any
 
 from api import labels
+from api.children import NO_INDEX
 from api.job import RestartPolicy, owner_reference
 from api.meta import PODS, SERVICES
 from api.names import child_labels, job_labels
 from api.services import ServiceMode
-from controller.domain import Child, Role
+from controller.domain import Child, Present, Role
 from controller.kind.defaults import J, Roles
 from controller.kind.options import Options
 from controller.kind.services import subdomain
@@ -22,26 +23,39 @@ from controller.kind.shape import Shape
 
 
 def children(
-    kind: Shape[J], job: J, roles: Roles, role: Role, options: Options
+    kind: Shape[J], job: J, roles: Roles, role: Role, options: Options, present: Present
 ) -> Iterator[tuple[Role, int, Child]]:
-    """Yield the pod of each replica of a role, and after it its Service, if it has one."""
-    mode = options.services
+    """Yield the pod of each replica of a role that has none, and after it its Service, if it needs one and has none.
+
+    Slots are compared before anything is built: usually nothing is missing.
+    """
+    pods, services = present.pods.get(role.label, ()), present.services.get(role.label, ())
+    has_each, has_some = (
+        options.services == mode for mode in (ServiceMode.PER_REPLICA, ServiceMode.ADDRESSED)
+    )
     for index in range(role.replicas):
-        name = kind.name(job, role, index)
-        yield role, index, Child(PODS, name, partial(pod, kind, job, roles, role, index, options))
-        if mode == ServiceMode.PER_REPLICA or (
-            mode == ServiceMode.ADDRESSED and kind.is_addressed(job, roles, role, index)
+        if index not in pods:
+            body = partial(pod, kind, job, roles, role, index, options)
+            yield role, index, Child(PODS, kind.name(job, role, index), body)
+        if (
+            (has_each or has_some)
+            and index not in services
+            and (has_each or kind.is_addressed(job, roles, role, index))
         ):
+            name = kind.name(job, role, index)
             yield role, index, Child(SERVICES, name, partial(service, kind, job, role, index))
 
 
-def job_service(kind: Shape[J], job: J, roles: Roles, options: Options) -> Iterator[tuple[Role, int, Child]]:
-    """Yield the Service of the job as a whole, if it has one, as a child of the first replica.
+def job_service(
+    kind: Shape[J], job: J, roles: Roles, options: Options, present: Present
+) -> Iterator[tuple[Role, int, Child]]:
+    """Yield the Service of the job as a whole, if it needs one and has none, as a child of the first replica.
 
     It is created before the pods: if its name belongs to somebody else, pods would only wait for names that nobody publishes.
     """
     first = next((role for role in roles.values() if role.replicas), None)
-    if first is not None and options.services == ServiceMode.PER_JOB:
+    is_present = NO_INDEX in present.services.get("", ())
+    if first is not None and options.services == ServiceMode.PER_JOB and not is_present:
         body = partial(service_of_job, kind, job, roles)
         yield first, 0, Child(SERVICES, job.metadata.name, body, first=1)
 

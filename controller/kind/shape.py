@@ -192,8 +192,8 @@ class Shape(KindDefaults, Generic[J]):
 
         The Service of the job as a whole has a slot of its own, of no role.
         """
-        if row.role and row.index >= 0 and row.name == child_name(job, row.role, row.index):
-            return row.role, row.index  # the common case, and five times as fast
+        if row.is_named_by_slot and row.owner_name == job:
+            return row.role, row.index  # nearly always, and ten times as fast
         if row.name == job:
             return ("", NO_INDEX) if isinstance(row, Service) else None
         role, _, number = row.name.removeprefix(f"{job}-").rpartition("-")

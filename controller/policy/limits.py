@@ -30,7 +30,8 @@ def exceeded(
 
     Differs: the message ends with the last failure, because the pods that show it are deleted. See docs/decisions/0003-limits.md.
     """
-    if out_of_tries(policy, restarts(roles, snapshot.pods, status)):
+    is_limited = policy.backoff_limit is not None
+    if is_limited and out_of_tries(policy, restarts(roles, snapshot.pods, status)):
         text = _OUT_OF_TRIES.format(job)
     elif past_deadline(policy, status.start_time, now):
         text = _OUT_OF_TIME.format(job)
@@ -98,7 +99,8 @@ def restarts(roles: Mapping[str, Role], pods: tuple[Pod, ...], status: JobStatus
         if role.restart_policy == RestartPolicy.NEVER:
             continue
         past = (status.replica_statuses or {}).get(role.name) or ReplicaStatus()
-        own = [pod for pod in pods if pod.role == role.label and pod.uid not in (past.replacing or ())]
+        label, replacing = role.label, past.replacing or ()
+        own = [pod for pod in pods if pod.role == label and pod.uid not in replacing]
         count += (past.restarts or 0) + sum(pod.restarts + (pod.phase == "Failed") for pod in own)
     return count
 

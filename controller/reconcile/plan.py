@@ -14,10 +14,10 @@ from operator import itemgetter
 from typing import Any, cast
 
 from api import conditions
-from api.children import Pod
+from api.children import Owned, Pod, Service
 from api.job import ConditionType, Job, JobCondition, JobStatus, ReplicaStatus
 from api.labels import CHECKPOINT_DIR
-from api.meta import PODS, SERVICES
+from api.meta import PODS, SERVICES, Resource
 from controller.domain import (
     Child,
     Count,
@@ -26,6 +26,7 @@ from controller.domain import (
     Event,
     FailureReason,
     Plan,
+    Present,
     Problem,
     Role,
     Severity,
@@ -228,6 +229,14 @@ class _Planner:
     now: datetime
     roles: Roles = field(default_factory=dict[str, Role])
     """Empty until the job is known to be valid and not suspended."""
+    pods: Mapping[str, Mapping[int, Pod]] = field(init=False)
+    """By the label of their role and their index."""
+    services: Mapping[str, Mapping[int, Service]] = field(init=False)
+    """In the same way."""
+
+    def __post_init__(self) -> None:
+        self.pods = count.by_role(self.snapshot.pods)
+        self.services = count.by_role(self.snapshot.services)
 
     def plan(self, malformed: Sequence[Problem]) -> Plan:
         kind, job, snapshot, builder = self.kind, self.job, self.snapshot, self.builder
@@ -309,11 +318,16 @@ class _Planner:
         policy = self.job.spec.policy.failure_policy
         for role in self.roles.values():
             before = self.builder.before(role.name)
-            filled = slots[role.name] = count.slots(role, self.snapshot.pods)
+            filled = slots[role.name] = count.slots(role, self.pods)
             counted[role.name] = deciding[role.name] = count.counts(role, filled, before, role.container)
             for pod in filled.values():
-                _record_pod_events(role, pod, self.builder)
-            reactions = {pod: reaction(role.restart_policy, pod, role.container) for pod in filled.values()}
+                if pod.exits or pod.troubles:
+                    _record_pod_events(role, pod, self.builder)
+            reactions = {
+                pod: reaction(role.restart_policy, pod, role.container)
+                for pod in filled.values()
+                if pod.phase == "Failed"
+            }
             if policy:
                 found = attempts.matches(
                     policy, self.job.metadata.name, role, filled, counted[role.name].vanished
@@ -381,7 +395,7 @@ class _Planner:
         ran = sorted(
             (done.started_at, role.name)
             for role in self.roles.values()
-            for pod in count.slots(role, self.snapshot.pods).values()
+            for pod in count.slots(role, self.pods).values()
             if (done := pod.exit_of(role.container)) and done.started_at
         )
         active = dict.fromkeys((role.name for role in self.roles.values()), 0)
@@ -439,7 +453,7 @@ class _Planner:
         whole = self._job_children()
         return self.builder.plan(
             create=whole + self._missing_children(makeable),
-            delete=deletions + _surplus_children(self.roles, self.snapshot),
+            delete=deletions + self._surplus_children(),
             requeue_after_seconds=0 if waiting else due_in,
             again=len(makeable) < len(self.roles),
         )
@@ -465,7 +479,9 @@ class _Planner:
             before = ((self.job.status and self.job.status.replica_statuses) or {}).get(
                 role
             ) or ReplicaStatus()
-            left = sum(pod.uid in observed.ignored for pod in observed.filled[role].values())
+            left = 0
+            if observed.ignored:
+                left = sum(pod.uid in observed.ignored for pod in observed.filled[role].values())
             counted, known = before.replacing or (), min(max((before.failed or 0) - left, 0), len(pods))
             fresh = [pod for pod in pods if pod.uid not in counted]
             if self.job.spec.policy.backoff_limit is not None and self.options.keeps_ledger:
@@ -510,15 +526,13 @@ class _Planner:
         scheduler = self.options.gang_scheduler
         if gang.is_waiting(scheduler, self.snapshot):
             return ()
-        there = {(PODS.kind, pod.name) for pod in self.snapshot.pods} | {
-            (SERVICES.kind, service.name) for service in self.snapshot.services
-        }
         later = self.kind.later(self.job, self.snapshot, self.options) if scheduler else ()
         membership = gang.Membership(scheduler, self.job, self.roles, self.snapshot, later)
         missing: list[Child] = []
         agents = in_place.Agents.of(self.kind, self.job, self.roles, self.options)
-        for role, _, child in self.kind.wanted(self.job, self.roles, self.options):
-            if (child.resource.kind, child.name) in there or role.name not in makeable:
+        present = Present(self.pods, self.services)
+        for role, _, child in self.kind.wanted(self.job, self.roles, self.options, present):
+            if role.name not in makeable:
                 continue
             if child.resource == PODS:
                 self._record_template_warnings(role)
@@ -531,6 +545,22 @@ class _Planner:
                     child = agents.added(child, role, self.builder.status)
             missing.append(child)
         return tuple(missing)
+
+    def _surplus_children(self) -> tuple[Deletion, ...]:
+        """Return pods and Services beyond the replicas of their role, and those of roles that the spec no longer has."""
+        sizes = {role.label: role.replicas for role in self.roles.values()}
+        rows: tuple[tuple[Resource, Mapping[str, Mapping[int, Owned]]], ...] = (
+            (PODS, self.pods),
+            (SERVICES, self.services),
+        )
+        return tuple(
+            Deletion(resource, child.name, child.uid)
+            for resource, children in rows
+            for label, of_role in children.items()
+            if max(of_role) >= sizes.get(label, 0)
+            for index, child in of_role.items()
+            if index >= sizes.get(label, 0) and not child.deleting
+        )
 
     def _finished(self) -> Plan:
         """Clean up by policy, and delete the job when its TTL has expired.
@@ -646,17 +676,6 @@ def _deadline_in(job: Job, builder: StatusBuilder) -> float | None:
     Differs: the original sets no timer, so nothing happens at its deadlines. See docs/decisions/0003-limits.md.
     """
     return limits.deadline_in(job.spec.policy, builder.status.start_time, builder.now)
-
-
-def _surplus_children(roles: Roles, snapshot: Snapshot) -> tuple[Deletion, ...]:
-    """Return pods and Services beyond the replicas of their role, and those of roles that the spec no longer has."""
-    sizes = {role.label: role.replicas for role in roles.values()}
-    children = [(PODS, child) for child in snapshot.pods] + [(SERVICES, child) for child in snapshot.services]
-    return tuple(
-        Deletion(resource, child.name, child.uid)
-        for resource, child in children
-        if child.index >= sizes.get(child.role, 0) and not child.deleting
-    )
 
 
 def _record_problems(job: Job, found: Sequence[Problem], builder: StatusBuilder) -> None:

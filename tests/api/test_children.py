@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from api import labels
 from api.children import NO_INDEX, Exit, Pod, pod_from_json, pod_group_from_json, service_from_json
 from api.labels import FAILED_BEFORE
 from api.pod_problems import Trouble
@@ -60,6 +61,7 @@ def test_a_pod_is_read_into_a_row() -> None:
         owner_uid="j",
         role="worker",
         index=3,
+        is_named_by_slot=True,
         phase="Running",
     )
 
@@ -120,6 +122,21 @@ def test_index(text: str, index: int) -> None:
     labels = {**LABELS, "training.kubeflow.org/replica-index": text}
 
     assert pod_from_json(body(labels=labels)).index == index
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_named"),
+    [
+        pytest.param({}, True, id="its owner, role and index"),
+        pytest.param({"name": "train-worker-4"}, False, id="another index"),
+        pytest.param({"name": "other-worker-3"}, False, id="another job"),
+        pytest.param({"labels": {}}, False, id="no labels"),
+        pytest.param({"labels": {**LABELS, labels.REPLICA_TYPE: "master"}}, False, id="another role"),
+        pytest.param({"ownerReferences": []}, False, id="no owner"),
+    ],
+)
+def test_whether_the_name_follows_from_the_slot(changes: dict[str, Any], is_named: bool) -> None:
+    assert pod_from_json(body(**changes)).is_named_by_slot is is_named
 
 
 def test_a_pod_without_labels_has_neither_role_nor_index() -> None:

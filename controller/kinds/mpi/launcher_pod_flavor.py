@@ -3,13 +3,32 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from api.children import Owned
 from api.meta import CONFIG_MAPS, PODS, Resource
 from api.mpijob import MPIJob
-from controller.domain import Child, Counts, EventMessages, Problem, Role, Snapshot, Verdict
+from controller.domain import (
+    NOTHING_PRESENT,
+    Child,
+    Counts,
+    EventMessages,
+    Present,
+    Problem,
+    Role,
+    Snapshot,
+    Verdict,
+)
 from controller.kind import KindDefaults, Options, PodSlot, Roles
 from controller.kind.definition import name_problems, require
+
+
+class Wanted(Protocol):
+    """The type of ``Replicas.wanted`` as a function."""
+
+    def __call__(
+        self, job: MPIJob, roles: Roles, options: Options, present: Present = NOTHING_PRESENT
+    ) -> Iterator[tuple[Role, int, Child]]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +40,7 @@ class LauncherPodFlavor(KindDefaults):
     event_messages: EventMessages
     roles: Callable[[MPIJob], Roles]
     problems: Callable[[MPIJob, Options], Sequence[Problem]]
-    wanted: Callable[[MPIJob, Roles, Options], Iterator[tuple[Role, int, Child]]]
+    wanted: Wanted
     completion_rule: Callable[[MPIJob, Roles, Mapping[str, Counts]], Verdict]
     slot: Callable[[str, Owned], PodSlot | None]
     normal: Callable[[MPIJob], MPIJob]  # pyright: ignore[reportIncompatibleMethodOverride] - a function for a method

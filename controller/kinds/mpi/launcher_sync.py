@@ -93,7 +93,7 @@ class LauncherSync:
             return []
         found: list[recovery.Match] = []
         if WORKER in roles:
-            filled = count.slots(roles[WORKER], self.snapshot.pods)
+            filled = count.slots(roles[WORKER], count.by_role(self.snapshot.pods))
             vanished = self._vanished_workers(filled)
             found += attempts.matches(policy, self.job.metadata.name, roles[WORKER], filled, vanished)
         if LAUNCHER in roles:

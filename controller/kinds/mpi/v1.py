@@ -17,10 +17,12 @@ from api.job import RestartPolicy
 from api.meta import PODS
 from api.mpijob import MPIJob
 from controller.domain import (
+    NOTHING_PRESENT,
     Child,
     Counts,
     Event,
     EventMessages,
+    Present,
     Problem,
     Role,
     Severity,
@@ -69,12 +71,17 @@ def problems(job: MPIJob, options: Options) -> Sequence[Problem]:
     return list(v1spec.problems(job, options))
 
 
-def wanted(job: MPIJob, roles: Roles, options: Options) -> Iterator[tuple[Role, int, Child]]:
+def wanted(
+    job: MPIJob, roles: Roles, options: Options, present: Present = NOTHING_PRESENT
+) -> Iterator[tuple[Role, int, Child]]:
+    workers, launchers = (present.pods.get(name.lower(), ()) for name in (WORKER, LAUNCHER))
     for index in range(v1spec.workers(roles)):
-        name = worker_name(job, index)
-        yield roles[WORKER], index, Child(PODS, name, partial(worker_body, job, roles, index))
-    name = launcher_name(job)
-    yield roles[LAUNCHER], 0, Child(PODS, name, partial(launcher_body, job, roles, options))
+        if index not in workers:
+            body = partial(worker_body, job, roles, index)
+            yield roles[WORKER], index, Child(PODS, worker_name(job, index), body)
+    if 0 not in launchers:
+        body = partial(launcher_body, job, roles, options)
+        yield roles[LAUNCHER], 0, Child(PODS, launcher_name(job), body)
 
 
 def can_create(job: MPIJob, role: Role, snapshot: Snapshot, options: Options) -> bool:
@@ -93,7 +100,9 @@ def _ignored_workers(job: MPIJob, snapshot: Snapshot) -> int:
     policy, role = job.spec.policy.failure_policy, v1spec.roles(job).get(WORKER)
     if policy is None or role is None:
         return 0
-    found = attempts.matches(policy, job.metadata.name, role, count.slots(role, snapshot.pods), 0)
+    found = attempts.matches(
+        policy, job.metadata.name, role, count.slots(role, count.by_role(snapshot.pods)), 0
+    )
     return len(recovery.ignored(found))
 
 

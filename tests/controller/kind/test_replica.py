@@ -4,6 +4,9 @@ from typing import Any
 
 import pytest
 
+from api.children import NO_INDEX
+from api.services import ServiceMode
+from controller.domain import Present
 from controller.kind import Options
 from controller.kinds.pytorch import PYTORCH
 from tests.support.builders import pytorch_job, template
@@ -83,6 +86,35 @@ def test_a_role_with_zero_replicas_has_no_children() -> None:
     job = pytorch_job(masters=None, workers=0)
 
     assert list(PYTORCH.wanted(job, PYTORCH.roles(job), Options())) == []
+
+
+def test_children_that_are_present_are_left_out() -> None:
+    job = pytorch_job(masters=1, workers=2)
+    present = Present(pods={"worker": {0, 1}}, services={"master": {0}, "worker": {1, 7}})
+
+    missing = [
+        (child.resource.kind, child.name)
+        for _, _, child in PYTORCH.wanted(job, PYTORCH.roles(job), Options(), present)
+    ]
+
+    assert missing == [("Pod", "train-master-0"), ("Service", "train-worker-0")]
+
+
+@pytest.mark.parametrize(
+    ("services", "missing"),
+    [
+        pytest.param({}, ["train"], id="it is missing"),
+        pytest.param({"": {NO_INDEX}}, [], id="it is present"),
+        pytest.param({"master": {0}}, ["train"], id="only one of a replica is present"),
+    ],
+)
+def test_the_service_of_a_whole_job(services: dict[str, set[int]], missing: list[str]) -> None:
+    job = pytorch_job(masters=1, workers=0)
+    options = Options(services=ServiceMode.PER_JOB)
+
+    found = PYTORCH.wanted(job, PYTORCH.roles(job), options, Present({"master": {0}}, services))
+
+    assert [child.name for _, _, child in found] == missing
 
 
 def test_the_controller_is_named_after_the_kind() -> None:

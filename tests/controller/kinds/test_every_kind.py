@@ -13,13 +13,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from api.batch import BATCH_JOBS
+from api.children import pod_from_json, service_from_json
 from api.conditions import is_finished
 from api.job import Job, RestartPolicy
-from api.meta import PODS
+from api.meta import PODS, SERVICES, Resource
+from api.services import ServiceMode
 from controller.crds import all_crds
-from controller.domain import Counts, Snapshot
+from controller.domain import Counts, Present, Snapshot
 from controller.kind import JobKind, Options, ReplicaKind
 from controller.kinds import ALL
+from controller.policy.count import by_role
 from controller.reconcile.plan import decide
 from tests.support.builders import NOON, template
 from tests.support.in_memory_cluster import InMemoryCluster
@@ -87,6 +90,34 @@ def examples() -> Iterator[tuple[Path, dict[str, Any]]]:
 def version(document: dict[str, Any]) -> str:
     """What the API server stamps into jobs of a kind that has several versions, and others do not know."""
     return str(document["apiVersion"].partition("/")[2])
+
+
+@every_replica_kind
+@pytest.mark.parametrize("services", ServiceMode)
+@given(data=st.data())
+def test_a_child_fills_the_slot_for_which_it_was_built(
+    kind: Kind, services: ServiceMode, data: st.DataObject
+) -> None:
+    """So its index says that it exists, without a comparison of names."""
+    job = data.draw(jobs(kind))
+    options, roles = Options(services=services), kind.roles(job)
+    rows: dict[Resource, list[Any]] = {PODS: [], SERVICES: []}
+    for _, _, child in kind.wanted(job, roles, options):
+        made = child.body()
+        made["metadata"] |= {"namespace": "ml", "uid": child.name}
+        decode = pod_from_json if child.resource == PODS else service_from_json
+        row = decode(orjson.dumps(made))
+        assert kind.slot(job.metadata.name, row) == (row.role, row.index)
+        rows[child.resource].append(row)
+    present = Present(by_role(rows[PODS]), by_role(rows[SERVICES]))
+
+    assert rows[PODS]
+    assert list(kind.wanted(job, roles, options, present)) == []
+    for resource, found in rows.items():
+        for row in found:
+            others = {of: by_role([other for other in rows[of] if other is not row]) for of in rows}
+            missing = list(kind.wanted(job, roles, options, Present(others[PODS], others[SERVICES])))
+            assert [(child.resource, child.name) for _, _, child in missing] == [(resource, row.name)]
 
 
 @every_replica_kind

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from api.children import Pod
 from api.job import ReplicaStatus
 from controller.domain import Counts, Role
-from controller.policy.count import counts, slots
+from controller.policy.count import by_role, counts, slots
 from tests.support.builders import pod
 
 PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown", "")
@@ -19,7 +19,13 @@ def worker(replicas: int) -> Role:
 
 def counted(*pods: Pod, replicas: int = 1, **before: int) -> Counts:
     role = worker(replicas)
-    return counts(role, slots(role, pods), ReplicaStatus(**before) if before else None, "pytorch")
+    return counts(role, slots(role, by_role(pods)), ReplicaStatus(**before) if before else None, "pytorch")
+
+
+def test_children_by_role_and_index() -> None:
+    first, second, master = pod(index=1), pod(index=0), pod("master")
+
+    assert by_role([first, master, second]) == {"worker": {1: first, 0: second}, "master": {0: master}}
 
 
 @pytest.mark.parametrize(
