@@ -351,6 +351,8 @@ class Plan:
     delete_job: bool = False
     requeue_after_seconds: float | None = None
     again: bool = False
+    is_partial: bool = False
+    """Whether more children are missing than ``create`` contains: the next reconcile plans the others."""
 
 
 def earliest(*seconds: float | None) -> float | None:

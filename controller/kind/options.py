@@ -65,6 +65,8 @@ class Options:
     """Whether the installed CRD stores which restarts are counted. The CRD of another operator may not."""
     container_restart_rules: bool = False
     """Whether the API server stores restartPolicyRules of containers, which restarts in place need."""
+    most_missing: int | None = None
+    """How many missing children of replicas one plan contains at most; None for all of them."""
     of_kinds: tuple[KindOptions, ...] = ()
     """The options of single kinds; a missing kind has its defaults."""
 

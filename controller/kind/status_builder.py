@@ -70,6 +70,7 @@ class StatusBuilder:
         delete_job: bool = False,
         requeue_after_seconds: float | None = None,
         again: bool = False,
+        is_partial: bool = False,
     ) -> Plan:
         """Return the plan that writes this status, records its events and counts, and contains the given actions."""
         return Plan(
@@ -84,6 +85,7 @@ class StatusBuilder:
             delete_job=delete_job,
             requeue_after_seconds=requeue_after_seconds,
             again=again,
+            is_partial=is_partial,
         )
 
     def before(self, role: str) -> ReplicaStatus | None:

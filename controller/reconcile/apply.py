@@ -103,9 +103,16 @@ class Applier:
         """Namespaces where the last create was refused. There a single create goes first."""
 
     async def apply(
-        self, parent: Parent, create: Sequence[Child], delete: Sequence[Deletion]
+        self,
+        parent: Parent,
+        create: Sequence[Child],
+        delete: Sequence[Deletion],
+        *,
+        is_partial: bool = False,
     ) -> float | None:
         """Delete, then create. Return the seconds until the rest is due, None if everything is done; 0 if others have changed children.
+
+        ``is_partial`` says that more children are missing than those to create.
 
         After a failure, writes pause for an increasing time, unless the job's spec changes; reconciles continue. Children whose
         names are taken according to the store are not tried: the objects that have these names are watched, and all other children are created.
@@ -128,7 +135,7 @@ class Applier:
         except Remains as remains:
             if remains.is_watched:
                 memory.write_backoff.reset()
-                return LONGEST_SECONDS
+                return 0 if is_partial else LONGEST_SECONDS
             memory.write_backoff.record_failure(parent.generation)
             return memory.write_backoff.remaining_seconds(parent.generation) or 0
         except errors.NamespaceTerminating:
@@ -138,7 +145,7 @@ class Applier:
             self._events.record_summaries(memory.events)
             raise
         memory.write_backoff.reset()
-        if not done:
+        if not done or is_partial:
             return 0
         self._events.record_summaries(memory.events)
         return 0 if memory.is_child_outdated else None
@@ -180,6 +187,7 @@ class Applier:
         each = [child for child in rest if self._is_each(child)]
         whole = [child for child in rest if not self._is_each(child)]
         free = [child for child in each if not self._holder(parent, child)]
+        parent.memory.has_taken_names = len(free) < len(each)
         fitting = free[:MOST_PER_RECONCILE]
         failures = list[Exception]()
         begun_all = False

@@ -73,6 +73,8 @@ class JobMemory:
     """Whether this operator manages the job. If it is lost, the log does not say that the job was deleted."""
     is_blocked: bool = False
     """Whether somebody must act before missing children can be created. If it is lost, the status contains it."""
+    has_taken_names: bool = False
+    """Whether objects of others had names of missing children. If it is lost, a plan contains the first missing children, not all."""
     is_manager_corrected: bool = False
     """Whether ``managedBy`` was set, or could not be. If it is lost, it is set once more, even if somebody else changed it."""
     is_suspension_pending: bool = False

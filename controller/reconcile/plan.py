@@ -451,11 +451,13 @@ class _Planner:
             if self.kind.can_create(self.job, role, self.snapshot, self.options)
         }
         whole = self._job_children()
+        missing, is_partial = self._missing_children(makeable)
         return self.builder.plan(
-            create=whole + self._missing_children(makeable),
+            create=whole + missing,
             delete=deletions + self._surplus_children(),
             requeue_after_seconds=0 if waiting else due_in,
             again=len(makeable) < len(self.roles),
+            is_partial=is_partial,
         )
 
     def _gang_wait(self) -> gang.GangWait:
@@ -518,14 +520,14 @@ class _Planner:
             *extras,
         )
 
-    def _missing_children(self, makeable: Container[str]) -> tuple[Child, ...]:
-        """Return the missing children of these roles; none while the gang waits.
+    def _missing_children(self, makeable: Container[str]) -> tuple[tuple[Child, ...], bool]:
+        """Return the missing children of these roles, none while the gang waits, and whether the limit left some out.
 
         Differs: only indices below ``replicas`` are filled, so a role of zero has no pod. See docs/decisions/0008-pods-and-replicas.md.
         """
         scheduler = self.options.gang_scheduler
         if gang.is_waiting(scheduler, self.snapshot):
-            return ()
+            return (), False
         later = self.kind.later(self.job, self.snapshot, self.options) if scheduler else ()
         membership = gang.Membership(scheduler, self.job, self.roles, self.snapshot, later)
         missing: list[Child] = []
@@ -534,6 +536,8 @@ class _Planner:
         for role, _, child in self.kind.wanted(self.job, self.roles, self.options, present):
             if role.name not in makeable:
                 continue
+            if len(missing) == self.options.most_missing:
+                return tuple(missing), True
             if child.resource == PODS:
                 self._record_template_warnings(role)
                 if scheduler:
@@ -544,7 +548,7 @@ class _Planner:
                 if agents:
                     child = agents.added(child, role, self.builder.status)
             missing.append(child)
-        return tuple(missing)
+        return tuple(missing), False
 
     def _surplus_children(self) -> tuple[Deletion, ...]:
         """Return pods and Services beyond the replicas of their role, and those of roles that the spec no longer has."""

@@ -26,7 +26,7 @@ from controller.policy import hangs, replacement, troubles
 from controller.policy import nodes as node_policy
 from controller.policy.gang import KUBERNETES, VOLCANO, groups_of
 from controller.reconcile import plan as planning
-from controller.reconcile.apply import Applier, Cache
+from controller.reconcile.apply import MOST_PER_RECONCILE, Applier, Cache
 from controller.reconcile.commit import Counter, JobCommitter
 from controller.reconcile.events import EventRecorder
 from controller.reconcile.gang_queues import GangQueues
@@ -237,6 +237,8 @@ class Reconciler:
             self._options,
             keeps_ledger=self._committer.keeps_ledger,
             container_restart_rules=self._restart_rules.are_stored,
+            # Names that are taken would keep the children after them out of a partial plan.
+            most_missing=None if loaded.memory.has_taken_names else MOST_PER_RECONCILE,
         )
         plan = planning.decide(loaded.kind, job, snapshot, self._now(), options, loaded.malformed)
         if Count.FAILED in plan.counts and not plan.failure_reason:
@@ -274,7 +276,12 @@ class Reconciler:
             reconcile is due, None for never.
         """
         children, written = await asyncio.gather(
-            self._applier.apply(decision.parent, decision.plan.create, decision.plan.delete),
+            self._applier.apply(
+                decision.parent,
+                decision.plan.create,
+                decision.plan.delete,
+                is_partial=decision.plan.is_partial,
+            ),
             self._committer.write(decision.loaded, decision.plan),
             return_exceptions=True,
         )

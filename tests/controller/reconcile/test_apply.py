@@ -169,6 +169,39 @@ async def test_a_large_job_takes_several_reconciles() -> None:
         assert await it.create(*children[MOST_PER_RECONCILE:]) is None
 
 
+async def test_the_events_of_a_partial_plan_are_not_summarized_before_the_rest_exists() -> None:
+    names = [f"pod-{number}" for number in range(MOST_CHILD_EVENTS + 4)]
+    async with applying() as it:
+        children = [it.wanted(name) for name in names]
+        assert await it.applier.apply(it.parent(), children[:-2], (), is_partial=True) == 0
+        assert len(await it.events()) == MOST_CHILD_EVENTS
+
+        assert await it.create(*children[-2:]) is None
+        assert len(await it.events()) == MOST_CHILD_EVENTS + 1
+
+
+@pytest.mark.parametrize(
+    ("is_partial", "due"),
+    [
+        pytest.param(True, 0, id="a partial plan is made again, with all children"),
+        pytest.param(False, LONGEST_SECONDS, id="a whole plan waits for the watch"),
+    ],
+)
+async def test_names_that_an_earlier_job_still_has_end_partial_plans(is_partial: bool, due: float) -> None:
+    async with applying() as it:
+        it.pods.put(
+            Pod(NAMESPACE, "a", "u", 1, owner_kind=it.job.kind, owner_name="train", owner_uid="earlier")
+        )
+
+        children = [it.wanted("a"), it.wanted("b")]
+        assert await it.applier.apply(it.parent(), children, (), is_partial=is_partial) == due
+        assert await it.harness.names(PODS) == ["b"]
+        assert it.memory.has_taken_names
+
+        assert await it.create("c") is None
+        assert not it.memory.has_taken_names
+
+
 async def test_a_slow_server_ends_a_reconcile_before_its_last_create() -> None:
     """The next reconcile observes the pods created so far; the summary event waits for the last create."""
     names = [f"pod-{number}" for number in range(MOST_CHILD_EVENTS + 5)]

@@ -2,8 +2,9 @@
 
 import pytest
 
+from controller.kind import Options
 from tests.support.builders import pytorch_job
-from tests.support.in_memory_cluster import running_cluster, workers
+from tests.support.in_memory_cluster import InMemoryCluster, running_cluster, workers
 
 ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]
 
@@ -21,6 +22,20 @@ def test_scaling_up_creates_only_the_missing_children() -> None:
     assert plan.delete == ()
     assert {name: cluster.pods[name] for name in before} == before
     assert cluster.conditions == "Created T, Running T"
+
+
+def test_a_plan_contains_only_the_first_missing_children_up_to_the_limit() -> None:
+    cluster = InMemoryCluster(pytorch_job(workers=3), options=Options(most_missing=3))
+
+    plans = [cluster.step() for _ in range(4)]
+
+    assert [[(child.resource.kind, child.name) for child in plan.create] for plan in plans] == [
+        [("Pod", "train-master-0"), ("Service", "train-master-0"), ("Pod", "train-worker-0")],
+        [("Service", "train-worker-0"), ("Pod", "train-worker-1"), ("Service", "train-worker-1")],
+        [("Pod", "train-worker-2"), ("Service", "train-worker-2")],
+        [],
+    ]
+    assert [plan.is_partial for plan in plans] == [True, True, False, False]
 
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure"])
