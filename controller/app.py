@@ -61,8 +61,11 @@ if TYPE_CHECKING:
     from controller.shadow.report import Report
     from controller.telemetry.tracing import Tracing
 
-SPACING_SECONDS = 0.05
-"""The minimum time between two reconciles of a job, so that one reconcile handles the changes of many pods."""
+SPACING_SECONDS = 0.01
+"""The minimum time between two reconciles of a job that changes of its children cause, so that one reconcile handles those of many pods.
+
+Reconciles of large jobs are spaced by what they cost, too.
+"""
 
 QUEUEING_THREADS = 4
 """Maximum number of jobs of one kind whose Workloads are written concurrently."""
@@ -129,6 +132,7 @@ async def run(
     on_ready: Callable[[], None] = _nothing,
     on_work: Callable[[], None] = _nothing,
     time: Callable[[], float] = clock.uptime,
+    cpu_time: Callable[[], float] = clock.cpu_time,
 ) -> None:
     """Run the whole controller until ``stop`` is set and everything is handed over. If canceled, end immediately.
 
@@ -136,6 +140,7 @@ async def run(
         on_ready: called when the caches are filled.
         on_work: called when this process starts to reconcile, which may never happen.
         time: the clock of the leader election.
+        cpu_time: the clock by which the cost of reconciles is measured.
 
     Raises:
         UnknownKind: the settings name an unknown kind.
@@ -218,6 +223,7 @@ async def run(
             on_ready,
             on_work,
             report,
+            cpu_time,
         )
         try:
             await _serve(
@@ -377,6 +383,7 @@ class _Shared:
     owned: Mapping[Resource, Informer[Any]]
     """Informers that only some kinds need."""
     now: Callable[[], datetime]
+    cpu_time: Callable[[], float]
     report: "Report | None"
     """The report of shadow mode; None if this process reconciles."""
     on_pods: dict[str, Callable[[Pod | None, Pod | None], None]]
@@ -401,6 +408,7 @@ def _controller_process(
     on_ready: Callable[[], None],
     on_work: Callable[[], None],
     report: "Report | None",
+    cpu_time: Callable[[], float],
 ) -> ControllerProcess:
     is_recording = settings.events != "off" and report is None
     recorder = Recorder(client, enabled=is_recording, now=server_clock.now)
@@ -451,6 +459,7 @@ def _controller_process(
         nodes,
         {cache.resource: cache for cache, _ in children if cache.resource not in shared_by_all},
         server_clock.now,
+        cpu_time,
         report,
         on_pods,
         queueing,
@@ -583,6 +592,7 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key], memories
         count=settings.controller_threads,
         name=kind.controller_name,
         observer=observer,
+        cpu_time=shared.cpu_time,
     )
 
     def take_over() -> None:

@@ -10,6 +10,11 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
+def cpu_time() -> float:
+    """Return the seconds of CPU time of this thread, so also those for which it has kept its event loop from other work."""
+    return time.thread_time()
+
+
 def uptime() -> float:
     """Return seconds since an arbitrary moment. They include the time while this process is stopped and, on Linux, while the machine sleeps.
 

@@ -19,8 +19,12 @@ from controller.runtime.backoff import PerKey
 
 K = TypeVar("K", bound=Hashable)
 
-STARTS_REMEMBERED = 4096
-"""The queue evicts keys whose spacing is over when it knows the last start of more keys than this."""
+SPACINGS_REMEMBERED = 4096
+"""The queue evicts keys whose spacing is over when it knows that of more keys than this."""
+LARGEST_SHARE = 0.1
+"""The largest share of the event loop's time that the costly reconciles of one key take."""
+COSTLY_SECONDS = 0.005
+"""A reconcile that keeps the event loop busy for less is not spaced by its cost."""
 TICK_SECONDS = 0.001
 """A remaining delay below the resolution of timers counts as none."""
 OLDEST_EVERY = 10
@@ -55,13 +59,14 @@ class Queue(Generic[K]):
         group: Callable[[K], str] = lambda key: "",
         spacing_seconds: float = 0.0,
     ) -> None:
-        """``spacing_seconds`` is the minimum time between two reconciles of a key, unless somebody adds it at a higher priority than NORMAL.
+        """``spacing_seconds`` is the minimum time between the starts of two reconciles of a key.
 
-        The first change is handed out immediately. The changes that follow within that time are handed out together.
+        The first change is handed out immediately. The changes that follow within that time are handed out together. Only the priorities
+        HIGH and BACKLOG wait, for that time and for what ``done`` adds to it.
         """
         self._spacing = spacing_seconds
-        self._started: dict[K, float] = {}
-        """When the last reconcile of a key started; only for keys that may still be within the spacing."""
+        self._spaced_until: dict[K, float] = {}
+        """Until when changes of a key wait, in loop time; only for keys for which that may still be to come."""
         self._backoff = backoff or PerKey[K]()
         self._group = group
         self._ready = FairQueue[K]()
@@ -163,11 +168,19 @@ class Queue(Generic[K]):
         since = self._since.pop(key)
         now = asyncio.get_running_loop().time()
         self._processing[key] = now
-        self._remember_start(key, now)
+        if self._spacing:
+            self._space_until(key, now + self._spacing, now)
         return key, now - since
 
-    def done(self, key: K) -> None:
-        """Mark the reconcile as finished. A key that was added meanwhile becomes ready again."""
+    def done(self, key: K, busy_seconds: float = 0.0) -> None:
+        """Mark the reconcile as finished. A key that was added meanwhile becomes ready again.
+
+        ``busy_seconds`` is for how long the reconcile kept the event loop from other work. If that was long, changes of the key wait so long
+        that its reconciles take at most ``LARGEST_SHARE`` of the time.
+        """
+        if busy_seconds >= COSTLY_SECONDS:
+            now = asyncio.get_running_loop().time()
+            self._space_until(key, now + busy_seconds / LARGEST_SHARE, now)
         self._processing.pop(key, None)
         priority = self._again.pop(key, None)
         if priority is not None and (key in self._urgent or not self._space(key, priority)):
@@ -221,11 +234,11 @@ class Queue(Generic[K]):
                 return
 
     def _space(self, key: K, priority: Priority) -> bool:
-        """Return whether the key waits because its last reconcile started less than ``spacing_seconds`` ago."""
-        if not self._spacing or priority is Priority.NORMAL:
+        """Return whether the key waits because of its last reconcile."""
+        due = self._spaced_until.get(key)
+        if due is None or priority is Priority.NORMAL:
             return False
         loop = asyncio.get_running_loop()
-        due = self._started.get(key, float("-inf")) + self._spacing
         if due - loop.time() < TICK_SECONDS:
             return False
         planned = self._delayed.get(key)
@@ -234,12 +247,10 @@ class Queue(Generic[K]):
             self._delayed[key] = loop.call_at(due, self._due, key, priority)
         return True
 
-    def _remember_start(self, key: K, now: float) -> None:
-        if not self._spacing:
-            return
-        if len(self._started) >= STARTS_REMEMBERED:
-            self._started = {key: at for key, at in self._started.items() if at + self._spacing > now}
-        self._started[key] = now
+    def _space_until(self, key: K, due: float, now: float) -> None:
+        if len(self._spaced_until) >= SPACINGS_REMEMBERED:
+            self._spaced_until = {key: until for key, until in self._spaced_until.items() if until > now}
+        self._spaced_until[key] = max(due, self._spaced_until.get(key, due))
 
     def _undelay(self, key: K) -> None:
         self._barred.discard(key)

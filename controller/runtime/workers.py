@@ -16,6 +16,8 @@ import structlog
 
 from controller.kube.errors import ApiError, Conflict, NotLeading, describe
 from controller.kube.failure_log import FailureLog
+from controller.runtime import clock
+from controller.runtime.cost import Cost
 from controller.runtime.queue import Closed, Queue
 
 K = TypeVar("K", bound=Hashable)
@@ -88,12 +90,15 @@ class Workers(Generic[K]):
         name: str,
         observer: Observer | None = None,
         longest_seconds: float = LONGEST_RECONCILE_SECONDS,
+        cpu_time: Callable[[], float] = clock.cpu_time,
     ) -> None:
+        """``cpu_time`` is the clock by which the cost of reconciles is measured."""
         self._queue = queue
         self._work = work
         self._count = count
         self._observer = observer or NullObserver()
         self._longest_seconds = longest_seconds
+        self._cpu_time = cpu_time
         self._log = log.bind(controller=name)
         self._failures = FailureLog[K]()
 
@@ -112,19 +117,19 @@ class Workers(Generic[K]):
             structlog.contextvars.clear_contextvars()  # fields that the last reconcile bound to its log lines
             self._notify(self._observer.started, waited)
             started = asyncio.get_running_loop().time()
-            result = Result.ERROR
+            result, cost = Result.ERROR, Cost(self._cpu_time)
             try:
-                result = await self._reconcile(key)
+                result = await self._reconcile(key, cost)
             finally:
                 self._notify(self._observer.ended, result, asyncio.get_running_loop().time() - started)
-                self._queue.done(key)
+                self._queue.done(key, cost.busy_seconds)
 
-    async def _reconcile(self, key: K) -> Result:
+    async def _reconcile(self, key: K, cost: Cost) -> Result:
         """Run one reconcile and handle every outcome; only the cancellation of the worker itself propagates."""
         limit = asyncio.timeout(self._longest_seconds)
         try:
             async with limit:
-                outcome = await self._work(key)
+                outcome = await cost.measured(self._work(key))
             return self._settle(key, outcome)
         except NotLeading:
             self._log.debug("reconcile not allowed to write", key=str(key))

@@ -120,7 +120,14 @@ async def running_controller(
     working = asyncio.Event()
     time = asyncio.get_running_loop().time
     task = asyncio.create_task(
-        app.run(settings, connection or harness.connection, stop=stop, on_work=working.set, time=time)
+        app.run(
+            settings,
+            connection or harness.connection,
+            stop=stop,
+            on_work=working.set,
+            time=time,
+            cpu_time=time,
+        )
     )
     waiting = asyncio.create_task(working.wait())
     try:

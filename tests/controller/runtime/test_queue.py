@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from controller.runtime import queue as module
 from controller.runtime.backoff import PerKey
-from controller.runtime.queue import OLDEST_EVERY, Closed, Priority, Queue
+from controller.runtime.queue import COSTLY_SECONDS, LARGEST_SHARE, OLDEST_EVERY, Closed, Priority, Queue
 
 
 def now() -> float:
@@ -509,8 +509,53 @@ async def test_changes_during_a_reconcile_wait_for_the_interval_to_end() -> None
     assert len(queue) == 1, "a longer reconcile has waited enough"
 
 
+@pytest.mark.parametrize(
+    ("busy_seconds", "wait_seconds"),
+    [
+        pytest.param(0.2, 2.0, id="a costly one"),
+        pytest.param(COSTLY_SECONDS, COSTLY_SECONDS / LARGEST_SHARE, id="one that just counts as costly"),
+        pytest.param(COSTLY_SECONDS * 0.9, 0.01, id="a cheap one"),
+    ],
+)
+async def test_changes_wait_in_proportion_to_the_cost_of_the_last_reconcile(
+    busy_seconds: float, wait_seconds: float
+) -> None:
+    queue, loop = Queue[str](spacing_seconds=0.01), asyncio.get_running_loop()
+    queue.add("a")
+    await queue.get()
+    queue.done("a", busy_seconds)
+    begin = loop.time()
+    queue.add("a", priority=Priority.HIGH)
+    await queue.get()
+
+    assert loop.time() - begin == pytest.approx(wait_seconds)
+
+
+@pytest.mark.parametrize("is_added_meanwhile", [True, False])
+async def test_a_costly_key_does_not_delay_others_nor_its_own_requests(is_added_meanwhile: bool) -> None:
+    """Only changes of children wait; so a changed spec, or the rest of what one reconcile began, is not late."""
+    queue, loop = Queue[str](), asyncio.get_running_loop()
+    queue.add("large")
+    await queue.get()
+    if is_added_meanwhile:
+        queue.add("large", priority=Priority.HIGH)
+    queue.done("large", 10.0)
+    begin = loop.time()
+    queue.add("large", priority=Priority.HIGH)
+    queue.add("quiet", priority=Priority.HIGH)
+    assert await queue.get() == ("quiet", 0)
+
+    queue.add("large")
+    assert (await queue.get())[0] == "large"
+    assert loop.time() == begin
+    queue.done("large")
+    queue.add("large", priority=Priority.HIGH)
+    await queue.get()
+    assert loop.time() - begin == pytest.approx(10.0 / LARGEST_SHARE), "the cheap one ends no spacing"
+
+
 async def test_start_times_without_a_waiting_key_are_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "STARTS_REMEMBERED", 10)
+    monkeypatch.setattr(module, "SPACINGS_REMEMBERED", 10)
     queue = Queue[str](spacing_seconds=1.0)
     for number in range(25):
         queue.add(str(number))
@@ -518,4 +563,4 @@ async def test_start_times_without_a_waiting_key_are_discarded(monkeypatch: pyte
         queue.done(key)
         await asyncio.sleep(0.5)
 
-    assert len(queue._started) <= 10
+    assert len(queue._spaced_until) <= 10
