@@ -8,10 +8,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.controlplane import baseline, callbacks, start
+from bench.controlplane import baseline, callbacks, large, start
 from bench.controlplane.job_run import JobRun, run_jobs, submit_and_wait
 from bench.controlplane.profile import profile_process
-from bench.controlplane.scenario import FEWER_SERVICES, Case, Jobs, Start
+from bench.controlplane.scenario import FEWER_SERVICES, Case, Jobs, Large, Start
 from bench.controlplane.testbed import Testbed, clear, controller
 from rallypoint.testing.service import IN_CLUSTER, Service
 
@@ -42,13 +42,18 @@ async def measure(
     """
     jobs = [(case, case.scenario) for case in cases if isinstance(case.scenario, Jobs)]
     starts = [(case, case.scenario) for case in cases if isinstance(case.scenario, Start)]
+    larges = [(case, case.scenario) for case in cases if isinstance(case.scenario, Large)]
     results = [
         {"case": case.name} | await start.measure(testbed, scenario, options.runs, _flags(case, options))
         for case, scenario in starts
     ]
+    results += [
+        {"case": case.name} | await large.measure(testbed, scenario, options.runs, _flags(case, options))
+        for case, scenario in larges
+    ]
     if jobs:
         results += await _runs(testbed, jobs, options)
-    for (case, scenario), result in zip([*starts, *jobs], results, strict=True):
+    for (case, scenario), result in zip([*starts, *larges, *jobs], results, strict=True):
         flags = _flags(case, options)
         with TemporaryDirectory() as folder:
             if case.should_time_callbacks:
@@ -107,7 +112,7 @@ async def _callback_run(testbed: Testbed, case: Case, flags: Sequence[str], file
     launcher = callbacks.launcher(file)
     if isinstance(case.scenario, Start):
         await start.start(testbed, "timed", flags, launcher)
-    else:
+    elif isinstance(case.scenario, Jobs):
         async with _warm(testbed, flags, case.scenario, launcher) as running:
             await run_jobs(testbed, case.scenario, _name(case.scenario, "timed"), running.process.pid)
         await clear(testbed)

@@ -20,7 +20,6 @@ from bench.controlplane.scenario import (
     Case,
     Jobs,
     Scenario,
-    Start,
     parse,
     take_turns,
 )
@@ -42,7 +41,7 @@ def add_parser(subparsers: Subparsers) -> None:
         type=parse,
         metavar="NAME",
         help="JOBSxREPLICAS[-mixed|-mpi][-quick], JOBSxREPLICAS-addressed, JOBSxREPLICAS-per-job, COUNT-foreign, "
-        "COUNT-finished or COUNT-own; repeatable; default: all with a target",
+        "COUNT-finished, COUNT-own or COUNT-large; repeatable; default: all with a target",
     )
     flag(
         "--events",
@@ -169,7 +168,7 @@ def group_by_control_plane(cases: Iterable[Case]) -> list[list[Case]]:
     """Group the cases by control plane: runs of jobs clean up and share one; starts leave objects behind and get their own."""
     jobs = [(case, case.scenario) for case in cases if isinstance(case.scenario, Jobs)]
     shared = [[case for case, scenario in jobs if scenario.mpi is mpi] for mpi in (False, True)]
-    alone = [[case] for case in cases if isinstance(case.scenario, Start)]
+    alone = [[case] for case in cases if not isinstance(case.scenario, Jobs)]
     return [group for group in (*shared, *alone) if group]
 
 

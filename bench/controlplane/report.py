@@ -54,6 +54,16 @@ GROWTH_LABELS = {
     "seconds": "duration, s",
 }
 
+LARGE_LABELS = {
+    "create_to_pods_running_ms": "create → all pods Running, ms",
+    "calls_per_pod": "API calls per pod until then",
+    "status_writes": "status writes until then, of all jobs",
+    "controller_rss_before_mib": "RSS before, MiB",
+    "controller_rss_peak_mib": "RSS peak, MiB",
+    "small_alone_ms": "a small job alone: create → Running, ms",
+    "small_beside_ms": "a small job beside it: create → Running, ms",
+}
+
 BASELINE_FIGURES = {"create_to_running_ms": "create_to_pods_running_ms"}
 """Figures with another name in the baseline, which has no status: pods Running stands for Running in status."""
 
@@ -74,12 +84,14 @@ def tables(results: Sequence[Result], *, brief: bool = False) -> list[Table]:
     """Return all tables, or with ``brief`` one row per case."""
     runs = [result for result in results if "runs" in result]
     starts = [result for result in results if "with" in result]
+    larges = [result for result in results if "large" in result]
     timed = [result for result in results if "callbacks" in result]
     profiled = [result for result in results if "profile" in result]
     sections = [
         (results, targets_table),
         (runs, summary_table if brief else runs_table),
         (starts, starts_table),
+        (larges, large_table),
         (runs, calls_table),
         (timed, callbacks_table),
         (profiled, partial(profiles_table, rows=10) if brief else profiles_table),
@@ -135,6 +147,17 @@ def starts_table(results: Sequence[Result]) -> Table:
         rows += [(label, "", text(result["grown"][name])) for name, label in GROWTH_LABELS.items()]
         for index, row in enumerate(rows):
             table.add_row(result["case"] if index == 0 else "", *row)
+        table.add_section()
+    return table
+
+
+def large_table(results: Sequence[Result]) -> Table:
+    """The runs of one large job beside small ones."""
+    table = Table("case", "figure", "controller", title="smallest / median / largest")
+    for result in results:
+        for index, (name, label) in enumerate(LARGE_LABELS.items()):
+            figures = str(spread([run[name] for run in result["large"]]))
+            table.add_row(result["case"] if index == 0 else "", label, figures)
         table.add_section()
     return table
 

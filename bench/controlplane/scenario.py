@@ -81,7 +81,22 @@ class Start:
         return f"{self.count}-{self.preexisting}"
 
 
-Scenario = Jobs | Start
+@dataclass(frozen=True, slots=True)
+class Large:
+    """One job of ``pods`` pods with one Service, beside small jobs."""
+
+    pods: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.pods}-large"
+
+    @property
+    def job(self) -> Jobs:
+        return Jobs(1, self.pods, service_mode=ServiceMode.PER_JOB)
+
+
+Scenario = Jobs | Start | Large
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +120,7 @@ class Case:
     @property
     def per_replica(self) -> "Case":
         """The same with a Service for each replica."""
-        if isinstance(self.scenario, Start):
+        if not isinstance(self.scenario, Jobs):
             return self
         return replace(self, scenario=replace(self.scenario, service_mode=ServiceMode.PER_REPLICA))
 
@@ -114,11 +129,11 @@ class Case:
         """Whether to time callbacks in one more run, because many objects arrive at once."""
         if isinstance(self.scenario, Jobs):
             return self.events == "full" and self.scenario.pods > 64
-        return True
+        return isinstance(self.scenario, Start)
 
 
 def parse(name: str) -> Scenario:
-    """Parse a name such as ``1x64``, ``100x8-mixed``, ``100x8-per-job``, ``200x2-quick`` or ``10000-foreign``.
+    """Parse a name such as ``1x64``, ``100x8-mixed``, ``100x8-per-job``, ``200x2-quick``, ``10000-foreign`` or ``10000-large``.
 
     Raises:
         ValueError: for other names.
@@ -130,9 +145,11 @@ def parse(name: str) -> Scenario:
         return Jobs(int(match[1]), int(match[2]), service_mode=ServiceMode(match[3]))
     if match := re.fullmatch(rf"([1-9]\d*)-({'|'.join(Preexisting)})", name):
         return Start(int(match[1]), Preexisting(match[2]))
+    if match := re.fullmatch(r"([1-9]\d*)-large", name):
+        return Large(int(match[1]))
     raise ValueError(
-        f"{name}: expected JOBSxREPLICAS[-mixed|-mpi][-quick], JOBSxREPLICAS-{'|'.join(FEWER_SERVICES)} "
-        f"or COUNT-{'|'.join(Preexisting)}"
+        f"{name}: expected JOBSxREPLICAS[-mixed|-mpi][-quick], JOBSxREPLICAS-{'|'.join(FEWER_SERVICES)}, "
+        f"COUNT-{'|'.join(Preexisting)} or COUNT-large"
     )
 
 

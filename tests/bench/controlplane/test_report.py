@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bench.controlplane.report import GROWTH_LABELS, LABELS, START_LABELS, tables
+from bench.controlplane.report import GROWTH_LABELS, LABELS, LARGE_LABELS, START_LABELS, tables
 
 
 def run(**changes: float) -> dict[str, Any]:
@@ -53,6 +53,14 @@ def test_running_is_compared_with_the_pods_of_the_baseline_pair_by_pair() -> Non
     cells = row(shown(jobs()), LABELS["create_to_running_ms"])
 
     assert cells[1:] == ["60 / 66 / 90", "40 / 50 / 60", "1.50"]
+
+
+def test_a_large_job_is_shown_beside_the_small_ones() -> None:
+    runs = [{**dict.fromkeys(LARGE_LABELS, 1.0), "small_beside_ms": value} for value in (70.0, 50.0, 60.0)]
+    result = {"case": "10000-large compact", "large": runs, "callbacks": {"calls": 1, "cpu_ms": {"a": 4.0}}}
+
+    assert row(shown(result), LARGE_LABELS["small_beside_ms"])[1:] == ["50 / 60 / 70"]
+    assert row(shown(result), "4 a") == ["4 a"]
 
 
 def test_a_figure_without_a_baseline_is_empty() -> None:

@@ -13,7 +13,9 @@ from bench.controlplane.scenario import (
     NODES,
     Case,
     Jobs,
+    Large,
     Preexisting,
+    Scenario,
     Start,
     manifest,
     parse,
@@ -36,9 +38,10 @@ from controller.kinds import DEFAULT
         pytest.param("10000-foreign", Start(10_000, Preexisting.FOREIGN), id="a start among foreign pods"),
         pytest.param("1000-finished", Start(1_000, Preexisting.FINISHED), id="a start among finished jobs"),
         pytest.param("10000-own", Start(10_000, Preexisting.OWN), id="a start among own pods"),
+        pytest.param("10000-large", Large(10_000), id="one large job"),
     ],
 )
-def test_a_name_defines_a_scenario(name: str, scenario: Jobs | Start) -> None:
+def test_a_name_defines_a_scenario(name: str, scenario: Scenario) -> None:
     assert parse(name) == scenario
     assert scenario.name == name
 

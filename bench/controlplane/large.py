@@ -1,0 +1,90 @@
+"""One large job with one Service, and small jobs that are submitted alone and while the pods of the large one are created.
+
+The controller runs with its callbacks timed, so its CPU time is higher than otherwise.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from bench.controlplane import callbacks
+from bench.controlplane.job_run import run_jobs, submit
+from bench.controlplane.observer import Observer
+from bench.controlplane.processes import peak_rss_mib, reset_peak_rss, rss_mib
+from bench.controlplane.scenario import Jobs, Large
+from bench.controlplane.testbed import Testbed, clear, controller
+
+WARM_UP = Jobs(jobs=1, replicas=8, quick=True)
+SMALL = Jobs(jobs=1, replicas=2)
+SMALL_JOBS = 5
+"""The small jobs that run alone, and at most those that run beside the large one."""
+FLAGS = ("--services=per-job",)
+TIMEOUT_SECONDS_PER_POD = 0.2
+
+
+async def measure(testbed: Testbed, scenario: Large, runs: int, flags: Sequence[str]) -> dict[str, Any]:
+    """Return a result with the figures of each run, and the longest callbacks of the last one.
+
+    Raises:
+        TimeoutError: a job does not run.
+    """
+    large: list[dict[str, float]] = []
+    found: Any = None
+    for number in range(runs):
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / "callbacks.json"
+            launcher = callbacks.launcher(file)
+            async with controller(testbed, [*FLAGS, *flags], launcher=launcher) as running:
+                await run_jobs(testbed, WARM_UP, f"w{number}", running.process.pid)
+                await clear(testbed)
+                large.append(await _run(testbed, scenario, f"r{number}", running.process.pid))
+            found = callbacks.read(file)
+        await clear(testbed)
+    return {"large": large, "callbacks": found}
+
+
+async def _run(testbed: Testbed, scenario: Large, run: str, pid: int) -> dict[str, float]:
+    observer, job = testbed.observer, scenario.job
+    alone = [await _small_job_ms(testbed, f"{run}-alone-{number}") for number in range(SMALL_JOBS)]
+    await testbed.audit.wait_until_idle()
+    offset, before = testbed.audit.size_bytes(), rss_mib(pid)
+    reset_peak_rss(pid)
+    names = job.job_names(f"{run}-large")
+    sent = (await submit(testbed, job, names))[names[0]]
+    beside: list[float] = []
+    async with asyncio.timeout(60 + TIMEOUT_SECONDS_PER_POD * scenario.pods):
+        for number in range(SMALL_JOBS):
+            others = (len(alone) + len(beside)) * SMALL.pods
+            await _until_pods(observer, others + (number + 1) * scenario.pods // (SMALL_JOBS + 1))
+            beside.append(await _small_job_ms(testbed, f"{run}-beside-{number}"))
+        pods = scenario.pods + (len(alone) + len(beside)) * SMALL.pods
+        await observer.wait_until(
+            lambda: len(observer.pods_running) == pods and names[0] in observer.with_condition("Running")
+        )
+        running_ms = (max(observer.pods_running.values()) - sent) * 1000
+        await testbed.audit.wait_until_idle()
+    calls = testbed.audit.calls_since(offset)
+    return {
+        "create_to_pods_running_ms": running_ms,
+        "calls_per_pod": calls.total / (scenario.pods + len(beside) * SMALL.pods),
+        "status_writes": calls.status_writes,
+        "controller_rss_before_mib": before,
+        "controller_rss_peak_mib": peak_rss_mib(pid),
+        "small_alone_ms": median(alone),
+        "small_beside_ms": median(beside),
+    }
+
+
+async def _until_pods(observer: Observer, count: int) -> None:
+    await observer.wait_until(lambda: len(observer.pods) >= count)
+
+
+async def _small_job_ms(testbed: Testbed, name: str) -> float:
+    """Submit a small job and return the milliseconds until its status is Running."""
+    names = SMALL.job_names(name)
+    sent = await submit(testbed, SMALL, names)
+    await testbed.observer.wait_until(lambda: names[0] in testbed.observer.with_condition("Running"))
+    return (testbed.observer.with_condition("Running")[names[0]] - sent[names[0]]) * 1000
