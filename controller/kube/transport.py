@@ -1,36 +1,31 @@
 """Sends one request: connection, timeouts, credentials, and the typed error of an answer.
 
-Two connection pools, so that long watches never block calls. The client decides when to send and to retry a call.
+Two connection pools, so that long watches never block calls: calls have a client of their own, which costs half of aiohttp's CPU time or less;
+streams and WebSockets use aiohttp. The client decides when to send and to retry a call.
 """
 
 import asyncio
 import contextlib
-import io
-import socket
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import urlencode
 
 import aiohttp
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.payload import BytesPayload
-from typing_extensions import override
 from yarl import URL
 
 from controller.kube import errors
 from controller.kube.connect import Connection, NotConfigured
+from controller.kube.dial import Dialer, basic, probing
+from controller.kube.http1 import Headers, Request
+from controller.kube.pool import CONNECT_TIMEOUT_SECONDS, KEEPALIVE_SECONDS, ConnectionPool
 
 CALL_TIMEOUT_SECONDS = 30.0
 """A call without an answer fails after this time; the API server itself gives up after 60 s."""
-CONNECT_TIMEOUT_SECONDS = 10.0
 STREAM_SILENCE_SECONDS = 90.0
 """A watch that is silent for this long is broken: the API server sends a bookmark about once a minute."""
 ENDLESS = aiohttp.ClientTimeout(None, sock_connect=CONNECT_TIMEOUT_SECONDS)
-KEEPALIVE_SECONDS = 75.0
-"""How long a connection may idle. The API server's own limit is 90 s; if both sides close at once, a call is lost."""
-LARGE_BYTES = 1024 * 1024
-"""Larger bodies are sent in pieces, so that one does not block the event loop."""
 RENEWAL_SECONDS = 10.0
 """The minimum age of credentials before they are reloaded again, whatever the server answers."""
 NO_ANSWER = "<error>"
@@ -109,13 +104,12 @@ class Transport:
         self._user_agent = user_agent
         self._renewing = asyncio.Lock()
         self._renewed_at = float("-inf")
-        self._calls = self._session(connections, _within(CALL_TIMEOUT_SECONDS))
-        self._streams = self._session(
-            0,
-            aiohttp.ClientTimeout(
-                None, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=STREAM_SILENCE_SECONDS
-            ),
-        )
+        server, proxy = URL(connection.server), URL(connection.proxy) if connection.proxy else None
+        self._target, self._headers = _prefix(server, proxy, user_agent)
+        self._login = basic(server)
+        dialer = Dialer(server, proxy=proxy, tls_name=connection.tls_name)
+        self._calls = ConnectionPool(dialer.dial, connections)
+        self._streams = self._session()
 
     async def close(self) -> None:
         await self._calls.close()
@@ -133,27 +127,26 @@ class Transport:
             aiohttp.ClientError, TimeoutError: there was no answer; a write may have taken effect.
         """
         started, code, answer, body = self._timer(), NO_ANSWER, b"", call.body or b""
-        options = self._options(call)
-        if permit and (limit_seconds := _permitted(permit)) < CALL_TIMEOUT_SECONDS:
-            options["timeout"] = _within(limit_seconds)
-        if len(body) >= LARGE_BYTES:
-            options["data"] = io.BytesIO(body)
-        elif body:
-            options["data"] = _Permitted(body, permit) if permit else body
+
+        def report_date(headers: Headers) -> None:
+            self._on_date(headers.get(b"date", b"").decode("latin-1"), self._timer() - started)
+
+        request = Request(self._head(call), body, on_headers=report_date, is_repeatable=call.method == "GET")
+        limit_seconds = CALL_TIMEOUT_SECONDS
+        if permit:
+            limit_seconds = min(limit_seconds, _permitted(permit))
+            # Milliseconds in a burst pass until the bytes are sent, and more if a connection has to be opened. The process may be
+            # suspended in that time and continue when another process leads.
+            request = request._replace(check=lambda: _check(permit))
         try:
-            async with self._calls.request(call.method, self._url(call), **options) as response:
-                self._on_date(response.headers.get("Date", ""), self._timer() - started)
-                answer = await response.read()
-                code = str(response.status)
-        except aiohttp.ClientConnectionError as error:
-            if isinstance(error.__cause__, errors.NotLeading):
-                raise error.__cause__ from None
-            raise
+            async with asyncio.timeout(limit_seconds):
+                status, headers, answer = await self._calls.send(request, self._connection.tls())
+            code = str(status)
         finally:
             took = self._timer() - started
             self._observer.answered(call.method, call.resource, code, took, len(body), len(answer))
-        if response.status >= 400:
-            raise _error_response(response, answer)
+        if status >= 300:
+            raise _refusal(status, headers, answer)
         return answer
 
     @contextlib.asynccontextmanager
@@ -245,12 +238,41 @@ class Transport:
             options["params"] = {key: value for key, value in call.params.items() if value != ""}
         return options
 
-    def _session(self, limit: int, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientSession:
+    def _head(self, call: Call) -> bytes:
+        """Return a request line and headers.
+
+        Raises:
+            ValueError: one of them contains a line break, or the path a space.
+        """
+        target = self._target + call.path
+        if call.params and (query := urlencode({name: text for name, text in call.params.items() if text})):
+            target += f"{'&' if '?' in target else '?'}{query}"
+        lines = [f"{call.method} {target} HTTP/1.1", *self._headers]
+        for name, text in call.headers.items():
+            lines.append(f"{name}: {text}")
+        for name, text in self._connection.headers():
+            lines.append(f"{name}: {text}")
+        if token := self._connection.token():
+            lines.append(f"Authorization: Bearer {token}")
+        elif self._login:
+            lines.append(f"Authorization: {self._login}")
+        if call.body or call.method != "GET":
+            lines.append(f"Content-Length: {len(call.body or b'')}")
+        head = "\r\n".join(lines)
+        if " " in target or head.count("\r") != len(lines) - 1 or head.count("\n") != len(lines) - 1:
+            raise ValueError(
+                f"{call.method} {call.path!r} cannot be sent: a line break in a header, or a space in the path"
+            )
+        return f"{head}\r\n\r\n".encode()
+
+    def _session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=limit, keepalive_timeout=KEEPALIVE_SECONDS, socket_factory=probing
+                limit=0, keepalive_timeout=KEEPALIVE_SECONDS, socket_factory=probing
             ),
-            timeout=timeout,
+            timeout=aiohttp.ClientTimeout(
+                None, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=STREAM_SILENCE_SECONDS
+            ),
             headers={"User-Agent": self._user_agent, "Accept-Encoding": "identity"},
             trust_env=False,
             proxy=self._connection.proxy or None,
@@ -258,21 +280,19 @@ class Transport:
         )
 
 
-class _Permitted(BytesPayload):
-    """A body that checks the permit again when it and the headers before it are about to be written.
-
-    One turn of the event loop, milliseconds in a burst, passes between the first check and the write. The process may be suspended
-    in it and continue when another process leads.
-    """
-
-    def __init__(self, body: bytes, permit: Callable[[], float]) -> None:
-        super().__init__(body)
-        self._permit = permit
-
-    @override
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        _permitted(self._permit)
-        await super().write_with_length(writer, content_length)
+def _prefix(server: URL, proxy: URL | None, user_agent: str) -> tuple[str, list[str]]:
+    """Return what precedes the path in the target of each request, and the headers that all requests have."""
+    target = server.raw_path.rstrip("/")
+    headers = [
+        f"Host: {server.host_port_subcomponent}",
+        f"User-Agent: {user_agent}",
+        "Accept-Encoding: identity",
+    ]
+    if proxy and server.scheme == "http":
+        target = f"http://{server.host_port_subcomponent}{target}"
+        if login := basic(proxy):
+            headers.append(f"Proxy-Authorization: {login}")
+    return target, headers
 
 
 def _permitted(permit: Callable[[], float]) -> float:
@@ -284,9 +304,17 @@ def _permitted(permit: Callable[[], float]) -> float:
     return seconds
 
 
-def _within(seconds: float) -> aiohttp.ClientTimeout:
-    """A timeout of exactly this length: by default aiohttp rounds up to whole seconds, and a write would outlive its permit."""
-    return aiohttp.ClientTimeout(seconds, CONNECT_TIMEOUT_SECONDS, ceil_threshold=float("inf"))
+def _check(permit: Callable[[], float]) -> None:
+    _permitted(permit)
+
+
+def _refusal(status: int, headers: Headers, answer: bytes) -> errors.ApiError:
+    if status < 400:
+        where = headers.get(b"location", b"").decode(errors="replace")
+        return errors.from_status(
+            status, "Redirect", f"the server redirects to {where or 'nowhere'}; is its address right?"
+        )
+    return errors.from_response(status, answer, headers.get(b"retry-after", b"").decode("latin-1"))
 
 
 def _error_response(response: aiohttp.ClientResponse, answer: bytes) -> errors.ApiError:
@@ -299,19 +327,3 @@ def _with_cause(rejection: Exception, cause: Exception) -> Exception:
             rejection.code, rejection.reason, f"{rejection.message}; the new login failed: {cause}"
         )
     return rejection
-
-
-_PROBES = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
-"""With these TCP options the kernel closes a connection within 30 s after the peer disappeared; otherwise each idle connection in the
-pool would cost one more call. Options that the system lacks are skipped. The last one is in milliseconds.
-"""
-
-
-def probing(address: tuple[Any, ...]) -> socket.socket:
-    family, kind, protocol, *_ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _PROBES.items():
-        if option := getattr(socket, name, None):
-            made.setsockopt(socket.IPPROTO_TCP, option, value)
-    return made

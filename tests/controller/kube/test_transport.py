@@ -1,7 +1,6 @@
 """One request: its connection, proxy, timeouts, login and metrics."""
 
 import asyncio
-import socket
 from typing import Any
 
 import aiohttp
@@ -12,13 +11,12 @@ from api.meta import PODS
 from controller.kube import errors
 from controller.kube.client import Client
 from controller.kube.connect import Connection, NotConfigured
+from controller.kube.http1 import PIECE_BYTES
 from controller.kube.token_bucket import TokenBucket
 from controller.kube.transport import (
     CALL_TIMEOUT_SECONDS,
-    LARGE_BYTES,
     RENEWAL_SECONDS,
     STREAM_SILENCE_SECONDS,
-    probing,
 )
 from tests.support.scripted import (
     ReceivedRequest,
@@ -287,16 +285,111 @@ async def test_the_observer_records_retries_and_waits() -> None:
 
 
 async def test_a_large_body_arrives_whole() -> None:
-    body = b'"' + b"x" * LARGE_BYTES + b'"'
+    body = b'"' + b"x" * PIECE_BYTES + b'"'
     async with calling() as (client, server):
         await client.create(PODS, "ns", body)
 
     assert server.requests[0].body == body
 
 
-async def test_the_kernel_probes_idle_connections() -> None:
-    made = probing((socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", 1)))
-    with made:
-        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-        if hasattr(socket, "TCP_KEEPIDLE"):
-            assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
+async def test_the_permit_is_checked_again_while_a_large_body_is_sent() -> None:
+    answers = iter([5.0, 5.0, 0.0])
+    async with calling(permit=lambda: next(answers)) as (client, server):
+        with pytest.raises(errors.NotLeading, match="not sent"):
+            await client.create(PODS, "default", b"x" * 10 * PIECE_BYTES)
+
+        assert server.requests == []
+        assert list(answers) == []
+
+
+async def test_a_redirect_is_an_error_that_names_the_address() -> None:
+    elsewhere = answer_json({}, 307, Location="https://elsewhere.example/api")
+    async with calling(saying(elsewhere)) as (client, server):
+        with pytest.raises(errors.ApiError, match=r"redirects to https://elsewhere\.example/api") as caught:
+            await client.create(PODS, "ns", b"{}")
+
+    assert (caught.value.code, len(server.requests)) == (307, 1)
+
+
+async def test_parameters_are_quoted_and_empty_ones_omitted() -> None:
+    async with calling() as (client, server):
+        await client.list(PODS, "ns", label_selector="a/b in (c, d),e=é&f", params={"limit": "5"})
+        await client.request("GET", "/logs?container=a", params={"tail": "1"})
+        await client.request("GET", "/plain", params={"x": ""})
+
+    assert [request.query for request in server.requests] == [
+        {"labelSelector": "a/b in (c, d),e=é&f", "limit": "5"},
+        {"container": "a", "tail": "1"},
+        {},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "connection"),
+    [
+        pytest.param("/a b", {}, id="a space in the path"),
+        pytest.param("/a\r\nX: y", {}, id="a line break in the path"),
+        pytest.param("/a", {"token": lambda: "t\r\nX: y"}, id="a line break in the token"),
+        pytest.param(
+            "/a", {"headers": lambda: (("Impersonate-User", "a\nb"),)}, id="a line break in a header"
+        ),
+        pytest.param("/a", {"headers": lambda: (("Impersonate-User", "a\rb"),)}, id="half a line break"),
+    ],
+)
+async def test_nothing_can_add_headers_to_a_request(path: str, connection: dict[str, Any]) -> None:
+    async with calling(connection=connection) as (client, server):
+        with pytest.raises(ValueError, match="cannot be sent"):
+            await client.request("GET", path)
+
+    assert server.requests == []
+
+
+async def test_an_address_with_a_path_and_a_login() -> None:
+    async with ScriptedServer(fine) as server:
+        address = server.url.replace("://", "://me:sesame@") + "/clusters/a/"
+        async with Client(Connection(address)) as client:
+            await client.create(PODS, "ns", b"{}")
+
+    (received,) = server.requests
+    assert received.path == "/clusters/a/api/v1/namespaces/ns/pods"
+    assert received.headers["Authorization"] == "Basic bWU6c2VzYW1l"
+    assert received.headers["Host"] == server.url.removeprefix("http://")
+
+
+async def test_a_request_without_tls_through_a_proxy_names_the_server_and_logs_in() -> None:
+    async with ScriptedServer(fine) as proxy:
+        address = proxy.url.replace("://", "://me:sesame@")
+        async with Client(Connection("http://cluster.invalid/a", proxy=address)) as client:
+            await client.delete(PODS, "ns", "b")
+
+    (received,) = proxy.requests
+    assert received.path == "/a/api/v1/namespaces/ns/pods/b"
+    assert received.headers["Proxy-Authorization"] == "Basic bWU6c2VzYW1l"
+
+
+async def test_writes_say_how_long_they_are() -> None:
+    async with calling() as (client, server):
+        await client.request("POST", "/a")
+        await client.request("POST", "/a", body=b"{}")
+        await client.request("GET", "/a")
+
+    lengths = [request.headers.get("Content-Length") for request in server.requests]
+    assert lengths == ["0", "2", None]
+
+
+async def test_a_write_is_not_repeated_when_its_connection_ends_without_an_answer() -> None:
+    async def handle(request: web.Request, received: ReceivedRequest) -> web.StreamResponse:
+        if len(server.requests) % 2 == 0:
+            assert request.transport is not None
+            request.transport.close()
+        return answer_json({})
+
+    async with calling(handle) as (client, server):
+        await client.get(PODS, "ns", "a")
+        with pytest.raises(aiohttp.ClientError):
+            await client.patch(PODS, "ns", "a", b"{}")
+        assert [request.method for request in server.requests] == ["GET", "PATCH"]
+
+        await client.get(PODS, "ns", "a")
+        await client.get(PODS, "ns", "b")
+    assert [request.path[-1] for request in server.requests[2:]] == ["a", "b", "b"]
