@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import aiohttp
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from controller.kube.http1 import Answer, HttpConnection, Request
@@ -121,6 +121,7 @@ async def test_connections_close_when_they_have_been_idle_for_long() -> None:
 
 
 @given(delay=st.floats(0, 100))
+@example(delay=0.1)
 async def test_a_connection_closes_at_any_time(delay: float) -> None:
     """Sums of times are not exact."""
     network = Network()
