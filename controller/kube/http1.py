@@ -28,7 +28,7 @@ class Answer(NamedTuple):
     body: bytes
 
 
-def _allow() -> None: ...
+def allow() -> None: ...
 def _ignore(headers: Headers) -> None: ...
 
 
@@ -37,7 +37,7 @@ class Request(NamedTuple):
 
     head: bytes
     body: bytes = b""
-    check: Callable[[], None] = _allow
+    check: Callable[[], object] = allow
     """Called right before bytes are sent; nothing more is sent if it raises."""
     on_headers: Callable[[Headers], None] = _ignore
     """Called when the headers of the answer have arrived."""

@@ -9,6 +9,7 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlencode
 
@@ -18,7 +19,7 @@ from yarl import URL
 from controller.kube import errors
 from controller.kube.connect import Connection, NotConfigured
 from controller.kube.dial import Dialer, basic, probing
-from controller.kube.http1 import Headers, Request
+from controller.kube.http1 import Headers, Request, allow
 from controller.kube.pool import CONNECT_TIMEOUT_SECONDS, KEEPALIVE_SECONDS, ConnectionPool
 
 CALL_TIMEOUT_SECONDS = 30.0
@@ -131,13 +132,14 @@ class Transport:
         def report_date(headers: Headers) -> None:
             self._on_date(headers.get(b"date", b"").decode("latin-1"), self._timer() - started)
 
-        request = Request(self._head(call), body, on_headers=report_date, is_repeatable=call.method == "GET")
         limit_seconds = CALL_TIMEOUT_SECONDS
+        check: Callable[[], object] = allow
         if permit:
             limit_seconds = min(limit_seconds, _permitted(permit))
             # Milliseconds in a burst pass until the bytes are sent, and more if a connection has to be opened. The process may be
             # suspended in that time and continue when another process leads.
-            request = request._replace(check=lambda: _check(permit))
+            check = partial(_permitted, permit)
+        request = Request(self._head(call), body, check, report_date, is_repeatable=call.method == "GET")
         try:
             async with asyncio.timeout(limit_seconds):
                 status, headers, answer = await self._calls.send(request, self._connection.tls())
@@ -302,10 +304,6 @@ def _permitted(permit: Callable[[], float]) -> float:
             "the write was not sent: this process is not the leader, or its Lease is about to expire"
         )
     return seconds
-
-
-def _check(permit: Callable[[], float]) -> None:
-    _permitted(permit)
 
 
 def _refusal(status: int, headers: Headers, answer: bytes) -> errors.ApiError:
