@@ -6,6 +6,8 @@ Source: mpi-operator 0.8, pkg/controller/mpi_job_controller.go, syncHandler.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from api import conditions
@@ -67,9 +69,8 @@ class LauncherSync:
     @property
     def workers(self) -> list[Pod]:
         """The workers whose index is in range, sorted by index."""
-        return sorted(
-            (pod for pod in self.snapshot.pods if pod.index < self.desired_workers), key=lambda pod: pod.index
-        )
+        desired = self.desired_workers
+        return sorted((pod for pod in self.snapshot.pods if pod.index < desired), key=attrgetter("index"))
 
     @property
     def launcher(self) -> BatchJob | None:
@@ -288,6 +289,10 @@ class LauncherSync:
         surplus = [pod for pod in self.snapshot.pods if pod.index >= self.desired_workers]
         is_missing_workers = self.kind.creates_workers_first and len(workers) < self.desired_workers
         is_held = gang.is_leaving(self.options.gang_scheduler, self.snapshot)
+        most = self.options.most_missing
+        missing = (
+            () if is_held else tuple(islice(self._missing_workers(), None if most is None else most + 1))
+        )
         start = () if is_held or is_waiting or is_missing_workers else self._start_launcher(launcher)
         # Check the launcher's name before creating workers, which would otherwise hold GPUs in vain.
         name_checks = [] if launcher else [name_check(BATCH_JOBS, launcher_name(self.job))]
@@ -297,7 +302,7 @@ class LauncherSync:
                 *name_checks,
                 *self._support_objects(),
                 *(self.agents.children() if self.agents else ()),
-                *(() if is_held else self._missing_workers()),
+                *missing[:most],
                 *start,
             ),
             delete=_deletions([*lost, *surplus])
@@ -305,6 +310,7 @@ class LauncherSync:
             probes=tuple(probes),
             requeue_after_seconds=requeue_after,
             again=is_missing_workers,
+            is_partial=most is not None and len(missing) > most,
         )
 
     def observe_legacy_job(self) -> Plan:
@@ -460,11 +466,10 @@ class LauncherSync:
         return self.kind.support_objects(self.job, self.roles, self.snapshot, self.builder.now, self.options)
 
     def _missing_workers(self) -> Iterator[Child]:
-        existing = {pod.name for pod in self.snapshot.pods}
+        existing = {pod.index for pod in self.snapshot.pods}
         for index in range(self.desired_workers):
-            name = worker_name(self.job, index)
-            if name not in existing:
-                child = Child(PODS, name, partial(self._worker_body, index))
+            if index not in existing:
+                child = Child(PODS, worker_name(self.job, index), partial(self._worker_body, index))
                 child = replacement.marked(self.snapshot.failures, child)
                 child = recovery.marked(child, self.builder.status) if self.has_attempts else child
                 agents, role = self.agents, self.roles[WORKER]

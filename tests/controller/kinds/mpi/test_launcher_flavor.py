@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from api.children import Exit
 from api.job import JobCondition
+from api.meta import PODS
 from controller.domain import Count, FailureReason, Snapshot
 from controller.kind import Options
 from controller.kinds.mpi.hosts import LATE_SECONDS, WAIT_ANNOTATION
@@ -891,3 +892,18 @@ def test_an_applied_plan_leaves_nothing_to_do(data: st.DataObject) -> None:
         assert cluster.is_idle(cluster.decide())
         if was_over:
             assert cluster.status.completion_time == was_over
+
+
+def test_a_plan_contains_only_the_first_missing_workers_up_to_the_limit() -> None:
+    cluster = InMemoryCluster(mpi_job(workers=5), kind=V2BETA1, options=Options(most_missing=2))  # type: ignore[arg-type]  # has no use for the rest
+
+    plans = [cluster.step() for _ in range(4)]
+
+    workers = [[child.name for child in plan.create if child.resource == PODS] for plan in plans]
+    assert workers == [
+        ["pi-worker-0", "pi-worker-1"],
+        ["pi-worker-2", "pi-worker-3"],
+        ["pi-worker-4"],
+        [],
+    ]
+    assert [plan.is_partial for plan in plans] == [True, True, False, False]
