@@ -86,10 +86,13 @@ class JobMemory:
     complete_at_version: int | None = None
     """The job's resourceVersion when its missing children were last created.
 
-    Children that are missing again at the same version are created only after the job has been read from the server. A job that was
+    Children that have been there and are missing at the same version are created only after the job has been read from the server. A job that was
     deleted while its watch was down takes its children along, and otherwise each would be created again as fast as the garbage collector
     deletes them. If it is lost, they are created. Source of this fence: KEP-5647.
     """
+    complete_children: int = 0
+    """How many cached children the job had at that version. With fewer of them, some are missing again; otherwise it is time for more,
+    such as the launcher of ready workers. It is lost together with ``complete_at_version``."""
     troubles_since: Mapping[TroubleKey, datetime] = field(default_factory=dict[TroubleKey, datetime])
     """Since when pods have had troubles, for failure rules that name reasons. If it is lost, their time begins again."""
     failures: Mapping[str, Failure] = field(default_factory=dict[str, Failure])

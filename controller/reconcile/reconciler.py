@@ -61,6 +61,10 @@ class _Decision:
     """Whether it creates children that do not exist."""
     restores: bool
     """Whether it creates children, or rewrites children that others have deleted or changed."""
+    children: int
+    """How many cached children exist."""
+    has_lost: bool
+    """Whether some of what it restores has existed since the children were last complete."""
 
 
 class Reconciler:
@@ -245,8 +249,11 @@ class Reconciler:
             plan = replace(plan, failure_reason=failure_reason(snapshot.batch_pods or snapshot.pods))
         parent = loaded.parent(_pods(snapshot))
         creates = any(child.write_mode is WriteMode.CREATE for child in plan.create)
-        restores = creates or self._applier.restores(parent, plan.create)
-        return _Decision(loaded, parent, plan, creates, restores)
+        rewrites = self._applier.restores(parent, plan.create)
+        groups = (snapshot.group,) if snapshot.group else ()
+        children = sum(map(len, (snapshot.pods, snapshot.services, snapshot.batch_jobs, groups)))
+        has_lost = rewrites or children < loaded.memory.complete_children
+        return _Decision(loaded, parent, plan, creates, creates or rewrites, children, has_lost)
 
     async def _is_outdated(self, decision: _Decision) -> bool:
         """Return whether the caches lack the job's deletion or children of it; then the plan must be made again.
@@ -256,7 +263,8 @@ class Reconciler:
         """
         loaded = decision.loaded
         row = loaded.row
-        if decision.restores and loaded.memory.complete_at_version == row.resource_version:
+        is_again = loaded.memory.complete_at_version == row.resource_version and decision.has_lost
+        if decision.restores and is_again:
             newest = await self._loader.read(row)
             if newest is None or newest.resource_version != row.resource_version:
                 return True
@@ -324,6 +332,8 @@ class Reconciler:
             return ReconcileResult()
         if children is None and decision.restores:
             memory.complete_at_version = loaded.row.resource_version
+            created = sum(child.write_mode is WriteMode.CREATE for child in plan.create)
+            memory.complete_children = decision.children + created
         if children is None and plan.again and decision.creates:
             return ReconcileResult(0)
         just_finished = conditions.is_finished(plan.status) and not conditions.is_finished(job.status)

@@ -396,14 +396,13 @@ class LauncherSync:
         evicted = _evicted(workers)
         failures, now = self.snapshot.failures, self.builder.now
         delayed = replacement.described(failures, evicted, now)
-        if evicted and self.builder.workers_evicted(
-            f"{len(evicted)}/{self.desired_workers} workers are evicted", delayed
-        ):
-            self.builder.counted += [Count.RESTARTED] * len(evicted)
-            return [], True
-        replaceable = self._replaceable(workers)
         known = ((self.job.status or JobStatus()).replica_statuses or {}).get(WORKER) or ReplicaStatus()
         new = failed_count - (known.failed or 0)
+        text = f"{len(evicted)}/{self.desired_workers} workers are evicted"
+        if evicted and self.builder.workers_evicted(text, delayed, is_new=new > 0):
+            self.builder.counted += [Count.RESTARTED] * (len(evicted) if new > 0 else 0)
+            return [], True
+        replaceable = self._replaceable(workers)
         if len(replaceable) > len(evicted) and new > 0:
             self.builder.counted += [Count.RESTARTED] * new
             return [], True

@@ -79,13 +79,19 @@ class MPIStatusBuilder(StatusBuilder):
     def launcher_restarting(self) -> None:
         self.restarting(f"MPIJob {self._name} is restarting.")
 
-    def workers_evicted(self, text: str, delayed: str) -> bool:
+    def workers_evicted(self, text: str, delayed: str, *, is_new: bool) -> bool:
         """Record that workers were evicted and will be replaced, and return whether this changes the condition.
 
-        ``delayed`` describes the replacements that wait for a back-off.
+        A restarting job that waits for its PodGroup continues to say so until more workers fail.
+
+        Args:
+            delayed: describes the replacements that wait for a back-off.
+            is_new: whether more workers have failed than the status says.
 
         Differs: mpi-operator sets Failed, and continues all the same. See docs/decisions/0018-mpijob-v2beta1.md.
         """
+        if self._restart_waits_for_gang and not is_new:
+            return False
         changed = self._set(ConditionType.RESTARTING, TRUE, ConditionReason.EVICTED, text)
         if changed:
             self._record_event(Severity.WARNING, ConditionReason.EVICTED, text)

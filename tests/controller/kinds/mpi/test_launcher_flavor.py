@@ -390,6 +390,20 @@ def test_a_lost_worker_removes_no_other_worker_from_the_list() -> None:
     )
 
 
+def test_an_evicted_worker_that_ends_slowly_is_reported_once_while_the_gang_waits() -> None:
+    cluster = pending_cluster(options=Options(gang_scheduler="volcano"), graceful=True, workers=1)
+
+    cluster.set_phase("Failed", "worker-0", reason="Evicted")
+    cluster.settle()
+    cluster.wait(60)
+    cluster.settle()
+
+    assert cluster.pods["pi-worker-0"].deleting
+    assert (cluster.status.conditions or [])[-1].reason == "MPIJobWaitingForGangAfterResume"
+    assert [event.reason for event in cluster.events].count("MPIJobEvicted") == 1
+    assert cluster.counts == [Count.CREATED, Count.RESTARTED]
+
+
 def test_a_failed_condition_of_mpi_operator_for_an_eviction_is_not_final() -> None:
     cluster = running()
     conditions = [condition.model_copy() for condition in cluster.status.conditions or ()]
