@@ -19,6 +19,7 @@ try:
         recovery,
         relist,
         show,
+        templates,
         tracing,
     )
     from bench.controlplane import command as controlplane
@@ -50,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     recovery.add_parser(subparsers)
     relist.add_parser(subparsers)
     show.add_parser(subparsers)
+    templates.add_parser(subparsers)
     tracing.add_parser(subparsers)
     for command in (nccl, scaling, overhead, compare):
         command.add_parser(subparsers)

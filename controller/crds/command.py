@@ -10,11 +10,13 @@ import aiohttp
 
 from controller.crds import all_crds
 from controller.crds.files import to_yaml, write
-from controller.crds.kubernetes import pod_schemas
+from controller.crds.kubernetes import pod_schemas, shipped
 from controller.crds.refresh import release_of
 from controller.kinds import ALL, DEFAULT
 from controller.kube.connect import NotConfigured
 from controller.kube.errors import ApiError, unreachable
+
+KEYED, ATOMIC = "keyed", "atomic"
 
 
 def main(arguments: Sequence[str], prog: str = "python -m controller.crds") -> int:
@@ -30,7 +32,9 @@ def main(arguments: Sequence[str], prog: str = "python -m controller.crds") -> i
     args = build_parser(prog).parse_args(arguments)
     try:
         kinds = [kind for kind in ALL if kind.resource.kind in args.kind] or DEFAULT
-        schemas = pod_schemas(asyncio.run(release_of(args.kubeconfig))) if args.from_cluster else None
+        schemas = pod_schemas(asyncio.run(release_of(args.kubeconfig))) if args.from_cluster else shipped()
+        if args.template_lists == ATOMIC:
+            schemas = schemas.with_atomic_templates()
         definitions = all_crds(schemas, kinds)
         if args.output is None:
             sys.stdout.write("".join(map(to_yaml, definitions)))
@@ -58,6 +62,13 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
         default="",
         metavar="FILE",
         help="kubeconfig file for --from-cluster; default: $KUBECONFIG",
+    )
+    parser.add_argument(
+        "--template-lists",
+        choices=[KEYED, ATOMIC],
+        default=KEYED,
+        help="how the API server tracks lists in pod templates: by the key of each element, so that several managers can "
+        "share a list in server-side apply, or as a whole, which takes less of its CPU; default keyed",
     )
     parser.add_argument(
         "--kind",

@@ -4,13 +4,21 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 import orjson
 
-from controller.crds.openapi import LABEL_SELECTOR, METRIC_SPEC, POD_TEMPLATE, Schema, inline, select
+from controller.crds.openapi import (
+    LABEL_SELECTOR,
+    METRIC_SPEC,
+    POD_TEMPLATE,
+    Schema,
+    inline,
+    select,
+    with_atomic_lists,
+)
 from controller.kube.client import Client
 
 ROOTS = (POD_TEMPLATE, METRIC_SPEC, LABEL_SELECTOR)
@@ -45,6 +53,10 @@ class PodSchemas:
     template: Schema
     metric_spec: Schema
     label_selector: Schema
+
+    def with_atomic_templates(self) -> "PodSchemas":
+        """Return the same with atomic lists in pod templates, which cost the API server less in each write of a job."""
+        return replace(self, template=with_atomic_lists(self.template))
 
 
 def pod_schemas(release: Release) -> PodSchemas:

@@ -90,6 +90,26 @@ def inline(definitions: Definitions, name: str) -> Schema:
     return _inline(definitions, {"$ref": name}, keys=(), inside=())
 
 
+def with_atomic_lists(schema: Schema) -> Schema:
+    """Return a structural schema whose lists are all atomic: server-side apply tracks each as a whole, and elements may repeat.
+
+    Defaults of keys stay, so that the API server stores the same objects.
+    """
+    result = {
+        key: value
+        for key, value in schema.items()
+        if key not in {"x-kubernetes-list-type", "x-kubernetes-list-map-keys"}
+    }
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            result[key] = with_atomic_lists(schema[key])
+    if "properties" in schema:
+        result["properties"] = {
+            name: with_atomic_lists(field) for name, field in schema["properties"].items()
+        }
+    return result
+
+
 def _inline(definitions: Definitions, schema: Schema, keys: Iterable[str], inside: tuple[str, ...]) -> Schema:
     """Resolve references. ``keys`` are the properties that are the keys of the list around this schema."""
     if (name := schema.get("$ref")) is not None:

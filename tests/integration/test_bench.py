@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from bench import recovery
+from bench import recovery, templates
 from bench.__main__ import main
 from bench.controlplane.cases import MeasurementOptions, measure
 from bench.controlplane.comparison import Measured
@@ -136,3 +136,13 @@ def test_a_recovery_is_measured(plane: ControlPlane) -> None:
 
     assert run.keys() == recovery.LABELS.keys()
     assert all(value > 0 for value in run.values())
+
+
+def test_the_schemas_of_templates_are_measured() -> None:
+    """Every definition accepts jobs with templates of every size, and their statuses."""
+    with control_plane(install=templates.install) as plane:
+        results = asyncio.run(templates.measure(plane, 2, 1, lambda text: None))
+
+    assert len(results) == len(templates.definitions()) * len(templates.SIZES)
+    assert all(run.keys() == templates.LABELS.keys() for (run,) in results.values())
+    assert all(value > 0 for (run,) in results.values() for value in run.values())

@@ -14,13 +14,15 @@ from api.meta import Resource
 from api.v1.pytorchjob import RESOURCE
 from controller.crds import all_crds
 from controller.crds.command import main
-from controller.crds.kubernetes import FILE, Release, ask
+from controller.crds.kubernetes import FILE, PodSchemas, Release, ask, shipped
 from controller.kind import JobKind
 from controller.kinds import ALL, DEFAULT
+from controller.kinds.pytorch import PYTORCH
 from controller.kube.client import JSON_PATCH, Client
 from controller.kube.connect import from_kubeconfig
-from controller.kube.errors import ApiError, Invalid
+from controller.kube.errors import ApiError, Conflict, Invalid
 from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.controlplane.requests import Refused
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "parity" / "golden"
@@ -313,3 +315,68 @@ def test_definitions_from_a_cluster_s_own_types(
 ) -> None:
     assert main(["--from-cluster", "--kubeconfig", str(control_plane.kubeconfig())]) == 0
     assert list(yaml.load_all(capsys.readouterr().out, Loader=yaml.CSafeLoader)) == all_crds(kinds=DEFAULT)
+
+
+def _definition(group: str, schemas: PodSchemas) -> dict[str, Any]:
+    """The definition of PyTorchJob in another group, so that a change concerns no other test."""
+    (definition,) = all_crds(schemas, [PYTORCH])
+    metadata = {**definition["metadata"], "name": f"{RESOURCE.plural}.{group}"}
+    return {**definition, "metadata": metadata, "spec": {**definition["spec"], "group": group}}
+
+
+async def test_the_lists_of_templates_become_atomic_and_keyed_again_under_jobs(
+    control_plane: ControlPlane, client: Client, namespace: str
+) -> None:
+    """Two managers share a list of variables; the definition changes; statuses are written and the job stays as it was."""
+    resource = replace(RESOURCE, group="lists.example")
+    path = resource.path(namespace, "job")
+    keyed, atomic = (
+        _definition(resource.group, schemas) for schemas in (shipped(), shipped().with_atomic_templates())
+    )
+
+    async def apply(manager: str, *variables: str) -> Any:
+        env = [{"name": name, "value": manager} for name in variables]
+        body = job(((*CONTAINER, "env"), env), (("apiVersion",), resource.api_version))
+        params = {"fieldManager": manager, "force": "false"}
+        answer = await client.request(
+            "PATCH", path, params=params, body=orjson.dumps(body), content_type="application/apply-patch+yaml"
+        )
+        return orjson.loads(answer)
+
+    async def write_status(condition: str) -> Any:
+        status = {"conditions": [{"type": condition, "status": "True", "reason": "Test"}]}
+        body = orjson.dumps({"status": status})
+        answer = orjson.loads(await client.patch(resource, namespace, "job", body, subresource="status"))
+        assert [found["type"] for found in answer["status"]["conditions"]] == [condition]
+        return answer["spec"]
+
+    control_plane.apply(keyed)
+    await apply("one", "A")
+    spec = (await apply("two", "B"))["spec"]
+    assert _variables(spec) == ["A", "B"], "each manager has its own element"
+
+    control_plane.apply(atomic)
+    control_plane.wait("atomic lists", lambda: _may_repeat(control_plane, resource, namespace))
+    assert await write_status("Created") == spec
+    with pytest.raises(Conflict, match=r"\.template\.spec\.containers$"):
+        await apply("one", "A", "C")
+
+    control_plane.apply(keyed)
+    assert await write_status("Running") == spec
+
+
+def _variables(spec: Any) -> list[str]:
+    (container,) = spec["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    return [variable["name"] for variable in container["env"]]
+
+
+def _may_repeat(control_plane: ControlPlane, resource: Resource, namespace: str) -> bool:
+    """Return whether a name may occur twice in a list of templates, which tells that the API server uses atomic lists."""
+    twice = [{"name": "A"}, {"name": "A"}]
+    body = job(((*CONTAINER, "env"), twice), (("apiVersion",), resource.api_version))
+    body["metadata"]["name"] = "other"
+    try:
+        control_plane.request("POST", f"{resource.path(namespace)}?dryRun=All", body)
+    except Refused:
+        return False
+    return True

@@ -1,8 +1,18 @@
 """The conversion of published OpenAPI to structural schemas, on small examples."""
 
+from copy import deepcopy
+
 import pytest
 
-from controller.crds.openapi import EMBEDDED_META, QUANTITY, Schema, inline, select, slim
+from controller.crds.openapi import (
+    EMBEDDED_META,
+    QUANTITY,
+    Schema,
+    inline,
+    select,
+    slim,
+    with_atomic_lists,
+)
 
 REF = "#/components/schemas/"
 META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
@@ -155,3 +165,48 @@ def test_inline_accepts_a_definition_that_is_referenced_twice() -> None:
     }
 
     assert inline(definitions, "Pair")["properties"] == {"a": {"type": "string"}, "b": {"type": "string"}}
+
+
+def test_atomic_lists_have_no_keys_at_any_depth_and_keep_their_defaults() -> None:
+    keyed: Schema = {
+        "type": "array",
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+        "items": {
+            "type": "object",
+            "required": ["name"],
+            "properties": {
+                "name": {"type": "string"},
+                "protocol": {"type": "string", "default": "TCP"},
+                "modes": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+            },
+        },
+    }
+    schema: Schema = {"type": "object", "properties": {"a": keyed}, "additionalProperties": {"items": keyed}}
+    before = deepcopy(schema)
+
+    atomic = with_atomic_lists(schema)
+
+    assert schema == before
+    assert (
+        atomic["additionalProperties"]["items"]
+        == atomic["properties"]["a"]
+        == {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["name"],
+                "properties": {
+                    "name": {"type": "string"},
+                    "protocol": {"type": "string", "default": "TCP"},
+                    "modes": {"type": "array", "items": {"type": "string"}},
+                },
+            },
+        }
+    )
+
+
+def test_an_atomic_list_may_have_properties_named_as_its_markers() -> None:
+    schema: Schema = {"type": "object", "properties": {"x-kubernetes-list-type": {"type": "string"}}}
+
+    assert with_atomic_lists(schema) == schema
