@@ -4,18 +4,21 @@ The controller runs with its callbacks timed, so its CPU time is higher than oth
 """
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from api.meta import PODS
 from bench.controlplane import callbacks
 from bench.controlplane.job_run import run_jobs, submit
 from bench.controlplane.observer import Observer
 from bench.controlplane.processes import peak_rss_mib, reset_peak_rss, rss_mib
 from bench.controlplane.scenario import Jobs, Large
-from bench.controlplane.testbed import Testbed, clear, controller
+from bench.controlplane.testbed import IN_FLIGHT, NAMESPACE, Testbed, clear, controller
+from controller.kube.errors import NotFound
 
 WARM_UP = Jobs(jobs=1, replicas=8, quick=True)
 SMALL = Jobs(jobs=1, replicas=2)
@@ -42,6 +45,7 @@ async def measure(testbed: Testbed, scenario: Large, runs: int, flags: Sequence[
                 await clear(testbed)
                 large.append(await _run(testbed, scenario, f"r{number}", running.process.pid))
             found = callbacks.read(file)
+        await _delete_pods(testbed)
         await clear(testbed)
     return {"large": large, "callbacks": found}
 
@@ -76,6 +80,20 @@ async def _run(testbed: Testbed, scenario: Large, run: str, pid: int) -> dict[st
         "small_alone_ms": median(alone),
         "small_beside_ms": median(beside),
     }
+
+
+async def _delete_pods(testbed: Testbed) -> None:
+    """Delete all pods one by one: to delete them all by one request takes longer than a request may."""
+    names = list(testbed.observer.pods)
+
+    async def work() -> None:
+        while names:
+            with contextlib.suppress(NotFound):
+                await testbed.client.delete(PODS, NAMESPACE, names.pop(), grace_period_seconds=0)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(IN_FLIGHT):
+            group.create_task(work())
 
 
 async def _until_pods(observer: Observer, count: int) -> None:
