@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from api.restart_report import RestartReport
 from tests.support import workloads
 from tests.support.schedulers.gang_cluster import (
     COSCHEDULING,
@@ -19,6 +20,7 @@ from tests.support.schedulers.gang_cluster import (
     GangCluster,
     cleared,
     gang_cluster,
+    limits,
 )
 from tests.support.schedulers.operator import Operator
 from tests.support.workloads import Workload
@@ -214,6 +216,30 @@ def test_gangs_of_all_kinds_that_restart_as_a_whole_run_again_in_their_groups(cl
         gang.wait_until_running()
         assert gang.group()["metadata"]["uid"] == group
         gang.end()
+
+
+@pytest.mark.parametrize(
+    "kind", [workloads.PYTORCH, workloads.MPI_V2BETA1], ids=lambda kind: kind.resource.kind
+)
+def test_a_gang_that_restarts_in_place_keeps_its_pods_and_its_group(
+    cluster: GangCluster, kind: Workload
+) -> None:
+    commanded = {"name": kind.container, "image": "x", "command": ["train"], **limits(HALF_NODE)}
+    policy = {**RESTARTS["failurePolicy"], "restartStrategy": "InPlaceRestart"}
+    gang = cluster.submit("settled", kind, pod={"containers": [commanded]}, failurePolicy=policy)
+    gang.wait_until_running()
+    pods, group = gang.uids(), gang.group()["metadata"]["uid"]
+    waiting = cluster.submit("waiting", pods=2)
+    waiting.wait_until_waiting()
+
+    cluster.restart_container(gang.pod("worker-1"), RestartReport(attempt=0, exit_code=1, counted=1))
+
+    gang.wait("the restart recorded", lambda: gang.job()["status"].get("inPlaceRestarts") == 1)
+    gang.wait_until_running()
+    assert gang.uids() == pods
+    assert gang.group()["metadata"]["uid"] == group
+    assert gang.group_writes() == [["create"]]
+    assert waiting.bound() == []
 
 
 def test_a_restarting_gang_that_has_lost_its_place_says_so_and_holds_nothing(cluster: GangCluster) -> None:

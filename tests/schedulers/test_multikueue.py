@@ -5,13 +5,15 @@ from collections.abc import Generator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
+from urllib.parse import urlsplit
 
 import pytest
 
 from api.labels import MANAGED_BY_MULTIKUEUE
 from rallypoint.testing.service import Service
 from tests.support.schedulers.integrators import KUEUE, Environment, kueue_alone
-from tests.support.schedulers.multikueue import CHECK, connect
+from tests.support.schedulers.link import Link, link_to
+from tests.support.schedulers.multikueue import CHECK, connect, wait_for_worker
 from tests.support.schedulers.operator import Operator
 from tests.support.schedulers.queues import MPIJOB, V1_KINDS, Queue, QueuedKind, job_body
 
@@ -29,6 +31,8 @@ class Clusters:
     worker: Environment
     operator: Service
     """That of the manager."""
+    link: Link
+    """Over which the manager reaches the worker."""
 
     def queues(self) -> tuple[Queue, Queue]:
         """Return a queue of the manager, and the one of that name to which it dispatches."""
@@ -44,9 +48,13 @@ def clusters(operator: Operator, tmp_path_factory: pytest.TempPathFactory) -> Ge
             stack.enter_context(kueue_alone(KUEUE, tmp_path_factory.mktemp(name)))
             for name in ("manager", "worker")
         )
-        connect(manager.plane, worker.plane)
+        address = urlsplit(worker.plane.server)
+        assert address.hostname is not None
+        assert address.port is not None
+        link = stack.enter_context(link_to(address.hostname, address.port))
+        connect(manager.plane, worker.plane, link)
         service, _ = (stack.enter_context(running.operator(operator)) for running in (manager, worker))
-        yield Clusters(manager, worker, service)
+        yield Clusters(manager, worker, service, link)
 
 
 @pytest.mark.parametrize("kind", COPIED, ids=str)
@@ -67,6 +75,32 @@ def test_a_job_of_the_manager_runs_on_the_worker_and_its_status_comes_back(
 
     manager.wait_for(kind, "job", "Succeeded")
     manager.wait("the copy deleted", lambda: not worker.plane.has(worker.path(kind, "job")))
+    manager.wait("its quota returned", lambda: manager.used() == worker.used() == 0)
+    assert manager.pods() == []
+
+
+def test_a_job_that_ends_while_its_worker_is_lost_ends_on_the_manager_when_the_worker_is_back(
+    clusters: Clusters,
+) -> None:
+    """The operator of the manager starts no pods of its own meanwhile."""
+    kind = COPIED[0]
+    manager, worker = clusters.queues()
+    manager.submit(kind, "job")
+    worker.wait("all pods on the worker", lambda: len(worker.pods("job", "Running")) == 4)
+    manager.wait_for(kind, "job", "Running")
+    before = manager.job(kind, "job")["status"]
+
+    clusters.link.cut()
+    try:
+        worker.end_pods("job")
+        worker.wait_for(kind, "job", "Succeeded")
+        wait_for_worker(manager.plane, is_active=False)
+        assert manager.job(kind, "job")["status"] == before
+        assert manager.pods() == []
+    finally:
+        clusters.link.restore()
+
+    manager.wait_for(kind, "job", "Succeeded")
     manager.wait("its quota returned", lambda: manager.used() == worker.used() == 0)
     assert manager.pods() == []
 

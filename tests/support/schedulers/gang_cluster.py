@@ -7,9 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from api.meta import COSCHEDULING_POD_GROUPS, VOLCANO_POD_GROUPS, Resource
+from api.restart_report import EXIT_CODE, RestartReport
 from rallypoint.cli import main
 from rallypoint.testing import audit
 from rallypoint.testing.controlplane import ControlPlane, Refused
@@ -47,6 +51,11 @@ VOLCANO = GangScheduler(volcano.SCHEDULER, VOLCANO_POD_GROUPS, volcano.volcano)
 COSCHEDULING = GangScheduler(coscheduling.SCHEDULER, COSCHEDULING_POD_GROUPS, coscheduling.coscheduling)
 
 
+def limits(gpus: int) -> Object:
+    """Return the part of a container that asks for this many GPUs."""
+    return {"resources": {"limits": {GPU: str(gpus)}}}
+
+
 def gang_body(
     name: str,
     workload: Workload,
@@ -62,7 +71,7 @@ def gang_body(
     Pods that still run are deleted when the job has ended: workers of an MPIJob would keep their GPUs.
     """
     run_policy = {"cleanPodPolicy": "Running", **run_policy}
-    container = {"name": workload.container, "image": "x", "resources": {"limits": {GPU: str(gpus)}}}
+    container = {"name": workload.container, "image": "x", **limits(gpus)}
     fields = {"containers": [container], **(pod or {})}
     counts = {workload.head: 1, "Worker": pods - 1} if workload.head else {"Worker": pods}
     return {
@@ -291,6 +300,21 @@ class GangCluster:
             path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}"
             with contextlib.suppress(Refused):
                 self.request("PATCH", path, {"metadata": {"annotations": {_EXIT_CODE: str(code)}}})
+
+    def restart_container(self, pod: Object, report: RestartReport) -> None:
+        """Let the main container of a pod have ended with this report and run again, as its kubelet does."""
+        message = msgspec.json.encode({"rallypoint": report}).decode()
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        (container,) = pod["status"]["containerStatuses"]
+        ended = {"exitCode": EXIT_CODE, "reason": "Error", "message": message, "finishedAt": now}
+        container = {
+            **container,
+            "restartCount": 1,
+            "lastState": {"terminated": ended},
+            "state": {"running": {"startedAt": now}},
+        }
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}/status"
+        self.request("PATCH", path, {"status": {"containerStatuses": [container]}})
 
     def why(self, gang: Gang) -> str:
         written = io.StringIO()

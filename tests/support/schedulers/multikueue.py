@@ -2,18 +2,24 @@
 
 import base64
 
+import yaml
+
 from rallypoint.testing.controlplane import ControlPlane
 from tests.support.jobs import TIMEOUT_SECONDS
 from tests.support.schedulers.kueue import NAMESPACE
+from tests.support.schedulers.link import Link
 from tests.support.schedulers.queues import QUEUES
 
 CHECK = "multikueue"
 """The admission check of the manager's ClusterQueues."""
 
 
-def connect(manager: ControlPlane, worker: ControlPlane) -> None:
-    """Let the manager's Kueue run jobs on the worker, as the worker's administrator."""
-    kubeconfig = base64.b64encode(worker.kubeconfig().read_bytes()).decode()
+def connect(manager: ControlPlane, worker: ControlPlane, link: Link) -> None:
+    """Let the manager's Kueue run jobs on the worker, which it reaches through the link, as the worker's administrator."""
+    config = yaml.safe_load(worker.kubeconfig().read_text())
+    host, port = link.address
+    config["clusters"][0]["cluster"]["server"] = f"https://{host}:{port}"
+    kubeconfig = base64.b64encode(yaml.safe_dump(config).encode()).decode()
     kind = {"apiVersion": "kueue.x-k8s.io/v1beta2"}
     secret = {"kubeConfig": {"locationType": "Secret", "location": "worker"}}
     manager.apply(
@@ -41,10 +47,16 @@ def connect(manager: ControlPlane, worker: ControlPlane) -> None:
         },
     )
 
-    def is_active() -> bool:
-        conditions = manager.request("GET", f"{QUEUES}/admissionchecks/{CHECK}").get("status", {})
-        return ("Active", "True") in [
-            (own["type"], own["status"]) for own in conditions.get("conditions", [])
-        ]
+    wait_for_worker(manager, is_active=True)
 
-    manager.wait("the worker connected", is_active, seconds=TIMEOUT_SECONDS)
+
+def wait_for_worker(manager: ControlPlane, *, is_active: bool) -> None:
+    """Wait until the manager's Kueue has a connection to the worker, or has noticed that it has none."""
+
+    def holds() -> bool:
+        cluster = manager.request("GET", f"{QUEUES}/multikueueclusters/worker")
+        conditions = cluster.get("status", {}).get("conditions", [])
+        return ("Active", str(is_active)) in [(own["type"], own["status"]) for own in conditions]
+
+    what = "the worker connected" if is_active else "the worker lost"
+    manager.wait(what, holds, seconds=TIMEOUT_SECONDS)
