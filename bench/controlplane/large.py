@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 from api.meta import PODS
 from bench.controlplane import callbacks
@@ -26,6 +26,14 @@ SMALL_JOBS = 5
 """The small jobs that run alone, and at most those that run beside the large one."""
 FLAGS = ("--services=per-job",)
 TIMEOUT_SECONDS_PER_POD = 0.2
+
+
+class _SmallJob(NamedTuple):
+    """The times of one small job in milliseconds. Between the first two its pods start, which the simulated nodes do one after another."""
+
+    create_to_pods_ms: float
+    pods_running_to_running_ms: float
+    create_to_running_ms: float
 
 
 async def measure(testbed: Testbed, scenario: Large, runs: int, flags: Sequence[str]) -> dict[str, Any]:
@@ -52,18 +60,18 @@ async def measure(testbed: Testbed, scenario: Large, runs: int, flags: Sequence[
 
 async def _run(testbed: Testbed, scenario: Large, run: str, pid: int) -> dict[str, float]:
     observer, job = testbed.observer, scenario.job
-    alone = [await _small_job_ms(testbed, f"{run}-alone-{number}") for number in range(SMALL_JOBS)]
+    alone = [await _small_job(testbed, f"{run}-alone-{number}") for number in range(SMALL_JOBS)]
     await testbed.audit.wait_until_idle()
     offset, before = testbed.audit.size_bytes(), rss_mib(pid)
     reset_peak_rss(pid)
     names = job.job_names(f"{run}-large")
     sent = (await submit(testbed, job, names))[names[0]]
-    beside: list[float] = []
+    beside: list[_SmallJob] = []
     async with asyncio.timeout(60 + TIMEOUT_SECONDS_PER_POD * scenario.pods):
         for number in range(SMALL_JOBS):
             others = (len(alone) + len(beside)) * SMALL.pods
             await _until_pods(observer, others + (number + 1) * scenario.pods // (SMALL_JOBS + 1))
-            beside.append(await _small_job_ms(testbed, f"{run}-beside-{number}"))
+            beside.append(await _small_job(testbed, f"{run}-beside-{number}"))
         pods = scenario.pods + (len(alone) + len(beside)) * SMALL.pods
         await observer.wait_until(
             lambda: len(observer.pods_running) == pods and names[0] in observer.with_condition("Running")
@@ -77,8 +85,14 @@ async def _run(testbed: Testbed, scenario: Large, run: str, pid: int) -> dict[st
         "status_writes": calls.status_writes,
         "controller_rss_before_mib": before,
         "controller_rss_peak_mib": peak_rss_mib(pid),
-        "small_alone_ms": median(alone),
-        "small_beside_ms": median(beside),
+        **{f"alone_{name}": ms for name, ms in _medians(alone).items()},
+        **{f"beside_{name}": ms for name, ms in _medians(beside).items()},
+    }
+
+
+def _medians(jobs: Sequence[_SmallJob]) -> dict[str, float]:
+    return {
+        name: median(times) for name, times in zip(_SmallJob._fields, zip(*jobs, strict=True), strict=True)
     }
 
 
@@ -100,9 +114,14 @@ async def _until_pods(observer: Observer, count: int) -> None:
     await observer.wait_until(lambda: len(observer.pods) >= count)
 
 
-async def _small_job_ms(testbed: Testbed, name: str) -> float:
-    """Submit a small job and return the milliseconds until its status is Running."""
-    names = SMALL.job_names(name)
-    sent = await submit(testbed, SMALL, names)
-    await testbed.observer.wait_until(lambda: names[0] in testbed.observer.with_condition("Running"))
-    return (testbed.observer.with_condition("Running")[names[0]] - sent[names[0]]) * 1000
+async def _small_job(testbed: Testbed, name: str) -> _SmallJob:
+    """Submit a small job and wait until its status is Running."""
+    (job,), observer = SMALL.job_names(name), testbed.observer
+    sent = (await submit(testbed, SMALL, [job]))[job]
+    await observer.wait_until(lambda: job in observer.with_condition("Running"))
+    created, running = (
+        max(at for pod, at in pods.items() if pod.startswith(f"{job}-"))
+        for pods in (observer.pods, observer.pods_running)
+    )
+    status = observer.with_condition("Running")[job]
+    return _SmallJob(*(seconds * 1000 for seconds in (created - sent, status - running, status - sent)))
