@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from api.meta import PODS
+from api.names import child_name
 from bench.controlplane import callbacks
 from bench.controlplane.job_run import run_jobs, submit
 from bench.controlplane.observer import Observer
@@ -118,10 +119,10 @@ async def _small_job(testbed: Testbed, name: str) -> _SmallJob:
     """Submit a small job and wait until its status is Running."""
     (job,), observer = SMALL.job_names(name), testbed.observer
     sent = (await submit(testbed, SMALL, [job]))[job]
-    await observer.wait_until(lambda: job in observer.with_condition("Running"))
-    created, running = (
-        max(at for pod, at in pods.items() if pod.startswith(f"{job}-"))
-        for pods in (observer.pods, observer.pods_running)
+    names = [child_name(job, role, 0) for role in ("master", "worker")]
+    await observer.wait_until(
+        lambda: job in observer.with_condition("Running") and observer.pods_running.keys() >= {*names}
     )
+    created, running = (max(pods[name] for name in names) for pods in (observer.pods, observer.pods_running))
     status = observer.with_condition("Running")[job]
     return _SmallJob(*(seconds * 1000 for seconds in (created - sent, status - running, status - sent)))
