@@ -16,9 +16,9 @@ from controller.reconcile.status import StatusChange
 UNCHANGED_SECONDS = 1.0
 """Counters are written when they have not changed for this long."""
 LONGEST_SECONDS = 5.0
-"""Counters that keep changing, or that change while calls wait for the API server, are written after this long."""
-CREATED_SECONDS = 0.5
-"""A status that only says that the job was created is written this long after the job's last child was created.
+"""What keeps changing, or changes while calls wait for the API server, is written after this long."""
+CREATED_SECONDS = 1.0
+"""A status that only says that the job was created is written this long after the job's last child was created; later while calls wait.
 
 Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs, writes it when all pods and Services have been created.
 """
@@ -30,13 +30,15 @@ def longest_wait_seconds(change: StatusChange, *, has_events: bool, is_busy: boo
 
     Args:
         has_events: whether the plan with this status has events, which follow the first status.
-        is_busy: whether calls wait for the API server: then counters wait longer, because a status costs it more than a pod.
+        is_busy: whether calls wait for the API server: then what may wait waits longer, because a status costs it as much as five pods.
     """
     if _says_only_created(change) and not has_events:
-        return CREATED_SECONDS
-    if not _changes_only_counters(change):
+        wait_seconds = CREATED_SECONDS
+    elif _changes_only_counters(change):
+        wait_seconds = UNCHANGED_SECONDS
+    else:
         return 0.0
-    return LONGEST_SECONDS if is_busy else UNCHANGED_SECONDS
+    return LONGEST_SECONDS if is_busy else wait_seconds
 
 
 def _says_only_created(change: StatusChange) -> bool:
