@@ -49,10 +49,10 @@ class Settings:
     kube_api_burst: int = 30
     """Burst of requests above ``kube_api_qps``. Flag ``--kube-api-burst``."""
 
-    kube_api_in_flight: int = 32
+    kube_api_in_flight: int = 16
     """Maximum number of concurrent requests to the API server, without watches. Flag ``--kube-api-in-flight``.
 
-    32 keep a loopback API server busy; more only wait in its queues.
+    16 keep an API server of two cores busy; with 32 it needs more CPU for the same calls. See docs/explanation/performance.md.
     """
 
     metrics_bind_address: str = ":8080"

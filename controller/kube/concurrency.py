@@ -16,7 +16,7 @@ from controller.kube import errors
 from controller.kube.fair_queue import FairQueue
 from controller.kube.token_bucket import TokenBucket
 
-WIDEST = 32
+WIDEST = 16
 EVENT_PROMOTION_SECONDS = 10.0
 """How long an event waits behind other calls; then it has the priority of a child, so that it is sent eventually."""
 
