@@ -107,7 +107,7 @@ def _problems(kind: JobKind[Any], normal: Job, options: Options) -> list[Problem
     policy = normal.spec.policy
     found = [
         *(kind.flow or cast(Replicas[Any], kind)).problems(normal, options),
-        *validation.problems(kind, normal, kind.roles(normal), options),
+        *validation.problems(normal, kind.roles(normal), options, has_flow=kind.flow is not None),
     ]
     if not found:
         pods = () if kind.flow else in_place.first_pods(cast(Replicas[Any], kind), normal, options)

@@ -52,7 +52,7 @@ class LauncherFlavor(LauncherFlavorSpec):
             return sync.clean_up()
         problems = [*malformed] or [
             *self.problems(job, options),
-            *validation.problems(self, job, sync.roles, options),
+            *validation.problems(job, sync.roles, options, has_flow=True),
         ]
         problems = problems or [*in_place.problems(job.spec.policy, sync.first_pods())]
         has_started = builder.status.start_time is not None

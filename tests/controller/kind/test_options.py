@@ -32,6 +32,7 @@ def test_options_name_no_kind() -> None:
     assert shared == {
         "gang_scheduler",
         "max_replicas",
+        "most_missing",
         "clean_finished_pods",
         "container_restart_rules",
         "cluster_domain",

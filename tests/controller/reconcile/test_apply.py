@@ -127,7 +127,7 @@ class Applying:
 
 @asynccontextmanager
 async def applying(*rules: Rule, width: int = 32) -> AsyncIterator[Applying]:
-    async with start_harness(*rules) as harness, Client(harness.connection) as client:
+    async with start_harness(*rules) as harness, Client(harness.connection, in_flight=width) as client:
         uid = (await harness.submit("train"))["metadata"]["uid"]
         job = Subject(RESOURCE.api_version, RESOURCE.kind, NAMESPACE, "train", uid, "pytorchjob-controller")
         applying = Applying(harness, client, job, width)

@@ -908,7 +908,7 @@ async def test_a_changed_scheduling_message_starts_no_reconcile(monkeypatch: pyt
     monkeypatch.setattr(planning, "decide", counted)
     async with start_harness() as harness, running_controller(harness, TEST_SETTINGS):
         await harness.submit(workers=0)
-        await harness.settle()
+        await harness.settle(CREATED_SECONDS + 1)
 
         async def unschedulable(message: str) -> int:
             condition = {
