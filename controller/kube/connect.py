@@ -1,7 +1,7 @@
 """Connections to an API server: from inside a cluster, or from a kubeconfig file.
 
-This module implements the in-cluster way itself, with light imports. It imports kubernetes_asyncio only for kubeconfig files, because
-that library supports all their login methods.
+This module implements the in-cluster way itself, with light imports. It imports kubernetes_asyncio only for kubeconfig files that are not
+self-contained, because that library supports all their login methods.
 """
 
 import asyncio
@@ -162,13 +162,23 @@ async def connect(kubeconfig: str = "", server: str = "") -> Connection:
     """
     named = kubeconfig or os.environ.get("KUBECONFIG", "")
     if named:
-        return await from_kubeconfig(named, server=server)
+        static = None if server else _static(named)
+        return static or await from_kubeconfig(named, server=server)
     if not server:
         return in_cluster(SERVICE_ACCOUNT)
     try:
         return Connection(server.rstrip("/"), proxy=proxy_for(server))
     except ValueError as error:
         raise NotConfigured(str(error)) from error
+
+
+def _static(path: str) -> Connection | None:
+    """Return the connection of a self-contained file; None for another one, or without a library that reads YAML."""
+    try:
+        from controller.kube.static_kubeconfig import static_kubeconfig
+    except ImportError:
+        return None
+    return static_kubeconfig(path)
 
 
 @dataclass(frozen=True, slots=True)

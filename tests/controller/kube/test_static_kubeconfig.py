@@ -1,6 +1,8 @@
 """Kubeconfig files that are read directly, and files that need the full loader."""
 
 import ssl
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.kube.connect import NotConfigured, connect
 from controller.kube.static_kubeconfig import static_kubeconfig
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.local.apiserver.serving.certificates import identity
@@ -65,6 +68,8 @@ def test_another_context(tmp_path: Path) -> None:
             config({"server": "https://a", "certificate-authority": "f"}, {"token": "t"}), id="another file"
         ),
         pytest.param(config({"server": "https://a"}, {"token": "t"}), id="no CA file"),
+        pytest.param(config({"server": "http://a"}, {"token": ""}), id="no token"),
+        pytest.param(config({"server": "http://a"}, {"token": "Basic dTpw"}), id="a name and a password"),
         pytest.param(
             config({"server": "https://a", "certificate-authority-data": "?"}, {"token": "t"}),
             id="a bad authority",
@@ -77,3 +82,62 @@ def test_another_context(tmp_path: Path) -> None:
 def test_files_that_are_left_to_the_loader(tmp_path: Path, content: Any) -> None:
     assert static_kubeconfig(written(tmp_path, content)) is None
     assert static_kubeconfig(str(tmp_path / "missing")) is None
+
+
+async def test_a_new_token_is_read_with_the_next_login(tmp_path: Path) -> None:
+    connection = await connect(written(tmp_path, config({"server": "http://a"}, {"token": "old"})))
+    assert connection.renew is not None
+    written(tmp_path, config({"server": "http://a"}, {"token": "new"}))
+    assert connection.token() == "old"
+
+    await connection.renew()
+
+    assert connection.token() == "new"
+
+
+async def test_an_unchanged_file_keeps_its_connections(tmp_path: Path) -> None:
+    authority = identity(datetime.now(UTC)).authority
+    server = ApiServer()
+    shown = identity(datetime.now(UTC))
+    await server.start(tls=shown.tls, authority=authority)
+    connection = await connect(written(tmp_path, server.kubeconfig()))
+    await server.stop()
+    before = connection.tls()
+    assert before is not None
+    assert connection.renew is not None
+
+    await connection.renew()
+
+    assert connection.tls() is before
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(config({"server": "http://b"}, {"token": "t"}), id="another server"),
+        pytest.param(config({"server": "http://a"}, {"exec": {"command": "login"}}), id="a plugin"),
+        pytest.param("no kubeconfig", id="something else"),
+    ],
+)
+async def test_a_file_that_becomes_another_sort_needs_a_restart(tmp_path: Path, content: Any) -> None:
+    connection = static_kubeconfig(written(tmp_path, config({"server": "http://a"}, {"token": "t"})))
+    assert connection is not None
+    assert connection.renew is not None
+    written(tmp_path, content)
+
+    with pytest.raises(NotConfigured, match="restart with it"):
+        await connection.renew()
+
+    assert connection.token() == "t"
+
+
+def test_a_self_contained_file_needs_no_library_of_logins(tmp_path: Path) -> None:
+    path = written(tmp_path, config({"server": "http://a"}, {"token": "t"}))
+    program = (
+        "import asyncio, sys; from controller.kube.connect import connect; "
+        f"print(asyncio.run(connect({path!r})).server, 'kubernetes_asyncio' in sys.modules)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == ["http://a", "False"]
