@@ -17,6 +17,8 @@ from controller.kube.fair_queue import FairQueue
 from controller.kube.token_bucket import TokenBucket
 
 WIDEST = 16
+CONGESTED = 4
+"""How many times as many calls wait as may run while the limiter is congested."""
 EVENT_PROMOTION_SECONDS = 10.0
 """How long an event waits behind other calls; then it has the priority of a child, so that it is sent eventually."""
 
@@ -49,9 +51,9 @@ class ConcurrencyLimiter:
         """Running calls."""
 
     @property
-    def is_saturated(self) -> bool:
-        """Whether calls wait."""
-        return len(self._lines) > 0
+    def is_congested(self) -> bool:
+        """Whether many calls wait, as in a burst of jobs; a single job causes no more than twice as many as may run."""
+        return len(self._lines) >= CONGESTED * self._widest
 
     def waiting(self) -> Mapping[str, int]:
         """Waiting calls by the name of their priority level."""

@@ -138,7 +138,7 @@ class JobCommitter:
 
     def _defer(self, loaded: LoadedJob, plan: Plan, change: StatusChange) -> float:
         """Return the seconds that a changed status may wait, 0 if it is written now."""
-        is_busy = self._client.limiter.is_saturated
+        is_busy = self._client.limiter.is_congested
         longest = longest_wait_seconds(change, has_events=bool(plan.events), is_busy=is_busy)
         if not longest or plan.status is None:
             return 0.0

@@ -16,9 +16,10 @@ from controller.reconcile.status import StatusChange
 UNCHANGED_SECONDS = 1.0
 """Counters are written when they have not changed for this long."""
 LONGEST_SECONDS = 5.0
-"""What keeps changing, or changes while calls wait for the API server, is written after this long."""
-CREATED_SECONDS = 1.0
-"""A status that only says that the job was created is written this long after the job's last child was created; later while calls wait.
+"""What keeps changing, or changes while many calls wait for the API server, is written after this long."""
+CREATED_SECONDS = 0.3
+"""A status that only says that the job was created is written this long after the job's last child was created; later while
+many calls wait.
 
 Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs, writes it when all pods and Services have been created.
 """
@@ -30,7 +31,7 @@ def longest_wait_seconds(change: StatusChange, *, has_events: bool, is_busy: boo
 
     Args:
         has_events: whether the plan with this status has events, which follow the first status.
-        is_busy: whether calls wait for the API server: then what may wait waits longer, because a status costs it as much as five pods.
+        is_busy: whether many calls wait for the API server: then what may wait waits longer, because a status costs it as much as five pods.
     """
     if _says_only_created(change) and not has_events:
         wait_seconds = CREATED_SECONDS

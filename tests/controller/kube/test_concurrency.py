@@ -102,10 +102,20 @@ async def test_waiting_calls_are_counted_by_priority_level() -> None:
 
     assert limiter.waiting() == {"event": 2, "child": 0, "status": 1, "first": 0}
     assert limiter.in_flight == 1
-    assert limiter.is_saturated
+    assert not limiter.is_congested
     await asyncio.gather(*tasks)
     assert (sum(limiter.waiting().values()), limiter.in_flight) == (0, 0)
-    assert not limiter.is_saturated
+
+
+async def test_it_is_congested_while_four_times_as_many_calls_wait_as_may_run() -> None:
+    calls = Calls(limiter := ConcurrencyLimiter(2))
+    tasks = [asyncio.create_task(calls("", PriorityLevel.CHILD)) for _ in range(10)]
+    await asyncio.sleep(0)
+    assert limiter.is_congested
+
+    await asyncio.gather(*tasks)
+
+    assert not limiter.is_congested
 
 
 @pytest.mark.parametrize(
