@@ -75,7 +75,7 @@ def _read(path: str, context: str) -> _Login | None:
         found = _named(config["contexts"], context or config["current-context"])["context"]
         cluster = _named(config["clusters"], found["cluster"])["cluster"]
         user = _named(config["users"], found["user"])["user"]
-        server, token = str(cluster["server"]), str(user["token"])
+        server, token = str(cluster["server"]).rstrip("/"), str(user["token"])
         if set(cluster) - CLUSTER or set(user) != USER or not server.startswith("http"):
             return None
         if not token or token.startswith(_SCHEMES):

@@ -58,6 +58,13 @@ def test_another_context(tmp_path: Path) -> None:
     assert static_kubeconfig(path, "z") is None
 
 
+def test_a_slash_at_the_end_of_the_address_is_left_out(tmp_path: Path) -> None:
+    found = static_kubeconfig(written(tmp_path, config({"server": "http://a/"}, {"token": "t"})))
+
+    assert found is not None
+    assert found.server == "http://a"
+
+
 @pytest.mark.parametrize(
     "content",
     [
