@@ -127,6 +127,8 @@ async def from_kubeconfig(path: str, context: str = "", server: str = "") -> Con
     Raises:
         NotConfigured: the file is missing or does not describe a cluster, a plugin failed, or the proxy cannot be used.
     """
+    if not server and (static := _static(path, context)):
+        return static
     configuration, current = await _load(path, context, server)
     try:
         proxy = proxy_for(configuration.host, configuration.proxy or "")
@@ -162,8 +164,7 @@ async def connect(kubeconfig: str = "", server: str = "") -> Connection:
     """
     named = kubeconfig or os.environ.get("KUBECONFIG", "")
     if named:
-        static = None if server else _static(named)
-        return static or await from_kubeconfig(named, server=server)
+        return await from_kubeconfig(named, server=server)
     if not server:
         return in_cluster(SERVICE_ACCOUNT)
     try:
@@ -172,13 +173,13 @@ async def connect(kubeconfig: str = "", server: str = "") -> Connection:
         raise NotConfigured(str(error)) from error
 
 
-def _static(path: str) -> Connection | None:
+def _static(path: str, context: str) -> Connection | None:
     """Return the connection of a self-contained file; None for another one, or without a library that reads YAML."""
     try:
         from controller.kube.static_kubeconfig import static_kubeconfig
     except ImportError:
         return None
-    return static_kubeconfig(path)
+    return static_kubeconfig(path, context)
 
 
 @dataclass(frozen=True, slots=True)

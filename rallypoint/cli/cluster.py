@@ -22,7 +22,6 @@ from controller.kinds import ALL
 from controller.kube.client import JSON, Client
 from controller.kube.connect import SERVICE_ACCOUNT, Connection, NotConfigured, from_kubeconfig, in_cluster
 from controller.kube.errors import ApiError, NotFound, unreachable
-from controller.kube.static_kubeconfig import static_kubeconfig
 from rallypoint.cli.terminal import write_error
 from rallypoint.diagnosis.objects import owners_of
 from rallypoint.local.log_archive import EXTENSION, LogArchive, default_container, folder_of_kubeconfig
@@ -266,7 +265,7 @@ async def _connect(kubeconfig: str, context: str) -> Connection:
     file = _kubeconfig(kubeconfig)
     if not file:
         return in_cluster(SERVICE_ACCOUNT)
-    return static_kubeconfig(file, context) or await from_kubeconfig(file, context)
+    return await from_kubeconfig(file, context)
 
 
 async def discover(client: Client) -> list[ServedResource]:
