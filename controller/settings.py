@@ -16,6 +16,13 @@ _LEASE = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a
 """A subdomain as defined by RFC 1123."""
 
 
+IN_FLIGHT = 16
+"""Maximum number of concurrent requests to the API server by default.
+
+They keep a server of two cores busy; with 32 it needs more CPU for the same requests. See docs/explanation/performance.md.
+"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The settings of the process; they never change."""
@@ -49,11 +56,8 @@ class Settings:
     kube_api_burst: int = 30
     """Burst of requests above ``kube_api_qps``. Flag ``--kube-api-burst``."""
 
-    kube_api_in_flight: int = 16
-    """Maximum number of concurrent requests to the API server, without watches. Flag ``--kube-api-in-flight``.
-
-    16 keep an API server of two cores busy; with 32 it needs more CPU for the same calls. See docs/explanation/performance.md.
-    """
+    kube_api_in_flight: int = IN_FLIGHT
+    """Maximum number of concurrent requests to the API server, without watches. Flag ``--kube-api-in-flight``."""
 
     metrics_bind_address: str = ":8080"
     """The address of ``/metrics``; ``0`` disables it. Flag ``--metrics-bind-address``."""

@@ -16,7 +16,7 @@ import orjson
 
 from api.meta import Resource
 from controller.kube import errors
-from controller.kube.concurrency import WIDEST, ConcurrencyLimiter, PriorityLevel
+from controller.kube.concurrency import ConcurrencyLimiter, PriorityLevel
 from controller.kube.connect import Connection
 from controller.kube.failure_log import FailureLog
 from controller.kube.namespaces import TerminatingNamespaces
@@ -31,6 +31,7 @@ from controller.kube.transport import (
     Transport,
     undated,
 )
+from controller.settings import IN_FLIGHT
 
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
@@ -75,7 +76,7 @@ class Client:
         self,
         connection: Connection,
         *,
-        in_flight: int = WIDEST,
+        in_flight: int = IN_FLIGHT,
         rate_limiter: TokenBucket | None = None,
         user_agent: str = "rallypoint",
         observer: Observer = UNOBSERVED,

@@ -15,8 +15,8 @@ from types import TracebackType
 from controller.kube import errors
 from controller.kube.fair_queue import FairQueue
 from controller.kube.token_bucket import TokenBucket
+from controller.settings import IN_FLIGHT
 
-WIDEST = 16
 CONGESTED = 4
 """How many times as many calls wait as may run while the limiter is congested."""
 EVENT_PROMOTION_SECONDS = 10.0
@@ -36,7 +36,7 @@ class PriorityLevel(IntEnum):
 class ConcurrencyLimiter:
     """Admits concurrent calls up to a width that follows the server's load."""
 
-    def __init__(self, widest: int = WIDEST, rate_limiter: TokenBucket | None = None) -> None:
+    def __init__(self, widest: int = IN_FLIGHT, rate_limiter: TokenBucket | None = None) -> None:
         self._widest = widest
         self._rate_limiter = rate_limiter
         self._lines = FairQueue[asyncio.Future[None]]()

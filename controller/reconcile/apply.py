@@ -29,6 +29,7 @@ from controller.reconcile.writes import Occupied, Refused, Remains, Writer, cont
 from controller.runtime.backoff import LONGEST_SECONDS
 from controller.runtime.recorder import Subject
 from controller.runtime.store import Change, Store
+from controller.settings import IN_FLIGHT
 
 MOST_PER_RECONCILE = 1000
 """Creates per reconcile, which is 500 pods with their Services. A larger job takes several reconciles, so that other jobs get their turn.
@@ -92,7 +93,7 @@ class Applier:
         caches: Mapping[Resource, Cache],
         events: EventRecorder,
         *,
-        width: int = 32,
+        width: int = IN_FLIGHT,
     ) -> None:
         self._caches = caches
         self._events = events

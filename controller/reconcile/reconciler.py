@@ -47,6 +47,7 @@ from controller.runtime import clock
 from controller.runtime.nodes import NodeMonitor
 from controller.runtime.store import Store
 from controller.runtime.workers import ReconcileResult, Terminal
+from controller.settings import IN_FLIGHT
 from controller.telemetry.metrics.jobs import JobTotals
 
 
@@ -82,7 +83,7 @@ class Reconciler:
         memories: JobMemories,
         totals: JobTotals,
         *,
-        width: int = 32,
+        width: int = IN_FLIGHT,
         nodes: Store[NodeDomain] | None = None,
         answered: Container[str] = (),
         probe: Callable[[Key, Probe], None] = lambda key, probe: None,
