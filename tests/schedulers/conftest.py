@@ -1,10 +1,11 @@
-"""The operator of these tests, which ``--without-operator`` takes away to show that each scenario needs it."""
+"""Fixtures for all schedulers, and the operator of these tests, which ``--without-operator`` takes away to show that each scenario needs it."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.schedulers.gang_cluster import GangCluster, cleared
 from tests.support.schedulers.operator import Operator, expected_failure
 
 _FOLDER = Path(__file__).parent
@@ -13,6 +14,12 @@ _FOLDER = Path(__file__).parent
 @pytest.fixture(scope="session")
 def operator(pytestconfig: pytest.Config) -> Operator:
     return Operator(is_absent=bool(pytestconfig.getoption("without_operator")))
+
+
+@pytest.fixture
+def cluster(running_cluster: GangCluster) -> Iterator[GangCluster]:
+    """The cluster of a module, which its fixture ``running_cluster`` starts, for one test."""
+    yield from cleared(running_cluster)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -4,7 +4,7 @@ Two simulated nodes have 64 GPUs each. The scheduler considers a pod that the pl
 no test waits for: gangs with empty ``minResources`` start when others end.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from functools import partial
 
 import pytest
@@ -16,7 +16,6 @@ from tests.support.schedulers.gang_cluster import (
     RESTARTS,
     GangCluster,
     GangScheduler,
-    cleared,
     gang_cluster,
 )
 from tests.support.schedulers.operator import Operator
@@ -30,11 +29,6 @@ HIGH = {"priorityClass": "high", "minResources": {}}
 def running_cluster(operator: Operator) -> Generator[GangCluster]:
     with gang_cluster(SCHEDULER, operator) as cluster:
         yield cluster
-
-
-@pytest.fixture
-def cluster(running_cluster: GangCluster) -> Iterator[GangCluster]:
-    yield from cleared(running_cluster)
 
 
 def test_a_gang_without_min_resources_runs_when_others_have_ended(cluster: GangCluster) -> None:

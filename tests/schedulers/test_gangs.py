@@ -3,7 +3,7 @@
 Two simulated nodes have 64 GPUs each; a gang of four pods needs all of them unless a test says otherwise.
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import Any
 
 import pytest
@@ -18,7 +18,6 @@ from tests.support.schedulers.gang_cluster import (
     VOLCANO,
     Gang,
     GangCluster,
-    cleared,
     gang_cluster,
     limits,
 )
@@ -32,11 +31,6 @@ URGENT = {"priorityClass": "high"}
 def running_cluster(request: pytest.FixtureRequest, operator: Operator) -> Generator[GangCluster]:
     with gang_cluster(request.param, operator) as cluster:
         yield cluster
-
-
-@pytest.fixture
-def cluster(running_cluster: GangCluster) -> Iterator[GangCluster]:
-    yield from cleared(running_cluster)
 
 
 def test_gangs_of_all_kinds_say_what_they_wait_for_and_run_one_after_another(cluster: GangCluster) -> None:

@@ -13,7 +13,7 @@ from api.labels import MANAGED_BY_MULTIKUEUE
 from rallypoint.testing.service import Service
 from tests.support.schedulers.integrators import KUEUE, Environment, kueue_alone
 from tests.support.schedulers.link import Link, link_to
-from tests.support.schedulers.multikueue import CHECK, connect, wait_for_worker
+from tests.support.schedulers.multikueue import CHECK, connect, wait_until_lost
 from tests.support.schedulers.operator import Operator
 from tests.support.schedulers.queues import MPIJOB, V1_KINDS, Queue, QueuedKind, job_body
 
@@ -94,7 +94,7 @@ def test_a_job_that_ends_while_its_worker_is_lost_ends_on_the_manager_when_the_w
     try:
         worker.end_pods("job")
         worker.wait_for(kind, "job", "Succeeded")
-        wait_for_worker(manager.plane, is_active=False)
+        wait_until_lost(manager.plane)
         assert manager.job(kind, "job")["status"] == before
         assert manager.pods() == []
     finally:

@@ -3,7 +3,7 @@
 Two simulated nodes have 64 GPUs each. Volcano preempts no more pods than it needs, so that a gang loses some of its pods.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from functools import partial
 
 import pytest
@@ -17,7 +17,6 @@ from tests.support.schedulers.gang_cluster import (
     Gang,
     GangCluster,
     GangScheduler,
-    cleared,
     gang_cluster,
 )
 from tests.support.schedulers.operator import Operator
@@ -41,11 +40,6 @@ def create_queues(plane: ControlPlane) -> None:
 def running_cluster(operator: Operator) -> Generator[GangCluster]:
     with gang_cluster(SCHEDULER, operator, prepare=create_queues) as cluster:
         yield cluster
-
-
-@pytest.fixture
-def cluster(running_cluster: GangCluster) -> Iterator[GangCluster]:
-    yield from cleared(running_cluster)
 
 
 def wait_for_replacements(gang: Gang, before: set[str], count: int) -> None:

@@ -3,7 +3,7 @@
 Two simulated nodes have 64 GPUs each.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -17,7 +17,6 @@ from tests.support.schedulers.gang_cluster import (
     VOLCANO,
     Gang,
     GangCluster,
-    cleared,
     gang_cluster,
 )
 from tests.support.schedulers.operator import Operator
@@ -33,11 +32,6 @@ def running_cluster(operator: Operator) -> Generator[GangCluster]:
         VOLCANO, operator, prepare=lambda plane: create_queue(plane, "small", capability={GPU: "64"})
     ) as cluster:
         yield cluster
-
-
-@pytest.fixture
-def cluster(running_cluster: GangCluster) -> Iterator[GangCluster]:
-    yield from cleared(running_cluster)
 
 
 def allocated(cluster: GangCluster, queue: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ Two simulated nodes have 64 GPUs each. The scheduler has no action ``enqueue``, 
 other queue has its turn.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import replace
 from functools import partial
 
@@ -12,7 +12,7 @@ import pytest
 
 from rallypoint.testing.controlplane import ControlPlane
 from tests.support import workloads
-from tests.support.schedulers.gang_cluster import VOLCANO, Gang, GangCluster, cleared, gang_cluster
+from tests.support.schedulers.gang_cluster import VOLCANO, Gang, GangCluster, gang_cluster
 from tests.support.schedulers.operator import Operator
 from tests.support.schedulers.volcano import INSTALLED, create_queue, volcano
 
@@ -31,11 +31,6 @@ def create_queues(plane: ControlPlane) -> None:
 def running_cluster(operator: Operator) -> Generator[GangCluster]:
     with gang_cluster(SCHEDULER, operator, prepare=create_queues) as cluster:
         yield cluster
-
-
-@pytest.fixture
-def cluster(running_cluster: GangCluster) -> Iterator[GangCluster]:
-    yield from cleared(running_cluster)
 
 
 def test_gangs_of_two_queues_get_nodes_by_the_weights_of_their_queues(cluster: GangCluster) -> None:

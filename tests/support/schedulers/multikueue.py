@@ -2,9 +2,9 @@
 
 import base64
 
-import yaml
-
 from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.controlplane.access import kubeconfig
+from rallypoint.testing.controlplane.plane import ADMIN
 from tests.support.jobs import TIMEOUT_SECONDS
 from tests.support.schedulers.kueue import NAMESPACE
 from tests.support.schedulers.link import Link
@@ -16,10 +16,9 @@ CHECK = "multikueue"
 
 def connect(manager: ControlPlane, worker: ControlPlane, link: Link) -> None:
     """Let the manager's Kueue run jobs on the worker, which it reaches through the link, as the worker's administrator."""
-    config = yaml.safe_load(worker.kubeconfig().read_text())
     host, port = link.address
-    config["clusters"][0]["cluster"]["server"] = f"https://{host}:{port}"
-    kubeconfig = base64.b64encode(yaml.safe_dump(config).encode()).decode()
+    token = worker.users[ADMIN].token
+    config = kubeconfig(f"https://{host}:{port}", worker.authority.pem, token, user=ADMIN)
     kind = {"apiVersion": "kueue.x-k8s.io/v1beta2"}
     secret = {"kubeConfig": {"locationType": "Secret", "location": "worker"}}
     manager.apply(
@@ -27,7 +26,7 @@ def connect(manager: ControlPlane, worker: ControlPlane, link: Link) -> None:
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": {"name": "worker", "namespace": NAMESPACE},
-            "data": {"kubeconfig": kubeconfig},
+            "data": {"kubeconfig": base64.b64encode(config.encode()).decode()},
         },
         {
             **kind,
@@ -47,16 +46,19 @@ def connect(manager: ControlPlane, worker: ControlPlane, link: Link) -> None:
         },
     )
 
-    wait_for_worker(manager, is_active=True)
+    _wait_for_active(manager, f"admissionchecks/{CHECK}", is_active=True)
 
 
-def wait_for_worker(manager: ControlPlane, *, is_active: bool) -> None:
-    """Wait until the manager's Kueue has a connection to the worker, or has noticed that it has none."""
+def wait_until_lost(manager: ControlPlane) -> None:
+    """Wait until the manager's Kueue has noticed that it has no connection to the worker."""
+    _wait_for_active(manager, "multikueueclusters/worker", is_active=False)
+
+
+def _wait_for_active(manager: ControlPlane, path: str, *, is_active: bool) -> None:
+    """Wait until an object of Kueue has the condition Active with this status."""
 
     def holds() -> bool:
-        cluster = manager.request("GET", f"{QUEUES}/multikueueclusters/worker")
-        conditions = cluster.get("status", {}).get("conditions", [])
+        conditions = manager.request("GET", f"{QUEUES}/{path}").get("status", {}).get("conditions", [])
         return ("Active", str(is_active)) in [(own["type"], own["status"]) for own in conditions]
 
-    what = "the worker connected" if is_active else "the worker lost"
-    manager.wait(what, holds, seconds=TIMEOUT_SECONDS)
+    manager.wait(f"{path} to be {'active' if is_active else 'inactive'}", holds, seconds=TIMEOUT_SECONDS)
