@@ -25,7 +25,7 @@ from bench.controlplane.callbacks import LongestCallbacks, time_callbacks
 from bench.figures import table
 from bench.subparsers import Subparsers
 from controller.command import spare_garbage_collector
-from controller.domain import Key
+from controller.domain import Key, Present
 from controller.kind import Options
 from controller.kinds import DEFAULT
 from controller.kinds.pytorch import PYTORCH
@@ -268,7 +268,7 @@ def _running_job(key: Key, pods: int, stores: Sources) -> JobRow:
     }
     body: dict[str, Any] = {"metadata": metadata, "spec": {"pytorchReplicaSpecs": roles}}
     job = PyTorchJob.model_validate(body)
-    for _, _, child in PYTORCH.wanted(job, PYTORCH.roles(job), Options()):
+    for _, _, child in PYTORCH.wanted(job, PYTORCH.roles(job), Options(), Present()):
         made = child.body()
         made["metadata"] |= {
             "namespace": key.namespace,

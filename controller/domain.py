@@ -8,6 +8,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from itertools import islice
 from typing import Any
 
 from typing_extensions import override
@@ -138,9 +139,6 @@ class Present:
 
     pods: Mapping[str, Container[int]] = field(default_factory=dict[str, Container[int]])
     services: Mapping[str, Container[int]] = field(default_factory=dict[str, Container[int]])
-
-
-NOTHING_PRESENT = Present()
 
 
 class Severity(StrEnum):
@@ -353,6 +351,12 @@ class Plan:
     again: bool = False
     is_partial: bool = False
     """Whether more children are missing than ``create`` contains: the next reconcile plans the others."""
+
+
+def limited(children: Iterable[Child], most: int | None) -> tuple[tuple[Child, ...], bool]:
+    """Return the first children, all without a limit, and whether the limit left some out."""
+    found = tuple(islice(children, None if most is None else most + 1))
+    return found[:most], most is not None and len(found) > most
 
 
 def earliest(*seconds: float | None) -> float | None:

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 from api.children import Owned
 from api.meta import Resource
 from controller.domain import (
-    NOTHING_PRESENT,
     Child,
     Counts,
     Event,
@@ -185,7 +184,7 @@ class Replicas(JobKind[J], Protocol):
         ...
 
     def wanted(
-        self, job: J, roles: Roles, options: Options, present: Present = NOTHING_PRESENT
+        self, job: J, roles: Roles, options: Options, present: Present
     ) -> Iterator[tuple[Role, int, Child]]:
         """Yield every child of every replica that is not present, in the order of creation."""
         ...

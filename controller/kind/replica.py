@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from controller.domain import NOTHING_PRESENT, Child, Present, Problem, Role
+from controller.domain import Child, Present, Problem, Role
 from controller.kind.checks import common_problems, variable_problems
 from controller.kind.defaults import J, Roles
 from controller.kind.options import Options
@@ -20,7 +20,7 @@ class ReplicaKind(Shape[J]):
         return found or [*variable_problems(self, job, options)]
 
     def wanted(
-        self, job: J, roles: Roles, options: Options, present: Present = NOTHING_PRESENT
+        self, job: J, roles: Roles, options: Options, present: Present
     ) -> Iterator[tuple[Role, int, Child]]:
         yield from job_service(self, job, roles, options, present)
         for role in roles.values():

@@ -21,7 +21,7 @@ from api.job import Job, JobStatus, RunPolicy, owner_reference
 from api.labels import JOB_NAME, OPERATOR_NAME, REPLICA_INDEX, REPLICA_TYPE
 from api.meta import CONFIG_MAPS, PODS, SERVICES, Resource
 from api.restart_report import EXIT_CODE, SETTINGS_VARIABLE, RestartReport
-from controller.domain import Child, Plan, Problem, Role, Severity, WriteMode
+from controller.domain import Child, Plan, Present, Problem, Role, Severity, WriteMode
 from controller.kind import Options, Replicas, Roles
 from controller.kind.checks import unsupported_value
 from controller.kind.reasons import EventReason
@@ -82,7 +82,7 @@ def problems(policy: RunPolicy, pods: Iterable[tuple[Role, Mapping[str, Any]]]) 
 def first_pods(kind: Replicas[Any], job: Job, options: Options) -> Iterator[tuple[Role, dict[str, Any]]]:
     """Yield the first pod of each role, as it would be in a job without others."""
     roles = {name: replace(role, replicas=min(role.replicas, 1)) for name, role in kind.roles(job).items()}
-    for role, _, child in kind.wanted(job, roles, options):
+    for role, _, child in kind.wanted(job, roles, options, Present()):
         if child.resource == PODS:
             yield role, child.body()
 
@@ -116,7 +116,7 @@ class Agents:
         """Return the agents of a job that restarts in place; None for all others."""
         if not is_enabled(job.spec.policy, options):
             return None
-        children = (child for _, _, child in kind.wanted(job, roles, options))
+        children = (child for _, _, child in kind.wanted(job, roles, options, Present()))
         first = next((child for child in children if child.resource == PODS), None)
         if first is None:
             return None

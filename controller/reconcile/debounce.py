@@ -18,8 +18,8 @@ UNCHANGED_SECONDS = 1.0
 LONGEST_SECONDS = 5.0
 """What keeps changing, or changes while many calls wait for the API server, is written after this long."""
 CREATED_SECONDS = 0.3
-"""A status that only says that the job was created is written this long after the job's last child was created; later while
-many calls wait.
+"""A status that only says that the job was created is written this long after the job's last child was created, or later while many calls
+wait.
 
 Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs, writes it when all pods and Services have been created.
 """

@@ -86,9 +86,9 @@ class JobMemory:
     complete_at_version: int | None = None
     """The job's resourceVersion when its missing children were last created.
 
-    Children that have been there and are missing at the same version are created only after the job has been read from the server. A job that was
-    deleted while its watch was down takes its children along, and otherwise each would be created again as fast as the garbage collector
-    deletes them. If it is lost, they are created. Source of this fence: KEP-5647.
+    Children that have been there and are missing at the same version are created only after the job has been read from the server. A job
+    that was deleted while its watch was down takes its children along, and otherwise each would be created again as fast as the garbage
+    collector deletes them. If it is lost, they are created. Source of this fence: KEP-5647.
     """
     complete_children: int = 0
     """How many cached children the job had at that version. With fewer of them, some are missing again; otherwise it is time for more,

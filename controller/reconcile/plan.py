@@ -6,7 +6,7 @@ Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs.
 """
 
 import dataclasses
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
@@ -33,6 +33,7 @@ from controller.domain import (
     Snapshot,
     Verdict,
     earliest,
+    limited,
     no_effect_text,
 )
 from controller.kind import JobKind, Options, Replicas, Roles
@@ -303,7 +304,7 @@ class _Planner:
         due = {role.name for role in self.roles.values() if kind.can_create(job, role, snapshot, options)}
         return [
             pending.Replica(role.name, child.name, pods.get(child.name), tried and role.name in due)
-            for role, _, child in kind.wanted(job, self.roles, options)
+            for role, _, child in kind.wanted(job, self.roles, options, Present())
             if child.resource == PODS
         ]
 
@@ -451,7 +452,7 @@ class _Planner:
             if self.kind.can_create(self.job, role, self.snapshot, self.options)
         }
         whole = self._job_children()
-        missing, is_partial = self._missing_children(makeable)
+        missing, is_partial = limited(self._missing_children(makeable), self.options.most_missing)
         return self.builder.plan(
             create=whole + missing,
             delete=deletions + self._surplus_children(),
@@ -520,24 +521,21 @@ class _Planner:
             *extras,
         )
 
-    def _missing_children(self, makeable: Container[str]) -> tuple[tuple[Child, ...], bool]:
-        """Return the missing children of these roles, none while the gang waits, and whether the limit left some out.
+    def _missing_children(self, makeable: Container[str]) -> Iterator[Child]:
+        """Yield the missing children of these roles; none while the gang waits.
 
         Differs: only indices below ``replicas`` are filled, so a role of zero has no pod. See docs/decisions/0008-pods-and-replicas.md.
         """
         scheduler = self.options.gang_scheduler
         if gang.is_waiting(scheduler, self.snapshot):
-            return (), False
+            return
         later = self.kind.later(self.job, self.snapshot, self.options) if scheduler else ()
         membership = gang.Membership(scheduler, self.job, self.roles, self.snapshot, later)
-        missing: list[Child] = []
         agents = in_place.Agents.of(self.kind, self.job, self.roles, self.options)
         present = Present(self.pods, self.services)
         for role, _, child in self.kind.wanted(self.job, self.roles, self.options, present):
             if role.name not in makeable:
                 continue
-            if len(missing) == self.options.most_missing:
-                return tuple(missing), True
             if child.resource == PODS:
                 self._record_template_warnings(role)
                 if scheduler:
@@ -547,8 +545,7 @@ class _Planner:
                     child = recovery.marked(child, self.builder.status)
                 if agents:
                     child = agents.added(child, role, self.builder.status)
-            missing.append(child)
-        return tuple(missing), False
+            yield child
 
     def _surplus_children(self) -> tuple[Deletion, ...]:
         """Return pods and Services beyond the replicas of their role, and those of roles that the spec no longer has."""

@@ -18,6 +18,7 @@ import pytest
 from api.job import JobStatus
 from api.meta import PODS
 from api.restart_report import EXIT_CODE
+from controller.domain import Present
 from controller.kind import Options
 from controller.kinds.pytorch import PYTORCH
 from controller.policy import recovery
@@ -106,7 +107,7 @@ async def running(
     assert agents
     bodies = [
         agents.added(recovery.marked(child, JobStatus()), role, JobStatus()).body()
-        for role, _, child in PYTORCH.wanted(job, roles, options)
+        for role, _, child in PYTORCH.wanted(job, roles, options, Present())
         if child.resource == PODS
     ]
     pods = {

@@ -25,6 +25,7 @@ from api.labels import (
 from api.mpijob import FLAVOR, Flavor, MPIJob
 from controller.crds.definition import KUBERNETES_VERSION
 from controller.crds.kubernetes import shipped
+from controller.domain import Present
 from controller.kind import Options
 from controller.kinds import ALL
 from controller.kinds.jax import JAX
@@ -307,7 +308,7 @@ def pods(sample: Sample) -> Iterator[tuple[str, dict[str, Any]]]:
         yield LAUNCHER, variant.launcher_template(job, roles, options)
         yield WORKER, variant.worker_pod(job, roles, 0, options)
         return
-    for role, _, child in variant.wanted(job, roles, options):
+    for role, _, child in variant.wanted(job, roles, options, Present()):
         if child.resource.kind == "Pod":
             yield role.name, child.body()
 

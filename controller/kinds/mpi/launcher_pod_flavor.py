@@ -3,13 +3,11 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
 
 from api.children import Owned
 from api.meta import CONFIG_MAPS, PODS, Resource
 from api.mpijob import MPIJob
 from controller.domain import (
-    NOTHING_PRESENT,
     Child,
     Counts,
     EventMessages,
@@ -23,14 +21,6 @@ from controller.kind import KindDefaults, Options, PodSlot, Roles
 from controller.kind.definition import name_problems, require
 
 
-class Wanted(Protocol):
-    """The type of ``Replicas.wanted`` as a function."""
-
-    def __call__(
-        self, job: MPIJob, roles: Roles, options: Options, present: Present = NOTHING_PRESENT
-    ) -> Iterator[tuple[Role, int, Child]]: ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class LauncherPodFlavor(KindDefaults):
     """One flavor whose launcher is a pod. The protocol ``Replicas`` says what each function is for."""
@@ -40,7 +30,7 @@ class LauncherPodFlavor(KindDefaults):
     event_messages: EventMessages
     roles: Callable[[MPIJob], Roles]
     problems: Callable[[MPIJob, Options], Sequence[Problem]]
-    wanted: Wanted
+    wanted: Callable[[MPIJob, Roles, Options, Present], Iterator[tuple[Role, int, Child]]]
     completion_rule: Callable[[MPIJob, Roles, Mapping[str, Counts]], Verdict]
     slot: Callable[[str, Owned], PodSlot | None]
     normal: Callable[[MPIJob], MPIJob]  # pyright: ignore[reportIncompatibleMethodOverride] - a function for a method

@@ -6,7 +6,6 @@ Source: mpi-operator 0.8, pkg/controller/mpi_job_controller.go, syncHandler.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import islice
 from operator import attrgetter
 from typing import Any
 
@@ -27,6 +26,7 @@ from controller.domain import (
     Severity,
     Snapshot,
     earliest,
+    limited,
     name_check,
 )
 from controller.kind import Options, Roles
@@ -289,10 +289,7 @@ class LauncherSync:
         surplus = [pod for pod in self.snapshot.pods if pod.index >= self.desired_workers]
         is_missing_workers = self.kind.creates_workers_first and len(workers) < self.desired_workers
         is_held = gang.is_leaving(self.options.gang_scheduler, self.snapshot)
-        most = self.options.most_missing
-        missing = (
-            () if is_held else tuple(islice(self._missing_workers(), None if most is None else most + 1))
-        )
+        missing, is_partial = limited(() if is_held else self._missing_workers(), self.options.most_missing)
         start = () if is_held or is_waiting or is_missing_workers else self._start_launcher(launcher)
         # Check the launcher's name before creating workers, which would otherwise hold GPUs in vain.
         name_checks = [] if launcher else [name_check(BATCH_JOBS, launcher_name(self.job))]
@@ -302,7 +299,7 @@ class LauncherSync:
                 *name_checks,
                 *self._support_objects(),
                 *(self.agents.children() if self.agents else ()),
-                *missing[:most],
+                *missing,
                 *start,
             ),
             delete=_deletions([*lost, *surplus])
@@ -310,7 +307,7 @@ class LauncherSync:
             probes=tuple(probes),
             requeue_after_seconds=requeue_after,
             again=is_missing_workers,
-            is_partial=most is not None and len(missing) > most,
+            is_partial=is_partial,
         )
 
     def observe_legacy_job(self) -> Plan:

@@ -17,7 +17,6 @@ from api.job import RestartPolicy
 from api.meta import PODS
 from api.mpijob import MPIJob
 from controller.domain import (
-    NOTHING_PRESENT,
     Child,
     Counts,
     Event,
@@ -72,7 +71,7 @@ def problems(job: MPIJob, options: Options) -> Sequence[Problem]:
 
 
 def wanted(
-    job: MPIJob, roles: Roles, options: Options, present: Present = NOTHING_PRESENT
+    job: MPIJob, roles: Roles, options: Options, present: Present
 ) -> Iterator[tuple[Role, int, Child]]:
     workers, launchers = (present.pods.get(name.lower(), ()) for name in (WORKER, LAUNCHER))
     for index in range(v1spec.workers(roles)):

@@ -69,7 +69,7 @@ def test_children_come_role_by_role_each_pod_before_its_service() -> None:
 
     wanted = [
         (role.name, index, child.resource.kind, child.name)
-        for role, index, child in PYTORCH.wanted(job, PYTORCH.roles(job), Options())
+        for role, index, child in PYTORCH.wanted(job, PYTORCH.roles(job), Options(), Present())
     ]
 
     assert wanted == [
@@ -85,7 +85,7 @@ def test_children_come_role_by_role_each_pod_before_its_service() -> None:
 def test_a_role_with_zero_replicas_has_no_children() -> None:
     job = pytorch_job(masters=None, workers=0)
 
-    assert list(PYTORCH.wanted(job, PYTORCH.roles(job), Options())) == []
+    assert list(PYTORCH.wanted(job, PYTORCH.roles(job), Options(), Present())) == []
 
 
 def test_children_that_are_present_are_left_out() -> None:

@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from api.services import ServiceMode
+from controller.domain import Present
 from controller.kind import Options, ReplicaKind
 from controller.kind.pods import job_service_ports
 from controller.kinds import ALL
@@ -38,7 +39,7 @@ def children(
     """The bodies of the pods and Services, by kind and name."""
     found: dict[str, dict[str, dict[str, Any]]] = {"Pod": {}, "Service": {}}
     given = Options(services=ServiceMode(mode), **options)
-    for _, _, child in kind.wanted(job, kind.roles(job), given):
+    for _, _, child in kind.wanted(job, kind.roles(job), given, Present()):
         found[child.resource.kind][child.name] = child.body()
     return found
 

@@ -76,7 +76,7 @@ def jobs(draw: st.DrawFn, kind: Kind, smallest: int = 1) -> Job:
 def bodies(kind: Kind, job: Job) -> list[tuple[str, str, dict[str, Any]]]:
     return [
         (child.resource.kind, child.name, child.body())
-        for _, _, child in kind.wanted(job, kind.roles(job), Options())
+        for _, _, child in kind.wanted(job, kind.roles(job), Options(), Present())
     ]
 
 
@@ -102,7 +102,7 @@ def test_a_child_fills_the_slot_for_which_it_was_built(
     job = data.draw(jobs(kind))
     options, roles = Options(services=services), kind.roles(job)
     rows: dict[Resource, list[Any]] = {PODS: [], SERVICES: []}
-    for _, _, child in kind.wanted(job, roles, options):
+    for _, _, child in kind.wanted(job, roles, options, Present()):
         made = child.body()
         made["metadata"] |= {"namespace": "ml", "uid": child.name}
         decode = pod_from_json if child.resource == PODS else service_from_json
