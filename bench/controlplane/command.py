@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,25 +71,37 @@ def execute(args: argparse.Namespace) -> int:
         return 1
     if args.compare:
         return _compare(args, console)
-    measured = _Measured()
-    began, load_before = time.monotonic(), record.load_average()
+    measured = _Measured(facts={"controller_flags": list(args.flags)})
+    return _run(args, console, "controlplane", measured, lambda: _measure_all(args, console, measured))
+
+
+def _run(
+    args: argparse.Namespace,
+    console: Console,
+    record_name: str,
+    measured: "_Measured",
+    measure_all: Callable[[], None],
+) -> int:
+    """Measure, show what was measured, and record it if it is complete. Returns the exit status as ``execute`` does."""
+    began, load_before, is_complete = time.monotonic(), record.load_average(), False
     try:
-        _measure_all(args, console, measured)
-    except (ProcessFailed, TimeoutError, ProfilerUnavailable) as error:
+        measure_all()
+        is_complete = True
+    except (ProcessFailed, TimeoutError, ProfilerUnavailable, Unavailable) as error:
         reason = str(error) or "the jobs did not run in time"
         console.print(f"not measured: {reason}", style="red", markup=False)
     show(measured.results)
-    if not measured.is_complete:
+    if not is_complete:
         return 1
     if not args.no_record:
         result = record.document(
             load_before,
             measured.version,
             took_seconds=round(time.monotonic() - began),
-            controller_flags=list(args.flags),
+            **measured.facts,
             cases=measured.results,
         )
-        console.print(f"recorded in {record.save('controlplane', result)}")
+        console.print(f"recorded in {record.save(record_name, result)}")
     return 0
 
 
@@ -106,30 +118,18 @@ def _compare(args: argparse.Namespace, console: Console) -> int:
         console.print("not measured: a comparison has no profile", style="red")
         return 1
     flags = [*([f"--events={args.events}"] if args.events else []), *args.flags]
-    measured, is_complete = comparison.Measured(), False
-    began, load_before = time.monotonic(), record.load_average()
-    facts: dict[str, Any] = {}
-    try:
+    measured = _Measured()
+
+    def measure_all() -> None:
         compared = operators(flags, args.compare)
-        facts = {operator.name: operator.facts() for operator in compared}
-        comparison.measure(compared, scenarios, args.runs, console.print, measured)
-        is_complete = True
-    except (ProcessFailed, TimeoutError, Unavailable) as error:
-        reason = str(error) or "the jobs did not run in time"
-        console.print(f"not measured: {reason}", style="red", markup=False)
-    show(measured.results())
-    if not is_complete:
-        return 1
-    if not args.no_record:
-        result = record.document(
-            load_before,
-            measured.version,
-            took_seconds=round(time.monotonic() - began),
-            operators=facts,
-            cases=measured.results(),
-        )
-        console.print(f"recorded in {record.save('comparison', result)}")
-    return 0
+        measured.facts = {"operators": {operator.name: operator.facts() for operator in compared}}
+        found = comparison.Measured()
+        try:
+            comparison.measure(compared, scenarios, args.runs, console.print, found)
+        finally:
+            measured.version, measured.results = found.version, found.results()
+
+    return _run(args, console, "comparison", measured, measure_all)
 
 
 def _can_compare(scenario: Scenario) -> bool:
@@ -138,9 +138,12 @@ def _can_compare(scenario: Scenario) -> bool:
 
 @dataclass
 class _Measured:
+    """What was measured so far; usable after an error, too."""
+
     results: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     version: str = ""
-    is_complete: bool = False
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What else the record says of the run."""
 
 
 def selected_cases(args: argparse.Namespace) -> list[Case]:
@@ -161,7 +164,6 @@ def _measure_all(args: argparse.Namespace, console: Console, measured: _Measured
             for group in take_turns(cases):
                 console.print(f"{', '.join(case.name for case in group)}: {options.runs} runs")
                 measured.results += asyncio.run(_measure(plane, group, options))
-    measured.is_complete = True
 
 
 def group_by_control_plane(cases: Iterable[Case]) -> list[list[Case]]:
