@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -83,8 +83,20 @@ def control_plane() -> Generator[ControlPlane]:
         yield plane
 
 
-def run(plane: ControlPlane, namespace: str, end: signal.Signals) -> dict[str, float]:
-    """Send the signal to one leader, in a namespace of this run."""
+def run(
+    plane: ControlPlane,
+    namespace: str,
+    end: signal.Signals,
+    *,
+    condition: str = "Running",
+    flags: Sequence[str] = (),
+) -> dict[str, float]:
+    """Send the signal to one leader, in a namespace of this run.
+
+    Args:
+        condition: the run ends when all jobs have this condition; nodes must be simulated for them to run.
+        flags: of both controllers.
+    """
     plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     jobs, names = f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs", list[str]()
 
@@ -93,9 +105,9 @@ def run(plane: ControlPlane, namespace: str, end: signal.Signals) -> dict[str, f
         plane.request("POST", jobs, manifest(Jobs(1, 1 + workers), names[-1], NODES))
         time.sleep(pause_seconds)
 
-    with _controller(plane, USERS[0]) as first:
+    with _controller(plane, USERS[0], flags) as first:
         plane.wait("the first to lead", lambda: first.metric(LEASE) == 1)
-        with _controller(plane, USERS[1]) as second:
+        with _controller(plane, USERS[1], flags) as second:
             for _ in range(BEFORE):
                 submit()
             submit(LARGE_WORKERS, UNDER_WAY_SECONDS)
@@ -107,7 +119,8 @@ def run(plane: ControlPlane, namespace: str, end: signal.Signals) -> dict[str, f
             submit()
             plane.wait("the first to end", lambda: not first.process.running)
             for name in names:
-                plane.wait(f"{name} to run", partial(_is_running, plane, f"{jobs}/{name}"), seconds=60)
+                holds = partial(_has_condition, plane, f"{jobs}/{name}", condition)
+                plane.wait(f"{name} to have the condition {condition}", holds, seconds=60)
     assert plane.audit_log is not None
     writes = [call for call in calls(plane.audit_log) if call.namespace == namespace and call.is_write]
     _clear(plane, namespace)
@@ -134,8 +147,8 @@ def figures(writes: list[Call], ended_at: datetime) -> dict[str, float]:
 
 
 @contextmanager
-def _controller(plane: ControlPlane, user: str) -> Generator[Service]:
-    with service(plane, plane.kubeconfig(user), ["--leader-elect=true"]) as running:
+def _controller(plane: ControlPlane, user: str, flags: Sequence[str]) -> Generator[Service]:
+    with service(plane, plane.kubeconfig(user), ["--leader-elect=true", *flags]) as running:
         yield running
 
 
@@ -152,8 +165,8 @@ def _clear(plane: ControlPlane, namespace: str) -> None:
         plane.wait(f"no {plural}", partial(_is_empty, plane, path))
 
 
-def _is_running(plane: ControlPlane, path: str) -> bool:
-    return has("Running")(plane.request("GET", path))
+def _has_condition(plane: ControlPlane, path: str, condition: str) -> bool:
+    return has(condition)(plane.request("GET", path))
 
 
 def _is_empty(plane: ControlPlane, path: str) -> bool:
