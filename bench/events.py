@@ -16,6 +16,7 @@ from api.v1.pytorchjob import RESOURCE
 from bench import record
 from bench.controlplane.observer import Observer
 from bench.controlplane.scenario import Jobs, container_status, manifest
+from bench.controlplane.testbed import count
 from bench.figures import table
 from bench.subparsers import Subparsers
 from controller.crds import all_crds
@@ -106,7 +107,7 @@ async def _run(plane: ControlPlane, pods: int) -> dict[str, float]:
         watch = asyncio.create_task(_record_arrivals(client, arrivals))
         await client.create(RESOURCE, BUSY, job("large", pods, NO_NODE))
         async with asyncio.timeout(STARTUP_TIMEOUT_SECONDS):
-            while await _count(client, PODS.path(BUSY)) < pods:  # noqa: ASYNC110 - it is the server that is asked
+            while await count(client, PODS, BUSY) < pods:  # noqa: ASYNC110 - it is the server that is asked
                 await asyncio.sleep(0.5)
         began = time.monotonic()
         image_pulls = asyncio.create_task(_fail_image_pulls(client))
@@ -127,7 +128,7 @@ async def _run(plane: ControlPlane, pods: int) -> dict[str, float]:
             "longest_delay_ms": max(delays),
             "median_delay_ms": median(delays),
             "quiet_jobs": len(names),
-            "busy_events": await _count(client, EVENTS.path(BUSY)),
+            "busy_events": await count(client, EVENTS, BUSY),
             "trouble_seconds": seconds,
         }
         watch.cancel()
@@ -177,11 +178,6 @@ async def _wait_until_no_new_events(client: Client) -> None:
     """Return when the number of events of the large job stays the same."""
     async with asyncio.timeout(SETTLE_TIMEOUT_SECONDS):
         before = -1
-        while (now := await _count(client, EVENTS.path(BUSY))) != before:
+        while (now := await count(client, EVENTS, BUSY)) != before:
             before = now
             await asyncio.sleep(2)
-
-
-async def _count(client: Client, path: str) -> int:
-    answer = orjson.loads(await client.request("GET", path, params={"limit": "1"}))
-    return len(answer["items"]) + int(answer["metadata"].get("remainingItemCount") or 0)

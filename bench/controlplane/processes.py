@@ -1,8 +1,24 @@
 """CPU time and memory of a process, from the kernel."""
 
+import asyncio
 from pathlib import Path
 
 import psutil
+
+IDLE_SHARE, IDLE_SECONDS, POLL_SECONDS = 0.1, 1.5, 0.3
+"""A process is idle that takes less than this share of a core in each period of ``POLL_SECONDS``, for ``IDLE_SECONDS``."""
+
+
+async def wait_until_idle(pid: int) -> float:
+    """Return when the process is idle: the time since when it has been, on the monotonic clock."""
+    now = asyncio.get_running_loop().time
+    since, before = now(), cpu_ms(pid)
+    while now() - since < IDLE_SECONDS:
+        await asyncio.sleep(POLL_SECONDS)
+        used, before = cpu_ms(pid) - before, cpu_ms(pid)
+        if used > IDLE_SHARE * POLL_SECONDS * 1000:
+            since = now()
+    return since
 
 
 def cpu_ms(pid: int) -> float:

@@ -10,7 +10,7 @@ import orjson
 from api.meta import PODS, SERVICES
 from bench.controlplane import baseline
 from bench.controlplane.job_run import submit
-from bench.controlplane.processes import cpu_ms, peak_rss_mib, reset_peak_rss, rss_mib
+from bench.controlplane.processes import cpu_ms, peak_rss_mib, reset_peak_rss, rss_mib, wait_until_idle
 from bench.controlplane.scenario import Jobs, Preexisting, Start
 from bench.controlplane.testbed import FOREIGN_NAMESPACE, NAMESPACE, Testbed, controller
 from rallypoint.testing.service import IN_CLUSTER
@@ -47,9 +47,10 @@ async def start(
     async with controller(testbed, flags, launcher=launcher) as running, asyncio.timeout(START_SECONDS):
         process = running.process
         await testbed.observer.wait_until(lambda: leader in testbed.observer.pods)
-        await testbed.audit.wait_until_idle()
+        idle_since, _ = await asyncio.gather(wait_until_idle(process.pid), testbed.audit.wait_until_idle())
         figures = {
             "start_to_first_pod_ms": (testbed.observer.pods[leader] - process.started_at) * 1000,
+            "start_to_idle_ms": (idle_since - process.started_at) * 1000,
             "cpu_until_idle_ms": cpu_ms(process.pid),
             "rss_mib": rss_mib(process.pid),
             "rss_peak_mib": peak_rss_mib(process.pid),

@@ -19,6 +19,7 @@ from controller.kube.connect import from_kubeconfig
 from rallypoint.testing.audit import policy
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.access import administrator
+from rallypoint.testing.controlplane.plane import ADMIN
 from rallypoint.testing.service import ACCOUNT, IN_CLUSTER, Service, in_cluster_service, install
 
 NAMESPACE = "bench"
@@ -58,20 +59,26 @@ class Testbed:
 
 @contextmanager
 def control_plane(
-    *, batch: bool = False, install: Callable[[ControlPlane], None] = install
+    *,
+    batch: bool = False,
+    install: Callable[[ControlPlane], None] = install,
+    users: Sequence[str] = (OPERATOR_USER,),
+    nodes: int = len(NODES),
 ) -> Generator[ControlPlane]:
-    """Start a control plane with the shipped manifests; its audit log holds the controller's calls alone.
+    """Start a control plane with the shipped manifests; its audit log holds the calls of the controller and of ``users`` alone.
 
     Args:
         batch: whether kube-controller-manager runs the controller of batch Jobs, and no other.
         install: applies other manifests.
+        users: administrators besides ``admin``, whose calls are logged only if it is one of them.
+        nodes: simulated nodes; without them no pod runs.
     """
     plane = ControlPlane(
-        users=[administrator(OPERATOR_USER)],
+        users=[administrator(user) for user in users if user != ADMIN],
         controllers=("job-controller",) if batch else (),
         service_account_admission=False,
-        audit_policy=policy([ACCOUNT, OPERATOR_USER], leases=False),
-        nodes=len(NODES),
+        audit_policy=policy([ACCOUNT, *users], leases=False),
+        nodes=nodes,
     )
     with plane:
         install(plane)
@@ -113,6 +120,12 @@ async def entered(context: AbstractContextManager[_T]) -> AsyncGenerator[_T]:
         yield value
     finally:
         await asyncio.to_thread(context.__exit__, None, None, None)
+
+
+async def count(client: Client, resource: Resource, namespace: str = "") -> int:
+    """Return the number of objects that the API server has."""
+    answer = orjson.loads(await client.list(resource, namespace, params={"limit": "1"}))
+    return len(answer["items"]) + int(answer["metadata"].get("remainingItemCount") or 0)
 
 
 async def clear(testbed: Testbed) -> None:
