@@ -31,7 +31,7 @@ ACCOUNT = f"system:serviceaccount:{OPERATOR_NAMESPACE}:training-operator"
 """Who the controller is to the API server, and to its audit log, in a cluster."""
 IN_CLUSTER = ("rallypoint.testing.incluster",)
 """The module that runs the controller as in a pod, and arguments that come before those which it is given."""
-READY_SECONDS = 60.0
+READY_SECONDS = 300.0
 _VARIABLE = re.compile(r"\$\((\w+)\)")
 """What the kubelet replaces in arguments."""
 

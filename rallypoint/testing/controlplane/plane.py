@@ -2,6 +2,7 @@
 
 import math
 import shutil
+import ssl
 import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any, Self
 
 import yaml
 
+from controller.kube.tls import client_context
 from rallypoint.testing.controlplane import binaries, flags
 from rallypoint.testing.controlplane.access import User, administrator, kubeconfig, token_file, write_private
 from rallypoint.testing.controlplane.certificates import Authority, token_key
@@ -122,6 +124,12 @@ class ControlPlane:
             text = kubeconfig(self.server, self.authority.pem, known[user].token, user=user)
             write_private(path, text)
         return path
+
+    def etcd_context(self) -> ssl.SSLContext:
+        """Return a TLS context for requests to ``etcd_server`` with the API server's certificate."""
+        context = client_context(cafile=str(self._files.ca))
+        context.load_cert_chain(self._files.etcd_client.certificate, self._files.etcd_client.key)
+        return context
 
     def service_account_folder(self, namespace: str, name: str, *, seconds: int = 3607) -> Path:
         """Create and return a folder like the one that the kubelet mounts into pods of a ServiceAccount, which must exist.
@@ -256,6 +264,7 @@ class ControlPlane:
             self._reserve(address) for address in (self._address, flags.LOOPBACK, flags.LOOPBACK)
         )
         self.server = f"https://{self._address}:{port}"
+        self.etcd_server = f"https://{flags.LOOPBACK}:{etcd_port}"
         data = self.directory / "etcd"
         self._run("etcd", flags.etcd(programs["etcd"], data, self._files, etcd_port, peer_port))
         command = flags.kube_apiserver(
