@@ -15,6 +15,7 @@ try:
         kubelet_restarts,
         local,
         lost_nodes,
+        many,
         metrics,
         recovery,
         relist,
@@ -47,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     kubelet_restarts.add_parser(subparsers)
     local.add_parser(subparsers)
     lost_nodes.add_parser(subparsers)
+    many.add_parser(subparsers)
     metrics.add_parser(subparsers)
     recovery.add_parser(subparsers)
     relist.add_parser(subparsers)
