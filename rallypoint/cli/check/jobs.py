@@ -30,7 +30,7 @@ from rallypoint.cli.check.go_operators import (
 from rallypoint.cli.check.operators import TRAINING_OPERATOR, Operator
 from rallypoint.cli.cluster import Object
 from rallypoint.diagnosis.objects import is_finished, is_suspended, name_of, owners_of, spec_of, status_of
-from rallypoint.local.apiserver.schema.structural import Compiler, Node, prune_and_default
+from rallypoint.local.apiserver.schema.structural import Node, compiled, prune_and_default
 from rallypoint.local.apiserver.schema.validation import validate
 
 CHECK = "jobs"
@@ -126,7 +126,7 @@ async def _launchers(facts: Facts) -> dict[str, list[BatchJob]]:
 def compiled_schemas() -> dict[str, Node]:
     """Return the schemas of this version's definitions, by ``kind/version``."""
     return {
-        f"{definition['spec']['names']['kind']}/{version['name']}": Compiler().compile(
+        f"{definition['spec']['names']['kind']}/{version['name']}": compiled(
             version["schema"]["openAPIV3Schema"]
         )
         for definition in all_crds()

@@ -18,7 +18,7 @@ from controller.kinds.mxnet import MXNET
 from controller.kinds.pytorch import PYTORCH
 from controller.kinds.tensorflow import TENSORFLOW
 from rallypoint.local.apiserver.patches.jsonpatch import merge
-from rallypoint.local.apiserver.schema.structural import Compiler, Node, prune_and_default
+from rallypoint.local.apiserver.schema.structural import Node, compiled, prune_and_default
 from rallypoint.local.apiserver.schema.validation import validate
 from tests.support.invalid_jobs import (
     PYTORCH_ROLES,
@@ -42,7 +42,7 @@ def nodes(kind: str) -> Mapping[str, Node]:
     """Return the compiled schema of each version of a kind."""
     (definition,) = all_crds(kinds=[known for known in ALL if known.resource.kind == kind])
     return {
-        version["name"]: Compiler().compile(version["schema"]["openAPIV3Schema"])
+        version["name"]: compiled(version["schema"]["openAPIV3Schema"])
         for version in definition["spec"]["versions"]
     }
 

@@ -14,7 +14,7 @@ from rallypoint.local.apiserver.apimachinery.selectors import path_reader
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.columns import BUILTIN, CREATED_AT, NAME
 from rallypoint.local.apiserver.resources.resource import Column, Resource, Scale, Strategy
-from rallypoint.local.apiserver.schema.structural import Compiler, Node
+from rallypoint.local.apiserver.schema.structural import Node, compiled
 
 GROUP = "apiextensions.k8s.io"
 
@@ -121,7 +121,7 @@ def _validate_version(version: Json, path: str) -> Iterator[FieldError]:
             else field_errors.required(field, detail)
         )
     try:
-        Compiler().compile(schema)
+        compiled(schema)
     except (ValueError, re.error) as error:
         yield field_errors.invalid(f"{path}.schema.openAPIV3Schema", "", str(error))
 
@@ -197,14 +197,15 @@ def _resource(spec: Json, names: Json, version: Json, storage: str, schemas: Map
 
 
 def _schema(schema: Json, metadata: Node) -> Node:
-    """Compile the schema of a resource and add the fields that every object has."""
-    root = Compiler().compile(schema)
+    """Return the compiled schema of a resource with the fields that every object has."""
+    root = compiled(schema)
     text = Node(type="string")
     own = root.properties.get("metadata", metadata).properties
     name_limits: dict[str, Node] = {name: own[name] for name in ("name", "generateName") if name in own}
     object_meta = replace(metadata, properties={**metadata.properties, **name_limits})
-    root.properties = {**root.properties, "apiVersion": text, "kind": text, "metadata": object_meta}
-    return root
+    return replace(
+        root, properties={**root.properties, "apiVersion": text, "kind": text, "metadata": object_meta}
+    )
 
 
 def _scale(paths: Json | None) -> Scale | None:

@@ -11,8 +11,10 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
+import orjson
 from typing_extensions import override
 
 from api import quantity
@@ -120,6 +122,22 @@ class Compiler:
         node.rule_fields = united(rule.fields for rule in node.rules)
         node.omit_empty = self._omit_empty and (node.type == "array" or node.additional is not None)
         node.embedded_resource = schema.get("x-kubernetes-embedded-resource", False)
+
+
+def compiled(schema: Json) -> Node:
+    """Return the nodes of a schema without references. Equal schemas have the same nodes, which nobody may change.
+
+    A definition is compiled for its validation and for its resources, and again each time somebody applies it.
+
+    Raises:
+        ValueError, re.error: a rule or a pattern is not valid.
+    """
+    return _compiled(orjson.dumps(schema))
+
+
+@lru_cache(maxsize=64)
+def _compiled(schema: bytes) -> Node:
+    return Compiler().compile(orjson.loads(schema))
 
 
 def projected(node: Node, value: Any, fields: Fields) -> Any:
