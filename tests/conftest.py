@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from rallypoint.testing.controlplane import ControlPlane, User, binaries
 from rallypoint.testing.controlplane.programs import NEWEST_KUBERNETES, OLDEST_KUBERNETES
+from tests.support.fake_time import NOOP_CYCLES
 
 _TESTS = Path(__file__).parent
 _REAL_TIME = frozenset(
@@ -79,10 +80,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks tests with the name of their folder where that means real sockets and processes, and puts folders in order."""
-    real_time = {item: folder for item in items if (folder := _folder(item)) in _REAL_TIME}
-    for item, folder in real_time.items():
-        item.add_marker(folder)
-        item.add_marker(pytest.mark.looptime(False))
+    for item in items:
+        if (folder := _folder(item)) in _REAL_TIME:
+            item.add_marker(folder)
+            item.add_marker(pytest.mark.looptime(False))
+        else:
+            item.add_marker(pytest.mark.looptime(noop_cycles=NOOP_CYCLES))
     items.sort(key=_rank)
     left_out = {"newest", "shipped"} if config.getoption("oldest") else set[str]()
     left_out |= {"shipped"} if config.getoption("newest") else {"newest_only"}

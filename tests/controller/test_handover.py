@@ -10,13 +10,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-import looptime
 import pytest
 from typing_extensions import override
 
 from controller import app
 from controller.runtime.leader import DEFAULTS
 from rallypoint.local.apiserver.serving.interceptor import Call
+from tests.support import fake_time
 from tests.support.faults import Faults
 from tests.support.harness import (
     NAMESPACE,
@@ -116,7 +116,7 @@ def test_a_job_reaches_the_same_end_if_another_controller_takes_over(
 ) -> None:
     for number in itertools.count(1, STEP):
         faults = Lagging(number)
-        loop = looptime.new_event_loop(start=0)
+        loop = fake_time.new_event_loop()
         try:
             history = loop.run_until_complete(hand_over(scenario, faults, is_killed=is_killed))
             assert Outcome.of(JOB, history) == scenario.outcome

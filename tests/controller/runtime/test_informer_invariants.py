@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from typing import Any, TypeVar
 
-import looptime
 import msgspec
 import orjson
 from hypothesis import HealthCheck, settings
@@ -23,6 +22,7 @@ from controller.kube.client import Client
 from controller.kube.errors import AlreadyExists, Conflict, NotFound
 from controller.runtime.informer import Informer
 from controller.runtime.relist import Relist
+from tests.support import fake_time
 from tests.support.faults import Cut, Delay, Drop, Fault, Lag, Refuse, Reset, Rule, Say
 from tests.support.harness import NAMESPACE, start_harness
 
@@ -59,7 +59,7 @@ class InformerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.loop = looptime.new_event_loop(start=0)
+        self.loop = fake_time.new_event_loop()
         self.closing = AsyncExitStack()
         self.answers: dict[str, Callable[[], None]] = {}
         """Effects of own writes whose responses are under way. Nothing else writes to these names meanwhile."""

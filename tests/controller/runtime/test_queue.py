@@ -3,7 +3,6 @@
 import asyncio
 from typing import Any
 
-import looptime
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -13,6 +12,7 @@ from typing_extensions import override
 from controller.runtime import queue as module
 from controller.runtime.backoff import PerKey
 from controller.runtime.queue import COSTLY_SECONDS, LARGEST_SHARE, OLDEST_EVERY, Closed, Priority, Queue
+from tests.support import fake_time
 
 
 def now() -> float:
@@ -328,7 +328,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.loop = looptime.new_event_loop(start=0)
+        self.loop = fake_time.new_event_loop()
         self.queue = self.run(self.make())
         self.ready: dict[str, Priority] = {}
         self.again: dict[str, Priority] = {}
