@@ -1,6 +1,7 @@
 # Each target does its own setup and reports its steps and their durations; a second run is quick.
 #
-#   make test      linters, type checkers, import contracts and all tests, with a real control plane and real MPI
+#   make test      linters, type checkers, import contracts and the tests, with a real control plane and real MPI
+#   make test-full the tests that `make test` leaves out, because they take long or resemble others
 #   make coverage  the tests, with line coverage of api and controller
 #   make test-python   the tests on the image's Python, or PYTHON_VERSION=3.14; TESTS="tests/api" chooses some
 #   make test-oldest   the tests that need a control plane, on the oldest supported Kubernetes
@@ -10,7 +11,7 @@
 #   make takeover  tests with the real Go operators, compiled from their modules: jobs move to Rallypoint and back
 #   make shadow    a shadow beside the real Go operators compares hundreds of jobs, which then move to Rallypoint and back
 #   make ui        tests of the page in a real headless browser; SCREENSHOTS=docs/images draws the pictures of the docs
-#   make chart     installs, upgrades, rolls back and uninstalls the Helm chart on a real API server, with jobs running
+#   make chart     renders the Helm chart, and installs, upgrades, rolls back and uninstalls the Helm chart on a real API server, with jobs running
 #   make upgrade   jobs move from another version's operator, FROM=COMMIT, to this one and back
 #   make lint      the static checks of `make test`
 #   make fmt       formats the code and applies automatic fixes
@@ -70,22 +71,25 @@ LINT = "lint: $(BIN)/ruff check" \
 	"layers: $(BIN)/lint-imports --no-cache" \
 	"types, second opinion: $(BIN)/pyright"
 
-.PHONY: test coverage test-python test-oldest demo examples lint fmt crds manifests deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover shadow monitoring ui upgrade explain version test-newest site image image-test image-lock workflows release release-check chart
+.PHONY: test test-full coverage test-python test-oldest demo examples lint fmt crds manifests deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover shadow monitoring ui upgrade explain version test-newest site image image-test image-lock workflows release release-check chart
 
 # The whole system under faults runs by itself: beside other tests it does other things in each run, because its requests take real time.
 WHOLE_SYSTEM = tests/controller/test_whole_system.py
 
 test:
-	$(STEPS) "make test" $(ENVIRONMENT) $(CONTROLPLANE) $(HELM) $(MPI) $(BROWSER) $(LINT) \
-		"tests: $(PYTEST) --ignore=$(WHOLE_SYSTEM)" "whole system: $(BIN)/python tools/run_tests.py $(WHOLE_SYSTEM)"
+	$(STEPS) "make test" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) $(LINT) \
+		"tests: $(PYTEST) --ignore=$(WHOLE_SYSTEM) -m 'not full'" "whole system: $(BIN)/python tools/run_tests.py $(WHOLE_SYSTEM)"
+
+test-full:
+	$(STEPS) "make test-full" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) "tests: $(PYTEST) -m full"
 
 coverage:
-	$(STEPS) "make coverage" $(ENVIRONMENT) $(CONTROLPLANE) $(HELM) $(MPI) $(BROWSER) "tests: $(PYTEST) --cov"
+	$(STEPS) "make coverage" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) "tests: $(PYTEST) --cov"
 
 test-python: VENV = .venv-$(PYTHON_VERSION)
 test-python: VENV_PYTHON = $(PYTHON_VERSION)
 test-python:
-	$(STEPS) "make test-python" $(ENVIRONMENT) $(CONTROLPLANE) $(HELM) $(MPI) $(BROWSER) "tests: $(PYTEST) $(TESTS)"
+	$(STEPS) "make test-python" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) "tests: $(PYTEST) $(TESTS)"
 
 test-oldest:
 	$(STEPS) "make test-oldest" $(ENVIRONMENT) $(CONTROLPLANE) \

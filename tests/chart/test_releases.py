@@ -68,6 +68,21 @@ def older_chart(folder: Path) -> Path:
     return package(folder, contents)
 
 
+def test_a_release_serves_jobs_and_leaves_them_when_it_is_uninstalled(plane: ControlPlane) -> None:
+    release, jobs = Release(plane), NamespacedJobs(plane, "default")
+    release.install()
+    with release.operator():
+        jobs.create("train", job(workers=1))
+        jobs.wait_for("train", "Running")
+
+    release.uninstall()
+
+    assert denied_rights(plane) == []
+    assert not plane.has("/api/v1/namespaces/rallypoint-system/serviceaccounts/training-operator")
+    assert plane.has(jobs.path("train"))
+    assert len(jobs.pods("train")) == 2
+
+
 def test_jobs_run_on_through_upgrade_rollback_uninstall_and_a_new_installation(
     plane: ControlPlane, tmp_path: Path
 ) -> None:

@@ -6,13 +6,19 @@ process on a real API server.
 
 import itertools
 
-import looptime
 import orjson
 import pytest
 from structlog.testing import capture_logs
 
 from api.meta import EVENTS
-from tests.support.crash_injection import CrashInjector, CrashPoint, Moment, restarting_controller
+from tests.support import fake_time
+from tests.support.crash_injection import (
+    CRASH_EVERY,
+    CrashInjector,
+    CrashPoint,
+    Moment,
+    restarting_controller,
+)
 from tests.support.harness import UNLIMITED_SETTINGS, fake_clock, start_harness
 from tests.support.history import History, record_history
 from tests.support.scenarios import (
@@ -67,7 +73,7 @@ async def live(scenario: Scenario, injector: CrashInjector) -> tuple[History, se
 
 
 def ended(scenario: Scenario, injector: CrashInjector) -> tuple[History, set[str]]:
-    loop = looptime.new_event_loop(start=0)
+    loop = fake_time.new_event_loop()
     try:
         return loop.run_until_complete(live(scenario, injector))
     finally:
@@ -82,11 +88,14 @@ def test_an_undisturbed_job_reaches_its_end(scenario: Scenario) -> None:
     assert scenario.event_reasons <= history.event_counts().keys()
 
 
+@CRASH_EVERY
 @pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_controller_killed_at_any_call_reaches_the_same_end(scenario: Scenario, moment: Moment) -> None:
+def test_a_controller_killed_at_any_call_reaches_the_same_end(
+    scenario: Scenario, moment: Moment, every: int
+) -> None:
     """Each condition has its event, too, unless the controller dies between the status and the event."""
-    for number in itertools.count(1):
+    for number in itertools.count(1, every):
         injector = CrashInjector(CrashPoint(number, moment))
         try:
             with capture_logs() as logs:

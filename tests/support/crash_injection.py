@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
+import pytest
 from aiohttp import web
 from typing_extensions import override
 
@@ -21,6 +22,9 @@ from tests.support.harness import TEST_SETTINGS, TEST_USER_AGENT, Harness
 
 CONCURRENT_CALLS_SECONDS = 0.01
 """Time for calls that run beside the one before which the controller crashes."""
+
+CRASH_EVERY = pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.full)])
+"""For tests that run once for each call at which the controller crashes: ``make test`` takes every sixth of these runs."""
 
 
 class Moment(StrEnum):

@@ -15,6 +15,7 @@ from tools.steps import Step, parse
 ROOT = Path(__file__).parents[2]
 TARGETS = (
     "test",
+    "test-full",
     "coverage",
     "test-python",
     "test-oldest",

@@ -44,10 +44,16 @@ def test_a_job_is_bounded_and_keeps_no_credentials(job: str) -> None:
         assert "${{" not in step.get("run", "")
 
 
-def test_the_oldest_and_the_newest_kubernetes_and_the_schedulers_are_tested() -> None:
+def test_long_tests_the_oldest_and_the_newest_kubernetes_and_the_schedulers_run() -> None:
     job = JOBS["compatibility, test"]
 
-    assert job["strategy"]["matrix"]["target"] == ["test-oldest", "test-newest", "schedulers"]
+    assert job["strategy"]["matrix"]["target"] == [
+        "test-full",
+        "test-oldest",
+        "test-newest",
+        "schedulers",
+        "chart",
+    ]
     assert job["strategy"]["fail-fast"] is False
     assert job["permissions"] == {"contents": "read"}
     (pinned,) = (step["with"]["key"] for step in job["steps"] if "key" in step.get("with", {}))

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import looptime
 import pytest
 
 from api.batch import BATCH_JOBS
@@ -15,8 +14,15 @@ from api.labels import RESTART_ATTEMPT
 from api.meta import PODS
 from api.mpijob import RESOURCE, Flavor
 from rallypoint.local.batch.jobs import Jobs
+from tests.support import fake_time
 from tests.support.actors import conditions
-from tests.support.crash_injection import CrashInjector, CrashPoint, Moment, restarting_controller
+from tests.support.crash_injection import (
+    CRASH_EVERY,
+    CrashInjector,
+    CrashPoint,
+    Moment,
+    restarting_controller,
+)
 from tests.support.harness import UNLIMITED_SETTINGS, Harness, fake_clock, start_harness
 from tests.support.history import History, record_history
 from tests.support.mpi import container
@@ -107,7 +113,7 @@ async def live(flavor: Flavor, injector: CrashInjector) -> History:
 
 
 def lived(flavor: Flavor, injector: CrashInjector) -> History:
-    loop = looptime.new_event_loop(start=0)
+    loop = fake_time.new_event_loop()
     try:
         return loop.run_until_complete(live(flavor, injector))
     finally:
@@ -154,10 +160,13 @@ def test_a_job_restarts_as_often_as_its_policy_says(flavor: Flavor) -> None:
     assert outcome(lived(flavor, CrashInjector())) == EXPECTED
 
 
+@CRASH_EVERY
 @FLAVORS
 @pytest.mark.parametrize("moment", Moment)
-def test_a_controller_killed_at_any_call_reaches_the_same_end(flavor: Flavor, moment: Moment) -> None:
-    for number in itertools.count(1):
+def test_a_controller_killed_at_any_call_reaches_the_same_end(
+    flavor: Flavor, moment: Moment, every: int
+) -> None:
+    for number in itertools.count(1, every):
         injector = CrashInjector(CrashPoint(number, moment))
         try:
             history = lived(flavor, injector)
