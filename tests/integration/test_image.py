@@ -22,6 +22,8 @@ from tests.support.jobs import Jobs, job
 from tools.python import Missing, image_version, interpreter
 
 ROOT = Path(__file__).parents[2]
+TIMEOUT_SECONDS = 120.0
+"""A command that should end but serves instead, ends with this error."""
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or os.geteuid() != 0,
@@ -82,10 +84,16 @@ def test_the_definitions_are_printed_without_the_rest_of_the_project(environment
     assert list(yaml.load_all(printed, Loader=yaml.CSafeLoader)) == all_crds(kinds=DEFAULT)
 
 
-def test_a_kubeconfig_is_rejected_with_the_name_of_the_missing_extra(
-    environment: Path, plane: ControlPlane
+def test_a_kubeconfig_with_a_login_is_rejected_with_the_name_of_the_missing_extra(
+    environment: Path, plane: ControlPlane, tmp_path: Path
 ) -> None:
-    done = run_python(environment, "-m", "controller", "--kubeconfig", str(plane.kubeconfig()), check=False)
+    kubeconfig, file = yaml.safe_load(plane.kubeconfig().read_text()), tmp_path / "kubeconfig"
+    kubeconfig["users"][0]["user"] = {
+        "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "login"}
+    }
+    file.write_text(yaml.safe_dump(kubeconfig))
+
+    done = run_python(environment, "-m", "controller", "--kubeconfig", str(file), check=False)
 
     assert done.returncode == 1
     assert "rallypoint-operator[kubeconfig]" in done.stdout + done.stderr
@@ -94,7 +102,9 @@ def test_a_kubeconfig_is_rejected_with_the_name_of_the_missing_extra(
 def run_python(environment: Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run the environment's Python in a folder where it finds nothing else of the project."""
     command = [str(environment / "bin" / "python"), *arguments]
-    return subprocess.run(command, cwd="/", capture_output=True, text=True, check=check)
+    return subprocess.run(
+        command, cwd="/", capture_output=True, text=True, check=check, timeout=TIMEOUT_SECONDS
+    )
 
 
 def locked_packages() -> set[str]:
