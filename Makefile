@@ -63,8 +63,8 @@ MACHINE = "machine! $(BIN)/python -m rallypoint.testing.cluster check"
 HELM = "helm! $(BIN)/python -m rallypoint.testing.controlplane build helm"
 NODES = "nodes! $(BIN)/python -m rallypoint.testing.cluster build"
 # Two processes, for a machine of two cores; with more, tests in real time would run out of CPU.
-# Up to five tests that failed run again by themselves, when the machine is quiet.
-PYTEST = $(BIN)/python tools/run_tests.py -n 2 --dist loadfile --no-loadscope-reorder
+# Up to five tests that failed run again by themselves, when the machine is quiet. One that hangs fails after five minutes.
+PYTEST = $(BIN)/python tools/run_tests.py -n 2 --dist loadfile --no-loadscope-reorder --timeout=300
 LINT = "lint: $(BIN)/ruff check" \
 	"format: $(BIN)/ruff format --check" \
 	"types: $(BIN)/mypy" \
@@ -81,7 +81,7 @@ test:
 		"tests: $(PYTEST) --ignore=$(WHOLE_SYSTEM) -m 'not full'" "whole system: $(BIN)/python tools/run_tests.py $(WHOLE_SYSTEM)"
 
 test-full:
-	$(STEPS) "make test-full" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) "tests: $(PYTEST) -m full"
+	$(STEPS) "make test-full" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) "tests: $(PYTEST) -m full --timeout=1800"
 
 coverage:
 	$(STEPS) "make coverage" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) "tests: $(PYTEST) --cov"
