@@ -27,11 +27,16 @@ class Both(Protocol):
     async def agree(self, steps: Sequence[Step]) -> None: ...
 
 
+@pytest.fixture(scope="module")
+def defined_in_the_real_server(control_plane: ControlPlane) -> None:
+    """Our definitions. To apply them again would make the server publish all its schemas again, which takes seconds."""
+    control_plane.apply(*all_crds())
+
+
 @pytest.fixture(autouse=True)
-def defined(control_plane: ControlPlane, embedded_server: ApiServer) -> None:
+def defined(defined_in_the_real_server: None, embedded_server: ApiServer) -> None:
     """Our definitions, in both servers."""
     for definition in all_crds():
-        control_plane.apply(definition)
         embedded_server.define(definition)
 
 
