@@ -18,6 +18,8 @@ from bench.controlplane.scenario import FEWER_SERVICES, Case, Jobs, parse, take_
 from bench.controlplane.testbed import control_plane, open_testbed
 from rallypoint.testing.controlplane import ControlPlane
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
@@ -97,7 +99,7 @@ def test_starts_among_other_objects(
 
     found = result(plane, Case(parse(scenario)))
 
-    assert found["without"][0].keys() == found["with"][0].keys() == START_LABELS.keys()
+    assert found["without"][0].keys() == found["with"][0].keys() == {*START_LABELS, "start_to_idle_ms"}
     assert found["grown"].keys() == GROWTH_LABELS.keys()
     assert all(value > 0 for value in [*found["without"][0].values(), *found["with"][0].values()])
     assert tables([found])

@@ -117,6 +117,7 @@ def call(copy: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.full
 def test_the_properties_of_every_kind_hold(product: Path) -> None:
     _, _, property_tests, _ = commands()
     output = call(product, *property_tests, "-q", "-p", "no:cacheprovider")

@@ -41,8 +41,8 @@ DENIED = Refuse(
 """What Kueue's own integration answers to the dry run."""
 
 
-STEP = 3
-"""Every third call, because each run is a whole life."""
+EVERY = pytest.mark.parametrize("every", [12, pytest.param(3, marks=pytest.mark.full)])
+"""Every twelfth call, or every third, because each run is a whole life."""
 
 
 @asynccontextmanager
@@ -414,9 +414,10 @@ def lived(injector: CrashInjector) -> None:
         loop.close()
 
 
+@EVERY
 @pytest.mark.parametrize("moment", Moment)
-def test_a_killed_controller_loses_no_job_and_returns_no_quota_early(moment: Moment) -> None:
-    for number in itertools.count(1 if moment is Moment.BEFORE else 2, STEP):
+def test_a_killed_controller_loses_no_job_and_returns_no_quota_early(moment: Moment, every: int) -> None:
+    for number in itertools.count(1 if moment is Moment.BEFORE else 2, every):
         injector = CrashInjector(CrashPoint(number, moment))
         lived(injector)
         if number > injector.call_count:

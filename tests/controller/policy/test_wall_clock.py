@@ -20,7 +20,7 @@ from controller.reconcile.status import status_change
 from tests.support.builders import NOON, pytorch_job
 from tests.support.in_memory_cluster import InMemoryCluster
 
-RUNS = 1000
+RUNS = 100
 RESTART: dict[str, Any] = {"rules": [{"action": "RestartJob"}]}
 
 
@@ -432,9 +432,10 @@ def pod_phase(pod: Pod) -> str:
     return "startingSeconds" if pod.scheduled_at else "placingSeconds"
 
 
-def test_the_phases_add_up_to_the_age_of_the_job_in_a_thousand_random_histories() -> None:
+@pytest.mark.parametrize("runs", [RUNS, pytest.param(10 * RUNS, marks=pytest.mark.full)])
+def test_the_phases_add_up_to_the_age_of_the_job_in_random_histories(runs: int) -> None:
     """Without outages each of them is right, too."""
-    for seed in range(RUNS):
+    for seed in range(runs):
         history = RandomHistory(seed, outages=seed % 2 == 0)
         for _ in range(4):
             history.run(8)
@@ -447,7 +448,7 @@ def test_the_phases_add_up_to_the_age_of_the_job_in_a_thousand_random_histories(
 
 
 def test_the_clock_costs_no_status_write_except_at_the_end_of_a_rendezvous() -> None:
-    for seed in range(RUNS // 10):
+    for seed in range(RUNS):
         with_clock, without = (RandomHistory(seed, outages=True, wall_clock=is_on) for is_on in (True, False))
         for history in (with_clock, without):
             history.run(30)
