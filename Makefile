@@ -77,7 +77,7 @@ LINT = "lint: $(BIN)/ruff check" \
 WHOLE_SYSTEM = tests/controller/test_whole_system.py
 
 test:
-	$(STEPS) "make test" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) $(LINT) \
+	$(STEPS) "make test" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(LINT) \
 		"tests: $(PYTEST) --ignore=$(WHOLE_SYSTEM) -m 'not full'" "whole system: $(BIN)/python tools/run_tests.py $(WHOLE_SYSTEM)"
 
 test-full:

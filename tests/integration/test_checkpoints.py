@@ -22,6 +22,7 @@ def python() -> Path:
     return folder / "bin" / "python"
 
 
+@pytest.mark.full
 async def test_killed_ranks_leave_no_trace_in_the_weights(python: Path) -> None:
     undisturbed, killed = await compare(python, KILLS, EPOCHS, pause=0.05, seed=1)
 

@@ -121,6 +121,7 @@ def made(plane: ControlPlane, namespace: str) -> Counter[str]:
     return Counter(call.name for call in creates(plane, namespace) if call.code == 201)
 
 
+@pytest.mark.full
 def test_a_paused_leader_changes_nothing_when_it_resumes(plane: ControlPlane) -> None:
     with pair(plane) as both:
         stream = Stream(plane, "stopped")

@@ -15,6 +15,8 @@ import pytest
 from bench.nccl.formulas import COLLECTIVES
 from bench.nccl.schema import Record, Scaling, load
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[2]
 BENCH = [sys.executable, "-c", "import sys; from bench.__main__ import main; sys.exit(main())"]
 FOUR_ON_CPUS = [

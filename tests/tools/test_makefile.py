@@ -85,7 +85,6 @@ def test_tests_come_last_and_run_after_failed_checks() -> None:
 
     assert checks == [
         "mpi",
-        "browser",
         "lint",
         "format",
         "types",
@@ -96,7 +95,7 @@ def test_tests_come_last_and_run_after_failed_checks() -> None:
     ]
 
 
-@pytest.mark.parametrize("target", ["test", "test-python"])
+@pytest.mark.parametrize("target", ["test", "test-full", "test-python"])
 def test_the_cost_of_an_optional_step_names_existing_tests(target: str) -> None:
     costs = [step.cost for step in steps(target) if step.name in ("mpi", "browser")]
 
