@@ -94,6 +94,7 @@ def scale_with_the_load(metrics: PodMetrics, jobs: Elastic, name: str) -> None:
     jobs.wait_for_workers(name, 1)
 
 
+@pytest.mark.full
 def test_an_elastic_pytorchjob_with_metrics_is_scaled_within_its_bounds(
     plane: ControlPlane, metrics: PodMetrics
 ) -> None:

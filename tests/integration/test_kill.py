@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
 from rallypoint.testing.controlplane import ControlPlane
@@ -76,6 +78,7 @@ def rounds(calls: int, events: int) -> Iterator[list[Breakpoint]]:
         del others[: AT_ONCE - EVENTS_AT_ONCE], event_holds[:EVENTS_AT_ONCE]
 
 
+@pytest.mark.full
 async def test_a_process_killed_at_any_call_reaches_the_same_end(
     control_plane: ControlPlane, namespace: str, crds: list[Path]
 ) -> None:

@@ -375,6 +375,7 @@ def check(life: Life, workload: Workload, moments: list[Moment]) -> None:
     assert {pod["metadata"]["labels"]["pool"] for pod in moments[-1].pods.values()} == {last}
 
 
+@pytest.mark.full
 async def test_every_kind_with_replicas_follows_kueue_through_evictions(
     control_plane: ControlPlane, operator: Service, namespace: str
 ) -> None:

@@ -212,6 +212,7 @@ def test_without_the_field_a_terminating_pod_waits_for_its_node(
     assert jobs.uid("waits-worker-0") == first
 
 
+@pytest.mark.full
 def test_a_lost_launcher_of_an_mpijob_runs_elsewhere(
     plane: ControlPlane, operator: Service, machine: Machine
 ) -> None:

@@ -236,6 +236,7 @@ async def ours() -> AsyncIterator[Client]:
     await server.stop()
 
 
+@pytest.mark.full
 @pytest.mark.newest
 async def test_pods_get_the_same_outcomes_as_with_kube_scheduler() -> None:
     with ControlPlane(scheduler=True) as plane:

@@ -22,6 +22,7 @@ def plane() -> Generator[ControlPlane]:
         yield plane
 
 
+@pytest.mark.full
 def test_a_shadow_compares_jobs_of_all_kinds_with_the_rights_to_read(plane: ControlPlane) -> None:
     jobs = Jobs(plane)
     with in_cluster_service(plane), shadow(plane) as beside:

@@ -52,6 +52,7 @@ def collector() -> Iterator[Collector]:
     collector.stop()
 
 
+@pytest.mark.full
 def test_the_api_server_links_its_spans_to_those_of_calls(
     collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
