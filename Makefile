@@ -11,7 +11,7 @@
 #   make takeover  tests with the real Go operators, compiled from their modules: jobs move to Rallypoint and back
 #   make shadow    a shadow beside the real Go operators compares hundreds of jobs, which then move to Rallypoint and back
 #   make ui        tests of the page in a real headless browser; SCREENSHOTS=docs/images draws the pictures of the docs
-#   make chart     renders the Helm chart, and installs, upgrades, rolls back and uninstalls the Helm chart on a real API server, with jobs running
+#   make chart     renders the Helm chart, and installs, upgrades, rolls back and uninstalls it on a real API server, with jobs running
 #   make upgrade   jobs move from another version's operator, FROM=COMMIT, to this one and back
 #   make lint      the static checks of `make test`
 #   make fmt       formats the code and applies automatic fixes
@@ -63,7 +63,7 @@ MACHINE = "machine! $(BIN)/python -m rallypoint.testing.cluster check"
 HELM = "helm! $(BIN)/python -m rallypoint.testing.controlplane build helm"
 NODES = "nodes! $(BIN)/python -m rallypoint.testing.cluster build"
 # Two processes, for a machine of two cores; with more, tests in real time would run out of CPU.
-# Up to five tests that failed run again by themselves, when the machine is quiet. One that hangs fails after five minutes.
+# Up to five tests that failed run again by themselves, when the machine is quiet. One that hangs fails after five minutes, or a long one after half an hour.
 PYTEST = $(BIN)/python tools/run_tests.py -n 2 --dist loadfile --no-loadscope-reorder --timeout=300
 LINT = "lint: $(BIN)/ruff check" \
 	"format: $(BIN)/ruff format --check" \
@@ -81,7 +81,7 @@ test:
 		"tests: $(PYTEST) --ignore=$(WHOLE_SYSTEM) -m 'not full'" "whole system: $(BIN)/python tools/run_tests.py $(WHOLE_SYSTEM)"
 
 test-full:
-	$(STEPS) "make test-full" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) "tests: $(PYTEST) -m full --timeout=1800"
+	$(STEPS) "make test-full" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) "tests: $(PYTEST) -m full"
 
 coverage:
 	$(STEPS) "make coverage" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) "tests: $(PYTEST) --cov"

@@ -46,6 +46,9 @@ before, and a few of short tests after, with which two processes end at about th
 settings.register_profile("rallypoint", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rallypoint")
 
+LONG_TIMEOUT_SECONDS = 1800
+"""How long a test marked ``full`` may take; ``make`` limits others to five minutes."""
+
 UNPRIVILEGED = "nobody"
 """A user of the shared control plane to whom nothing is granted."""
 
@@ -79,13 +82,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks tests with the name of their folder where that means real sockets and processes, and puts folders in order."""
+    """Marks tests with the name of their folder where that means real sockets and processes, limits long ones, and puts folders in order."""
     for item in items:
         if (folder := _folder(item)) in _REAL_TIME:
             item.add_marker(folder)
             item.add_marker(pytest.mark.looptime(False))
         else:
             item.add_marker(pytest.mark.looptime(noop_cycles=NOOP_CYCLES))
+        if item.get_closest_marker("full"):
+            item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_SECONDS))
     items.sort(key=_rank)
     left_out = {"newest", "shipped"} if config.getoption("oldest") else set[str]()
     left_out |= {"shipped"} if config.getoption("newest") else {"newest_only"}

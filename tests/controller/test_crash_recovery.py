@@ -13,10 +13,10 @@ from structlog.testing import capture_logs
 from api.meta import EVENTS
 from tests.support import fake_time
 from tests.support.crash_injection import (
-    CRASH_EVERY,
     CrashInjector,
     CrashPoint,
     Moment,
+    crash_every,
     restarting_controller,
 )
 from tests.support.harness import UNLIMITED_SETTINGS, fake_clock, start_harness
@@ -88,7 +88,7 @@ def test_an_undisturbed_job_reaches_its_end(scenario: Scenario) -> None:
     assert scenario.event_reasons <= history.event_counts().keys()
 
 
-@CRASH_EVERY
+@crash_every(6, full=1)
 @pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_controller_killed_at_any_call_reaches_the_same_end(

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 import looptime
+import pytest
 from aiohttp import web
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -50,6 +51,8 @@ from tests.support.invariants import FOREIGN, TERMINAL, Invariants, has, is_fini
 from tests.support.workloads import ALL, JAX, PYTORCH, Workload
 
 T = TypeVar("T")
+
+pytestmark = pytest.mark.timeout(1800)
 
 EXAMPLES = int(os.environ.get("WHOLE_SYSTEM_EXAMPLES", "0"))
 """How many random examples to draw, different ones for each ``--hypothesis-seed``; 0 draws the same few each time."""

@@ -23,8 +23,15 @@ from tests.support.harness import TEST_SETTINGS, TEST_USER_AGENT, Harness
 CONCURRENT_CALLS_SECONDS = 0.01
 """Time for calls that run beside the one before which the controller crashes."""
 
-CRASH_EVERY = pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.full)])
-"""For tests that run once for each call at which the controller crashes: ``make test`` takes every sixth of these runs."""
+
+def crash_every(short: int, full: int) -> pytest.MarkDecorator:
+    """Give a test that runs once for each call at which the controller crashes the distance ``every`` between these calls.
+
+    Args:
+        short: in ``make test``.
+        full: in ``make test-full``.
+    """
+    return pytest.mark.parametrize("every", [short, pytest.param(full, marks=pytest.mark.full)])
 
 
 class Moment(StrEnum):

@@ -19,7 +19,13 @@ from api.v1.pytorchjob import RESOURCE
 from api.workloads import PREBUILT, PRIORITY_CLASS, QUEUE_NAME, WORKLOAD_PRIORITY_CLASSES, WORKLOADS
 from rallypoint.local.apiserver.serving.interceptor import Call
 from tests.support.builders import template
-from tests.support.crash_injection import CrashInjector, CrashPoint, Moment, restarting_controller
+from tests.support.crash_injection import (
+    CrashInjector,
+    CrashPoint,
+    Moment,
+    crash_every,
+    restarting_controller,
+)
 from tests.support.faults import Drop, Refuse, Reset, Rule
 from tests.support.harness import (
     TEST_SETTINGS,
@@ -39,10 +45,6 @@ DENIED = Refuse(
     f'admission webhook "vpytorchjob.kb.io" denied the request: metadata.labels[{PREBUILT}]: Invalid value',
 )
 """What Kueue's own integration answers to the dry run."""
-
-
-EVERY = pytest.mark.parametrize("every", [12, pytest.param(3, marks=pytest.mark.full)])
-"""Every twelfth call, or every third, because each run is a whole life."""
 
 
 @asynccontextmanager
@@ -414,7 +416,7 @@ def lived(injector: CrashInjector) -> None:
         loop.close()
 
 
-@EVERY
+@crash_every(12, full=3)
 @pytest.mark.parametrize("moment", Moment)
 def test_a_killed_controller_loses_no_job_and_returns_no_quota_early(moment: Moment, every: int) -> None:
     for number in itertools.count(1 if moment is Moment.BEFORE else 2, every):

@@ -17,10 +17,10 @@ from rallypoint.local.batch.jobs import Jobs
 from tests.support import fake_time
 from tests.support.actors import conditions
 from tests.support.crash_injection import (
-    CRASH_EVERY,
     CrashInjector,
     CrashPoint,
     Moment,
+    crash_every,
     restarting_controller,
 )
 from tests.support.harness import UNLIMITED_SETTINGS, Harness, fake_clock, start_harness
@@ -160,7 +160,7 @@ def test_a_job_restarts_as_often_as_its_policy_says(flavor: Flavor) -> None:
     assert outcome(lived(flavor, CrashInjector())) == EXPECTED
 
 
-@CRASH_EVERY
+@crash_every(6, full=1)
 @FLAVORS
 @pytest.mark.parametrize("moment", Moment)
 def test_a_controller_killed_at_any_call_reaches_the_same_end(
