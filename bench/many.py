@@ -14,11 +14,12 @@ from typing import Any
 import aiohttp
 from rich.console import Console
 
+from api.names import child_name
 from bench import handover, record
 from bench.controlplane import callbacks, start
 from bench.controlplane.job_run import submit
+from bench.controlplane.large import SMALL, SMALL_JOBS
 from bench.controlplane.processes import wait_until_idle
-from bench.controlplane.scenario import Jobs
 from bench.controlplane.testbed import (
     Testbed,
     clear,
@@ -34,8 +35,6 @@ from rallypoint.testing.controlplane import ControlPlane, ProcessFailed, Unavail
 from rallypoint.testing.controlplane.plane import ADMIN
 from rallypoint.testing.service import Service
 
-SMALL, SMALL_JOBS = Jobs(1, 2), 5
-"""New jobs are submitted one after the other; a figure of a run is their median."""
 NEW_JOBS_SECONDS = 120.0
 LABELS = {
     "start_to_first_pod_ms": "start → first pod of a waiting job, ms",
@@ -130,6 +129,7 @@ def writes_to_copies(calls: Iterable[Call]) -> list[Call]:
 
 
 async def _start_and_new_jobs(plane: ControlPlane, name: str, flags: Sequence[str]) -> Figures:
+    """Start a controller, and submit small jobs to another one, one after the other: a figure is their median."""
     async with open_testbed(plane) as testbed:
         figures = await start.start(testbed, name, flags)
         async with _idle_controller(testbed, flags), asyncio.timeout(NEW_JOBS_SECONDS):
@@ -140,7 +140,7 @@ async def _start_and_new_jobs(plane: ControlPlane, name: str, flags: Sequence[st
 
 async def _new_job(testbed: Testbed, name: str) -> Figures:
     pods = testbed.observer.pods
-    names = [f"{name}-{role}-0" for role in ("master", "worker")]
+    names = [child_name(name, role, 0) for role in ("master", "worker")]
     sent = (await submit(testbed, SMALL, [name]))[name]
     await testbed.observer.wait_until(lambda: pods.keys() >= {*names})
     arrived = sorted(pods[pod] for pod in names)
