@@ -13,7 +13,7 @@ from api.job import ConditionType, JobStatus
 from controller.reconcile.backoff import TICK_SECONDS
 from controller.reconcile.status import StatusChange
 
-UNCHANGED_SECONDS = 1.0
+UNCHANGED_SECONDS = 0.5
 """Counters are written when they have not changed for this long."""
 LONGEST_SECONDS = 5.0
 """What keeps changing, or changes while many calls wait for the API server, is written after this long."""

@@ -7,7 +7,7 @@ import pytest
 from rallypoint.testing.audit import READ_VERBS, calls, policy
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.service import SHADOW, WITH_MPI_V1, in_cluster_service, install
-from tests.support.running_jobs import MPI_V1, MPI_V2BETA1, OTHERS, Jobs
+from tests.support.running_jobs import JAX, MPI_V1, MPI_V2BETA1, OTHERS, Jobs
 from tests.support.shadow_beside import ACCOUNT, shadow, undeclared
 
 UNUSED = {"horizontalpodautoscalers", "podgroups"}
@@ -52,10 +52,11 @@ def test_a_shadow_compares_jobs_of_all_kinds_with_the_rights_to_read(plane: Cont
 
 
 def test_a_kind_that_is_not_served_makes_the_report_incomplete(plane: ControlPlane) -> None:
-    with shadow(plane, "--enable-scheme=JAXJob", "--enable-scheme=MXJob") as beside:
-        plane.wait(
-            "all jobs to be compared",
-            lambda: beside.read()["kinds"]["JAXJob"]["equal"] == 1,
-        )
+    with (
+        in_cluster_service(plane),
+        shadow(plane, "--enable-scheme=JAXJob", "--enable-scheme=MXJob") as beside,
+    ):
+        Jobs(plane).start([JAX], "beside-mxjobs")
+        plane.wait("the job to be compared", lambda: beside.read()["kinds"]["JAXJob"]["equal"] > 0)
         assert [entry["why"].split()[0] for entry in beside.read()["unread"]] == ["mxjobs"]
         assert beside.exit_status() == 2

@@ -48,12 +48,13 @@ class Kind:
 
 MPI_V1 = Kind("MPIJob", "mpiReplicaSpecs", "mpi", {"Launcher": 1, "Worker": 2})
 MPI_V2BETA1 = Kind("MPIJob", "mpiReplicaSpecs", "mpi", {"Launcher": 1, "Worker": 2}, "v2beta1")
+JAX = Kind("JAXJob", "jaxReplicaSpecs", "jax", {"Worker": 3})
 OTHERS = (
     Kind("PyTorchJob", "pytorchReplicaSpecs", "pytorch", {"Master": 1, "Worker": 2}),
     Kind("TFJob", "tfReplicaSpecs", "tensorflow", {"PS": 1, "Worker": 2}),
     Kind("XGBoostJob", "xgbReplicaSpecs", "xgboost", {"Master": 1, "Worker": 2}),
     Kind("PaddleJob", "paddleReplicaSpecs", "paddle", {"Worker": 3}),
-    Kind("JAXJob", "jaxReplicaSpecs", "jax", {"Worker": 3}),
+    JAX,
 )
 
 

@@ -70,7 +70,7 @@ def made(harness: Harness, plural: str = "pods") -> list[str]:
 async def test_a_successful_job_takes_a_fixed_number_of_calls(events: str, replicas: int, calls: int) -> None:
     """Creates, events, and one status for each thing that is news: created, running, succeeded; no reads.
 
-    The pods come up one after the other, within a second each of the one before.
+    The pods come up one after the other, within half a second each of the one before.
     """
     async with start_harness() as harness, running_controller(harness, replace(TEST_SETTINGS, events=events)):
         harness.faults.calls.clear()
@@ -78,7 +78,7 @@ async def test_a_successful_job_takes_a_fixed_number_of_calls(events: str, repli
         await harness.settle(2 * CREATED_SECONDS)
         for number, pod in enumerate(names := await harness.names(PODS)):
             await harness.set_phase("Running", pod)
-            await harness.settle(1.5 / replicas)
+            await harness.settle(0.8 / replicas)
             if number % 8 == 0:
                 assert await harness.conditions() == RUNNING
         await harness.set_phase("Succeeded", *names, code=0)
