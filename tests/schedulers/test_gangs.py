@@ -3,6 +3,7 @@
 Two simulated nodes have 64 GPUs each; a gang of four pods needs all of them unless a test says otherwise.
 """
 
+import time
 from collections.abc import Generator, Iterable
 from typing import Any
 
@@ -25,6 +26,8 @@ from tests.support.schedulers.operator import Operator
 from tests.support.workloads import Workload
 
 URGENT = {"priorityClass": "high"}
+PAST_BACKOFF_SECONDS = 5.0
+"""A scheduler compares the priorities of gangs that it may try: coscheduling tries none within 2 s of the last refusal."""
 
 
 @pytest.fixture(scope="module", params=[VOLCANO, COSCHEDULING], ids=["volcano", "coscheduling"])
@@ -85,6 +88,7 @@ def test_the_waiting_gang_of_higher_priority_goes_first(cluster: GangCluster) ->
     low.wait_until_waiting()
     high = cluster.submit("high", scheduling=URGENT)
     high.wait_until_waiting()
+    time.sleep(PAST_BACKOFF_SECONDS)
 
     holder.end()
 
