@@ -60,6 +60,10 @@ class Flow(Protocol):
 
     def problems(self, job: Any, options: Options) -> Iterable[Problem]: ...
 
+    def first_pods(self, job: Any, options: Options) -> Iterator[tuple[Role, Mapping[str, Any]]]:
+        """Yield the first pod of each role, or its template."""
+        ...
+
 
 class JobKind(Protocol[J]):
     """What the reconciler requires of every kind. The first seven members have no default."""

@@ -111,7 +111,12 @@ def _problems(kind: JobKind[Any], normal: Job, options: Options) -> list[Problem
         *validation.problems(normal, kind.roles(normal), options, has_flow=kind.flow is not None),
     ]
     if not found:
-        pods = () if kind.flow else in_place.first_pods(cast(Replicas[Any], kind), normal, options)
+        flow = kind.flow
+        pods = (
+            flow.first_pods(normal, options)
+            if flow
+            else in_place.first_pods(cast(Replicas[Any], kind), normal, options)
+        )
         found += in_place.problems(policy, pods)
     return [problem for problem in found if not (problem.at_start and _has_started(normal.status))]
 

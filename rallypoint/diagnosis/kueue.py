@@ -32,6 +32,8 @@ _GRACE = timedelta(seconds=10)
 """The time that Kueue may need to see a new job."""
 _QUEUEABLE = frozenset(kind.resource.kind for kind in ALL if is_queueable(kind))
 """The kinds for which the operator can keep Workloads."""
+_INTEGRATED = frozenset(kind.resource.kind for kind in ALL if not kind.is_opt_in)
+"""The kinds that Kueue can be configured to manage."""
 
 
 def workload_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
@@ -79,7 +81,12 @@ def unmanaged_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
 
 
 def management_step(kind: str) -> str:
-    """Return how an administrator makes Kueue act on the queue labels of a kind."""
+    """Return how an administrator, or the owner of the job, makes Kueue act on the queue labels of a kind."""
+    if kind not in _INTEGRATED:
+        return (
+            f"remove the label: Kueue has no integration for {kind}s. To queue their pods one by one, put the label on "
+            "their pod templates and switch on Kueue's integration for pods (integrations.frameworks: pod)"
+        )
     own = ", or let the operator queue it (--kueue)" if kind in _QUEUEABLE else ""
     return (
         f"switch the kind on in Kueue's configuration (integrations.frameworks: kubeflow.org/{kind.lower()}){own}: "

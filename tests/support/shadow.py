@@ -1,6 +1,6 @@
 """Jobs as a shadow observes them: what another operator has made of them, and planning with a defect."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from api.job import Job
-from controller.domain import Child, Plan, Problem, Snapshot, WriteMode
+from controller.domain import Child, Plan, Problem, Role, Snapshot, WriteMode
 from controller.kind import Options
 from controller.reconcile.plan import decide
 from controller.shadow.compare import Observed, required_children
@@ -61,6 +61,9 @@ class Defective:
 
     def problems(self, job: Job, options: Options) -> Sequence[Problem]:
         return self.found_problems
+
+    def first_pods(self, job: Job, options: Options) -> Iterator[tuple[Role, Mapping[str, Any]]]:
+        return iter(())
 
 
 def body(kind: str, change: Callable[[Object], object], name: str = "") -> Mutation:

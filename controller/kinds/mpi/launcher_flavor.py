@@ -6,9 +6,10 @@ failed and surplus workers, then the launcher.
 Source: mpi-operator 0.8, pkg/controller/mpi_job_controller.go, syncHandler.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from typing_extensions import override
 
@@ -16,12 +17,12 @@ from api import conditions
 from api.children import Owned
 from api.job import ConditionType
 from api.mpijob import MPIJob
-from controller.domain import CONTINUES, Child, Plan, Problem, Severity, Snapshot
+from controller.domain import CONTINUES, Child, Plan, Problem, Role, Severity, Snapshot
 from controller.kind import Options, PodSlot
 from controller.kind.reasons import EventReason
 from controller.kinds.mpi.launcher_flavor_spec import LauncherFlavorSpec
 from controller.kinds.mpi.launcher_sync import LauncherSync
-from controller.kinds.mpi.names import WORKER, worker_index
+from controller.kinds.mpi.names import LAUNCHER, WORKER, worker_index
 from controller.kinds.mpi.status_builder import MPIStatusBuilder
 from controller.policy import attempts, in_place, pending, recovery, validation
 
@@ -39,6 +40,13 @@ class LauncherFlavor(LauncherFlavorSpec):
     def while_idle(self, job: MPIJob) -> Iterable[Child]:
         return self.idle_support_objects(job)
 
+    def first_pods(self, job: MPIJob, options: Options) -> Iterator[tuple[Role, Mapping[str, Any]]]:
+        """Yield the first worker, if the job has any, and the launcher's template."""
+        roles = self.roles(job)
+        if WORKER in roles and roles[WORKER].replicas:
+            yield roles[WORKER], self.worker_pod(job, roles, 0, options)
+        yield roles[LAUNCHER], self.launcher_template(job, roles, options)
+
     def slot(self, job: str, row: Owned) -> PodSlot | None:
         index = worker_index(job, row.name)
         return None if index is None else (WORKER.lower(), index)
@@ -54,7 +62,7 @@ class LauncherFlavor(LauncherFlavorSpec):
             *self.problems(job, options),
             *validation.problems(job, sync.roles, options, has_flow=True),
         ]
-        problems = problems or [*in_place.problems(job.spec.policy, sync.first_pods())]
+        problems = problems or [*in_place.problems(job.spec.policy, self.first_pods(job, options))]
         has_started = builder.status.start_time is not None
         problems = [problem for problem in problems if not (problem.at_start and has_started)]
         if problems and not has_started:

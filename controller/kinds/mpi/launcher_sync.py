@@ -3,7 +3,7 @@
 Source: mpi-operator 0.8, pkg/controller/mpi_job_controller.go, syncHandler.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from operator import attrgetter
@@ -130,12 +130,6 @@ class LauncherSync:
         body = partial(self.kind.worker_pod, self.job, self.roles, 0, self.options)
         first = Child(PODS, worker_name(self.job, 0), body)
         return in_place.Agents(self.kind.resource, self.job, self.roles, first, has_service=False)
-
-    def first_pods(self) -> Iterator[tuple[Role, Mapping[str, Any]]]:
-        """Yield the first worker and the launcher's template."""
-        if self.desired_workers:
-            yield self.roles[WORKER], self.kind.worker_pod(self.job, self.roles, 0, self.options)
-        yield self.roles[LAUNCHER], self.kind.launcher_template(self.job, self.roles, self.options)
 
     @property
     def placed_pods(self) -> Iterator[tuple[Role, Pod]]:

@@ -102,3 +102,8 @@ def test_a_suspended_job_without_a_workload(is_known: bool, step: str) -> None:
 def test_kinds_that_the_operator_cannot_queue_are_left_to_kueue() -> None:
     assert "--kueue" in management_step("JAXJob")
     assert "--kueue" not in management_step("MPIJob")
+
+
+def test_the_step_for_a_kind_without_an_integration_names_none() -> None:
+    assert "kubeflow.org/" not in management_step("MXJob")
+    assert "integrations.frameworks: pod" in management_step("MXJob")

@@ -14,6 +14,7 @@ from controller.kind import JobKind, Options
 from controller.kinds.mpi.launcher_flavor import LauncherFlavor
 from controller.kinds.mpi.v1alpha2 import V1ALPHA2
 from controller.kinds.mpi.v2beta1 import V2BETA1
+from controller.reconcile.plan import problems
 from tests.support.in_memory_cluster import InMemoryCluster
 from tests.support.mpi import container, mpi_job
 
@@ -160,3 +161,13 @@ def test_a_job_without_workers_has_no_agents(kind: LauncherFlavor) -> None:
     cluster.settle()
 
     assert "pi-agent" not in cluster.extras
+
+
+@FLAVORS
+def test_the_checks_without_a_cluster_find_a_missing_command_too(kind: LauncherFlavor) -> None:
+    launcher = {"spec": {"containers": [{**container(), "command": None}]}}
+
+    (problem,) = problems(kind, job_with(kind, launcher=launcher), Options())
+
+    assert 'container "mpi" of Launcher must name its command' in str(problem)
+    assert problems(kind, job_with(kind), Options()) == []
