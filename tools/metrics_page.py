@@ -75,7 +75,7 @@ QUERIES = {
         "histogram_quantile(0.99, sum by (verb, le) (rate(rest_client_request_duration_seconds_bucket[5m])))"
     ),
     "Which requests wait for it?": "sum by (level) (rallypoint_request_limiter_waiting)",
-    "Does it slow us down? 32 is its maximum": "min(rallypoint_request_limiter_width)",
+    "Does it slow us down? `--kube-api-in-flight` is its maximum, 16 by default": "min(rallypoint_request_limiter_width)",
     "How many replicas lead? 1 is right; 2, or 0 for long, is wrong": "sum by (name) (leader_election_master_status)",
     "Do watches deliver? Below 90 is normal": "max by (resource) (rallypoint_watch_silence_seconds)",
     "Do watches lose events? Above 0 they do": "increase(rallypoint_watch_repairs_total[1h]) > 0",

@@ -48,7 +48,7 @@ HEAD = """\
 
 <!-- Made by `make docs` from api/labels.py and the kinds, and from tools/reference/labels.py; edit those instead. -->
 
-Names that begin with `training.kubeflow.org/` and `kubeflow.org/` are those of training-operator and mpi-operator, so selectors and dashboards keep matching.
+Labels and annotations that training-operator or mpi-operator defines keep their names, so selectors and dashboards keep matching. Rallypoint's own, such as `training.kubeflow.org/restart-attempt`, also begin with `training.kubeflow.org/` or `kubeflow.org/`.
 """
 
 LABELS: Mapping[str, tuple[str, str]] = {
