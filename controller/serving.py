@@ -9,7 +9,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
@@ -39,8 +39,8 @@ class BoundedServer:
         app.middlewares.append(self._track_request)
         self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=idle_seconds, **runner_options)
         self._listeners: dict[socket.socket, asyncio.Task[None]] = {}
-        self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
-        """Connections that no request handler has yet, the oldest first."""
+        self._handshakes: dict[asyncio.Task[None], RequestHandler | None] = {}
+        """Connections that are being opened, the oldest first, with their request handlers."""
         self._busy: set[RequestHandler] = set()
 
     async def start(self) -> None:
@@ -94,7 +94,7 @@ class BoundedServer:
                 connection.close()
                 continue
             task = asyncio.create_task(self._open(connection, tls), name="open a connection")
-            self._handshakes[task] = connection
+            self._handshakes[task] = None
             task.add_done_callback(lambda done: self._handshakes.pop(done, None))
 
     async def _open(self, connection: socket.socket, tls: TLS | None) -> None:
@@ -105,9 +105,13 @@ class BoundedServer:
         if tls and context is None:
             connection.close()
             return
+        handler = server()
+        task = asyncio.current_task()
+        assert task is not None
+        self._handshakes[task] = handler
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                server, connection, ssl=context, ssl_handshake_timeout=HANDSHAKE_SECONDS if context else None
+                lambda: handler, connection, ssl=context, ssl_handshake_timeout=HANDSHAKE_SECONDS if context else None
             )
         except OSError:
             connection.close()  # the client does not speak TLS, is too slow or has disconnected
@@ -117,23 +121,36 @@ class BoundedServer:
 
     def _count(self) -> int:
         """Return how many connections are open and not about to be closed."""
-        return sum(not task.cancelling() for task in self._handshakes) + len(self._open_connections())
+        return len(self._opening()) + len(self._open_connections())
+
+    def _opening(self) -> list[asyncio.Task[None]]:
+        """Return the tasks that open connections which no request handler has yet, the oldest first."""
+        assert self._runner.server is not None
+        opened = set(self._runner.server.connections)
+        return [
+            task
+            for task, handler in self._handshakes.items()
+            if handler not in opened and not task.cancelling()
+        ]
 
     def _open_connections(self) -> dict[RequestHandler, asyncio.Transport]:
         """Return the connections that have a request handler, the oldest first."""
         assert self._runner.server is not None
-        transports = {handler: handler.transport for handler in self._runner.server.connections}
+        # The transports of uvloop do not inherit from asyncio's.
+        transports = {
+            handler: cast("asyncio.Transport | None", handler.transport)
+            for handler in self._runner.server.connections
+        }
         return {
             handler: transport
             for handler, transport in transports.items()
-            if isinstance(transport, asyncio.Transport) and not transport.is_closing()
+            if transport is not None and not transport.is_closing()
         }
 
     def _close_oldest_idle(self) -> bool:
         """Close the oldest connection without a request in progress; return whether there was one."""
-        for task in self._handshakes:
-            if not task.cancelling():
-                return task.cancel()
+        for task in self._opening():
+            return task.cancel()
         for handler, transport in self._open_connections().items():
             if handler not in self._busy:
                 transport.abort()
