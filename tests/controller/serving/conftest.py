@@ -1,4 +1,4 @@
-"""Each test runs on both event loops, because their transports have different types."""
+"""Tests run on both event loops, because their transports have different types."""
 
 import asyncio
 from collections.abc import Callable, Mapping

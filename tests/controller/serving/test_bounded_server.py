@@ -18,6 +18,8 @@ from rallypoint.local.apiserver.serving import certificates
 HOST = "127.0.0.1"
 LIMIT = 4
 IDLE_SECONDS = 30.0
+FAKE_TIME = pytest.mark.asyncio(loop_factories=["asyncio"])
+"""On this loop time passes at once."""
 
 
 class Served:
@@ -84,6 +86,7 @@ async def is_closed(reader: asyncio.StreamReader) -> bool:
     return True
 
 
+@FAKE_TIME
 async def test_a_request_that_is_never_completed_is_closed(
     running: Served, connections: list[asyncio.StreamWriter]
 ) -> None:
@@ -95,6 +98,7 @@ async def test_a_request_that_is_never_completed_is_closed(
     assert loop.time() - started == pytest.approx(IDLE_SECONDS, abs=1)
 
 
+@FAKE_TIME
 async def test_an_idle_connection_is_closed(running: Served) -> None:
     reader, writer = await asyncio.open_connection(HOST, running.port)
     writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -136,6 +140,7 @@ async def test_requests_in_progress_are_never_closed_for_new_connections(running
     assert await asyncio.gather(*gets) == ["ok"] * LIMIT
 
 
+@FAKE_TIME
 async def test_a_handshake_that_never_ends_is_closed() -> None:
     context = certificates.identity(datetime.now(UTC)).tls
     async with served(lambda: context) as running:
