@@ -208,7 +208,7 @@ async def run(
         reading = await clients.enter_async_context(
             Client(connection, in_flight=PROGRESS_READS_AT_ONCE, observer=observer, user_agent=user_agent)
         )
-        progress = ProgressMonitor(reading)
+        progress = ProgressMonitor(reading, server_clock.now)
         process = _controller_process(
             served,
             options,

@@ -111,7 +111,10 @@ class BoundedServer:
         self._handshakes[task] = handler
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: handler, connection, ssl=context, ssl_handshake_timeout=HANDSHAKE_SECONDS if context else None
+                lambda: handler,
+                connection,
+                ssl=context,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS if context else None,
             )
         except OSError:
             connection.close()  # the client does not speak TLS, is too slow or has disconnected

@@ -15,11 +15,13 @@ from controller.kube.client import MERGE_PATCH, Client
 from controller.kube.concurrency import PriorityLevel
 from controller.kube.errors import Conflict
 from controller.reconcile.jobs import JobRow, job_from_json
+from controller.runtime import clock
 from controller.runtime.store import Store
 
 TRIES = 5
 """Attempts while somebody keeps writing labels or annotations; then the whole reconcile is retried."""
-
+LEDGER_RETRY_SECONDS = 600.0
+"""After this time, the field ``replacing`` is tried again: somebody may have applied a newer CRD."""
 
 log = structlog.get_logger()
 
@@ -46,8 +48,14 @@ class StatusWriter:
         self._client = client
         self._resource = resource
         self._jobs = jobs
-        self.keeps_ledger = True
-        """Whether the server stores ``replacing``; it drops fields that the installed CRD lacks."""
+        self._ledger_dropped_at: float | None = None
+        """When the server last dropped ``replacing``, as it does while the installed CRD lacks the field."""
+
+    @property
+    def keeps_ledger(self) -> bool:
+        """Whether the server is believed to store ``replacing``."""
+        at = self._ledger_dropped_at
+        return at is None or clock.uptime() - at >= LEDGER_RETRY_SECONDS
 
     async def write(self, row: JobRow, change: StatusChange) -> None:
         """Write the wanted status over the stored one.
@@ -78,13 +86,15 @@ class StatusWriter:
             level=PriorityLevel.STATUS,
         )
         stored = job_from_json(answer)
-        sent = (change.get("replicaStatuses") or {}).values()
-        if (
-            any(replicas and replicas.get("replacing") for replicas in sent)
-            and b'"replacing"' not in stored.status
-        ):
-            self.keeps_ledger = False
-            log.warning("restarts of replaced pods are not counted", reason="apply the CRD of this version")
+        if _has_ledger(change):
+            is_dropped = not _has_ledger(orjson.loads(stored.status))
+            self._ledger_dropped_at = clock.uptime() if is_dropped else None
+            if is_dropped:
+                log.warning(
+                    "CRD drops replicaStatuses.replacing, so restarts of replaced pods do not count towards backoffLimit",
+                    resource=self._resource.plural,
+                    hint="apply the CRD of this version",
+                )
         self._jobs.put(stored)
 
     async def _same_again(self, row: JobRow) -> JobRow:
@@ -94,6 +104,13 @@ class StatusWriter:
         if (newest.uid, newest.generation, newest.status) != (row.uid, row.generation, row.status):
             raise Conflict(409, "Conflict", f"{self._resource.plural} {row.name!r} has been modified")
         return newest
+
+
+def _has_ledger(status: dict[str, Any]) -> bool:
+    """Return whether a status, or a change of one, has ``replacing`` for any role."""
+    return any(
+        replicas and replicas.get("replacing") for replicas in (status.get("replicaStatuses") or {}).values()
+    )
 
 
 def merge_patch(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:

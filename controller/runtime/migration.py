@@ -15,12 +15,11 @@ from api.meta import Resource
 from controller.kube.client import METADATA_ONLY_LIST, Client
 from controller.kube.concurrency import PriorityLevel
 from controller.kube.errors import ApiError, Forbidden, Invalid, NotFound, NotLeading, describe
+from controller.runtime.listwatch import Source
 
 DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
 )
-PAGE = 500
-"""Page size of the list."""
 WIDTH = 8
 """Objects written concurrently; reconciles need the other requests."""
 SETTLED_SECONDS = 60.0
@@ -60,15 +59,6 @@ class _Item(msgspec.Struct):
     metadata: _Meta
 
 
-class _ListMeta(msgspec.Struct, rename={"token": "continue"}):
-    token: str = ""
-
-
-class _List(msgspec.Struct):
-    metadata: _ListMeta
-    items: list[_Item]
-
-
 async def migrated(client: Client, resource: Resource) -> None:
     """Run ``migrate`` until it completes, and restart it after failures. Stop if the permissions for it are missing."""
     pause, bound = FIRST_PAUSE_SECONDS, log.bind(resource=resource.plural)
@@ -80,7 +70,7 @@ async def migrated(client: Client, resource: Resource) -> None:
             return
         except NotLeading:
             pass  # this process may lead again
-        except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (ApiError, aiohttp.ClientError, msgspec.DecodeError, TimeoutError, OSError) as error:
             bound.warning("migration interrupted", error=describe(error), pause_seconds=pause)
         else:
             bound.debug("stored versions are the ones that are written", objects=written)
@@ -97,7 +87,7 @@ async def migrate(client: Client, resource: Resource, *, settled_seconds: float 
 
     Raises:
         Forbidden: the permissions are missing.
-        ApiError, aiohttp.ClientError, TimeoutError, OSError: try again; Conflict: somebody modified the CRD.
+        ApiError, aiohttp.ClientError, msgspec.DecodeError, TimeoutError, OSError: try again; Conflict: somebody modified the CRD.
     """
     name = f"{resource.plural}.{resource.group}"
     try:
@@ -135,14 +125,12 @@ async def migrate(client: Client, resource: Resource, *, settled_seconds: float 
 
 async def _pages(client: Client, resource: Resource) -> AsyncIterator[Sequence[_Meta]]:
     """Yield all objects in pages, by name. Objects created meanwhile are stored in the right version anyway."""
-    token = ""
+    source = Source(client, resource, namespace="", selectors={}, accept=lambda _: METADATA_ONLY_LIST)
+    rest = ""
     while True:
-        params = {"limit": str(PAGE), "continue": token}
-        answer = await client.list(resource, params=params, accept=METADATA_ONLY_LIST)
-        page = _decode_list(answer)
-        yield [item.metadata for item in page.items]
-        token = page.metadata.token
-        if not token:
+        page = await source.page(rest, metadata_only=True)
+        yield [_decode_item(item).metadata for item in page.items]
+        if not (rest := page.rest):
             return
 
 
@@ -164,4 +152,4 @@ async def _rewrite(client: Client, resource: Resource, meta: _Meta) -> bool:
 
 
 _decode_definition = msgspec.json.Decoder(_Definition).decode
-_decode_list = msgspec.json.Decoder(_List).decode
+_decode_item = msgspec.json.Decoder(_Item).decode

@@ -7,6 +7,7 @@ read. What a monitor knows is lost with its process. Then, and whenever pods of 
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 from zlib import crc32
 
@@ -20,7 +21,6 @@ from controller.kube.remote_command import CommandError
 from controller.policy.hangs import JobProgress, ObservedJob, RunningPod
 from controller.reconcile.progress.sources import Source, Unread, source_for
 from controller.reconcile.progress.stacks import StackCollector
-from controller.runtime import clock
 
 READS_PER_DEADLINE: Final = 10
 SHORTEST_INTERVAL_SECONDS: Final = 1.0
@@ -45,9 +45,10 @@ _UNKNOWN: Final = ProgressState()
 class ProgressMonitor:
     """Observes jobs while ``run`` runs."""
 
-    def __init__(self, client: Client) -> None:
-        """``client`` is one of its own: reads from slow nodes must not slow down the reconciler's calls."""
+    def __init__(self, client: Client, now: Callable[[], datetime]) -> None:
+        """``client`` is one of its own: reads from slow nodes must not slow down the reconciler's calls. ``now`` is the server's time."""
         self._client = client
+        self._now = now
         self._collector = StackCollector(client)
         self._commands = asyncio.Semaphore(COMMANDS_AT_ONCE)
         self._jobs: dict[str, _Observation] = {}
@@ -66,6 +67,7 @@ class ProgressMonitor:
                 source_for(self._client, job.progress, self._commands),
                 self._collector,
                 then,
+                self._now,
                 phase=crc32(uid.encode()) / 2**32,
             )
             self._starting.put_nowait(started)
@@ -93,6 +95,7 @@ class _Observation:
         source: Source,
         collector: StackCollector,
         then: Callable[[], None],
+        now: Callable[[], datetime],
         *,
         phase: float,
     ) -> None:
@@ -104,6 +107,7 @@ class _Observation:
         self._source = source
         self._collector = collector
         self._then = then
+        self._now = now
         self._phase = phase
         self._interval = max(job.deadline_seconds / READS_PER_DEADLINE, SHORTEST_INTERVAL_SECONDS)
         self._blind_since: float | None = None
@@ -118,7 +122,7 @@ class _Observation:
 
     async def run(self) -> None:
         if self.job.not_before is not None:
-            await asyncio.sleep((self.job.not_before - clock.now()).total_seconds())
+            await asyncio.sleep((self.job.not_before - self._now()).total_seconds())
         progress = JobProgress(self.job, asyncio.get_running_loop().time())
         pause = self._interval * self._phase
         try:

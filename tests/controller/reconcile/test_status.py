@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import orjson
@@ -16,7 +16,15 @@ from api.v1.pytorchjob import RESOURCE
 from controller.kube import errors
 from controller.kube.client import Client
 from controller.reconcile.jobs import JobRow, job_from_json, parse
-from controller.reconcile.status import TRIES, StatusWriter, merge_patch, status_change
+from controller.reconcile.status import (
+    LEDGER_RETRY_SECONDS,
+    TRIES,
+    StatusChange,
+    StatusWriter,
+    merge_patch,
+    status_change,
+)
+from controller.runtime import clock
 from controller.runtime.store import Store
 from rallypoint.local.apiserver.patches import jsonpatch
 from tests.support.faults import Delay, Refuse, Reset, Rule
@@ -227,3 +235,44 @@ def test_unset_counters_are_no_change() -> None:
 
     assert not status_change(job, JobStatus.model_validate({"replicaStatuses": {"Master": {"active": None}}}))
     assert status_change(job, JobStatus.model_validate({"replicaStatuses": {"Master": {"active": 1}}}))
+
+
+class Dropping:
+    """A client whose server drops ``replacing`` from statuses, until ``is_current``."""
+
+    def __init__(self) -> None:
+        self.is_current = False
+
+    async def patch(
+        self, resource: object, namespace: str, name: str, body: bytes, **options: object
+    ) -> bytes:
+        sent = orjson.loads(body)
+        roles = sent["status"]["replicaStatuses"]
+        if not self.is_current:
+            roles = {name: role | {"replacing": []} for name, role in roles.items()}
+        metadata = {"name": name, "namespace": namespace, "uid": "train-uid", "resourceVersion": "2"}
+        return orjson.dumps({"metadata": metadata, "spec": {}, "status": {"replicaStatuses": roles}})
+
+
+async def test_a_ledger_that_the_server_drops_is_tried_again_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server, now = Dropping(), 0.0
+    monkeypatch.setattr(clock, "uptime", lambda: now)
+    writer = StatusWriter(cast(Client, server), RESOURCE, Store[JobRow]())
+    row = job_from_json(
+        await server.patch(RESOURCE, NAMESPACE, "train", b'{"status":{"replicaStatuses":{}}}')
+    )
+    change = StatusChange({}, {"replicaStatuses": {"Worker": {"replacing": ["uid"]}}})
+
+    await writer.write(row, change)
+    assert not writer.keeps_ledger
+
+    now = LEDGER_RETRY_SECONDS
+    assert writer.keeps_ledger
+    await writer.write(row, change)
+    assert not writer.keeps_ledger
+
+    server.is_current = True
+    await writer.write(row, change)
+    assert writer.keeps_ledger

@@ -14,7 +14,7 @@ from api.meta import Resource
 from controller.kube.client import Client
 from controller.kube.connect import Connection
 from controller.kube.errors import Conflict, ServerError
-from controller.runtime import migration
+from controller.runtime import listwatch
 from controller.runtime.migration import DEFINITIONS, migrate, migrated
 from rallypoint.local.apiserver import ApiServer
 from tests.support.faults import Delay, Faults, Refuse, Reset, Rule
@@ -104,7 +104,7 @@ async def taken_over(*names: str) -> AsyncGenerator[Sea]:
 async def test_all_objects_are_rewritten_and_the_old_version_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(migration, "PAGE", 4)
+    monkeypatch.setattr(listwatch, "PAGE_SIZE", 4)
     names = [f"b{number:02}" for number in range(10)]
     async with taken_over(*names) as sea:
         assert (await sea.stored_versions(), sea.stored_as()) == (["v2beta1", "v1"], {"v2beta1"})
@@ -114,6 +114,19 @@ async def test_all_objects_are_rewritten_and_the_old_version_is_dropped(
         assert (written, sorted(sea.written())) == (10, names)
         assert (await sea.stored_versions(), sea.stored_as()) == (["v1"], {"v1"})
         assert await sea.made() == dict.fromkeys(names, "v2beta1")
+
+
+async def test_without_objects_the_old_version_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """kube-apiserver encodes an empty list of metadata as null."""
+    async with taken_over() as sea:
+
+        async def empty(*args: Any, **options: Any) -> bytes:
+            return b'{"kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"1"},"items":null}'
+
+        monkeypatch.setattr(sea.client, "list", empty)
+
+        assert await migrate(sea.client, BOATS) == 0
+        assert await sea.stored_versions() == ["v1"]
 
 
 async def test_nothing_is_done_twice() -> None:

@@ -62,8 +62,8 @@ def job(name: str = "train", count: int = 4, **fields: Any) -> ObservedJob:
 
 
 @asynccontextmanager
-async def monitor(pods: Pods) -> AsyncIterator[ProgressMonitor]:
-    given = ProgressMonitor(cast(Client, pods))
+async def monitor(pods: Pods, now: Callable[[], datetime] | None = None) -> AsyncIterator[ProgressMonitor]:
+    given = ProgressMonitor(cast(Client, pods), now or clock.now)
     task = asyncio.create_task(given.run())
     yield given
     task.cancel()
@@ -200,6 +200,22 @@ async def test_a_pause_before_the_attempt_does_not_count() -> None:
     pods.lines = {f"train-{index}": [] for index in range(4)}
     observed = replace(job(), not_before=clock.now() + timedelta(seconds=3 * DEADLINE))
     async with monitor(pods) as given:
+        watcher = Watcher(given)
+        watcher.observe(observed)
+        await asyncio.sleep(3.5 * DEADLINE)
+        assert watcher.hangs == {}
+        await asyncio.sleep(DEADLINE)
+
+    assert "train" in watcher.hangs
+
+
+async def test_the_pause_is_measured_by_the_servers_clock() -> None:
+    """It ends at a time that the operator wrote as the server's."""
+    pods = Pods(random.Random(10))
+    pods.lines = {f"train-{index}": [] for index in range(4)}
+    offset = timedelta(days=-1)
+    observed = replace(job(), not_before=clock.now() + offset + timedelta(seconds=3 * DEADLINE))
+    async with monitor(pods, lambda: clock.now() + offset) as given:
         watcher = Watcher(given)
         watcher.observe(observed)
         await asyncio.sleep(3.5 * DEADLINE)
