@@ -312,6 +312,7 @@ def execute(args: argparse.Namespace, prog: str) -> int:
         sys.stderr.write(f"{prog}: {error}\n")
         return 2
     logs.configure(settings.log_format, settings.log_level)
+    logs.catch_all()
     log_start(settings)
     for name, reason in INERT.items():
         if getattr(args, name.replace("-", "_")) is not None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 import socket
+import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -535,6 +536,22 @@ async def test_flags_without_effect_are_logged(tmp_path: Path) -> None:
 
     named = [line["flag"] for line in it.log if line["msg"] == "flag has no effect"]
     assert named == [f"--{name}" for name in command.INERT]
+
+
+def test_an_uncaught_exception_is_a_line_of_the_log() -> None:
+    program = """
+from controller import command
+
+async def _serve(settings): raise KeyError("defect")
+
+command._serve = _serve
+command.main([])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    last = [json.loads(line) for line in done.stderr.splitlines()][-1]
+    assert (done.returncode, last["level"], last["msg"]) == (1, "critical", "crashed")
+    assert "KeyError: 'defect'" in json.dumps(last)
 
 
 CANARY = "canary-5f1d0f7e"
