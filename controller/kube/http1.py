@@ -112,6 +112,7 @@ class HttpConnection(asyncio.Protocol):
             return await answer
         finally:
             self._answer = None
+            self._body, self._request = [], Request(b"")  # A connection may be idle for long.
             if not self._is_reusable:
                 self.abort()
 

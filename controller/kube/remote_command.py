@@ -66,7 +66,13 @@ def exit_code(status: Mapping[str, Any]) -> int:
 
 
 def split_message(message: aiohttp.WSMessage) -> tuple[int, bytes]:
-    """Return the channel of a message, and its data; an empty one is of no channel."""
+    """Return the channel of a message, and its data; an empty one is of no channel.
+
+    Raises:
+        CommandError: the connection broke.
+    """
+    if message.type is aiohttp.WSMsgType.ERROR:
+        raise CommandError(f"the connection to the container broke: {message.data!r}")
     data: bytes = message.data.encode() if isinstance(message.data, str) else message.data
     return (data[0], data[1:]) if data else (-1, b"")
 
@@ -81,7 +87,7 @@ async def run(
     timeout_seconds: float,
     most_bytes: int,
 ) -> Output | None:
-    """Run a command without input, and return its end; None if it has not ended in time. Output beyond ``most_bytes`` is discarded.
+    """Run a command without input, and return its end; None if it has not ended in time, the connection included. Output beyond ``most_bytes`` is discarded.
 
     A command that does not end is left behind: the API has no means to end it.
 
@@ -92,18 +98,21 @@ async def run(
     """
     path = exec_path(namespace, pod, container, command)
     stdout, status = bytearray(), dict[str, Any]()
+    limit = asyncio.timeout(timeout_seconds)
     try:
-        async with client.socket(path, PROTOCOLS) as socket:
-            try:
-                async with asyncio.timeout(timeout_seconds):
-                    async for message in socket:
-                        channel, data = split_message(message)
-                        if channel == STDOUT:
-                            stdout += data[: most_bytes - len(stdout)]
-                        elif channel == ERROR:
-                            status = orjson.loads(data)
-            except TimeoutError:
-                return None
+        async with limit, client.socket(path, PROTOCOLS) as socket:
+            async for message in socket:
+                channel, data = split_message(message)
+                if channel == STDOUT:
+                    stdout += data[: most_bytes - len(stdout)]
+                elif channel == ERROR:
+                    status = orjson.loads(data)
+    except TimeoutError:
+        if limit.expired():
+            return None
+        raise
+    except orjson.JSONDecodeError as error:
+        raise CommandError(f"the status of the command is not JSON: {error}") from error
     except errors.Forbidden as error:
         # The answer to the handshake of a WebSocket is lost.
         text = f"pods/exec is forbidden in namespace {namespace}"

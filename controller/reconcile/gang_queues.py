@@ -14,6 +14,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 import orjson
+import structlog
 
 from api import conditions
 from api.children import PodGroup
@@ -22,6 +23,7 @@ from controller.kube import errors
 from controller.kube.bounded_dict import BoundedDict
 from controller.kube.client import Client
 from controller.kube.concurrency import PriorityLevel
+from controller.kube.failure_log import FailureLog
 from controller.policy.gang import is_unadmitted, report_due_in
 from controller.reconcile.jobs import JobRow
 from controller.reconcile.load import LoadedJob
@@ -32,6 +34,8 @@ READ_AGAIN_SECONDS: Final = 25.0
 TIMEOUT_SECONDS: Final = 2.0
 """For a read: the explanation must not delay the job."""
 REMEMBERED_QUEUES: Final = 1024
+
+log = structlog.get_logger()
 
 
 @dataclass(slots=True)
@@ -56,6 +60,7 @@ class GangQueues:
         self._client = client
         self._groups = groups
         self._reads: BoundedDict[str, _QueueRead] = BoundedDict(REMEMBERED_QUEUES)
+        self._failures = FailureLog[str]()
 
     async def refresh(self, loaded: LoadedJob, now: datetime) -> bool:
         """Read the queue of the job's group if the group has waited long enough to be reported and the last read is old.
@@ -89,7 +94,10 @@ class GangQueues:
                 answer = await self._client.get(VOLCANO_QUEUES, "", name, level=PriorityLevel.EVENT)
         except errors.NotFound as error:
             return {} if error.name == name else None  # a server without queues names no object
-        except (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError):
+        except (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+            text = errors.describe(error)
+            if (fields := self._failures.record_fields(name, text, READ_AGAIN_SECONDS)) is not None:
+                log.warning("queue of a waiting group not read", queue=name, error=text, **fields)
             return None
         queue: dict[str, Any] = orjson.loads(answer)
         return queue

@@ -201,14 +201,15 @@ class Reconciler:
         ``failed`` are the nodes whose problems have been read.
         """
         row, job = loaded.row, loaded.job
-        if not node_policy.asks(job.spec.policy):
+        kind, policy, status = loaded.kind, job.spec.policy, job.status
+        if not node_policy.asks(policy):
             monitor.unfollow(row.uid)
             return snapshot
-        key = Key(row.namespace, row.name)
+        key, uid = Key(row.namespace, row.name), row.uid
 
-        def interest() -> NodeInterest:
-            own, of_batch_jobs = pods_of(self._sources, loaded.kind, key, row.uid)
-            return node_policy.interest(job.spec.policy, job.status, (*own, *of_batch_jobs), self._now())
+        def interest() -> NodeInterest:  # The monitor keeps it, so it must not keep the whole job.
+            own, of_batch_jobs = pods_of(self._sources, kind, key, uid)
+            return node_policy.interest(policy, status, (*own, *of_batch_jobs), self._now())
 
         wanted = interest()
         if wanted.suspects or wanted.lost_seconds is not None:

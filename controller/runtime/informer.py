@@ -311,6 +311,8 @@ class Informer(Generic[R]):
             if self._has_position:
                 raise
             await self._list()
+            if isinstance(error, errors.ApiError) and error.code in _NO_ANSWER:
+                return  # The next streaming list may be answered.
             # Only after a successful list: a server that refused both requests may accept a streaming list later.
             self._streams = False
             self._log.info("server refuses a streaming list, falling back to list", error=str(error))

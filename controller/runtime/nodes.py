@@ -27,6 +27,7 @@ from controller.kube import errors
 from controller.kube.bounded_dict import BoundedDict
 from controller.kube.client import Client
 from controller.kube.concurrency import PriorityLevel
+from controller.kube.failure_log import FailureLog
 
 POLL_SECONDS: Final = 5.0
 """Between two reads."""
@@ -47,6 +48,7 @@ MOST_READS: Final = 64
 REMEMBERED_NODES: Final = 1024
 """Nodes whose problems are remembered."""
 
+LOG_AGAIN_SECONDS: Final = 3600.0
 _FAILURES = (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError)
 
 log = structlog.get_logger()
@@ -124,6 +126,7 @@ class NodeMonitor:
         self._polled_at = -STANDSTILL_SECONDS
         self._problems: BoundedDict[str, tuple[float, tuple[str, ...]]] = BoundedDict(REMEMBERED_NODES)
         """When a node with a failure was read, and its problems."""
+        self._unread = FailureLog[str]()
         self.error = ""
         """Why nodes or their Leases could not be read; empty if they could."""
 
@@ -143,14 +146,22 @@ class NodeMonitor:
             return False
 
         async def read(name: str) -> None:
-            answer = await self._client.get(NODES, "", name, level=PriorityLevel.CHILD)
+            try:
+                answer = await self._client.get(NODES, "", name, level=PriorityLevel.CHILD)
+            except errors.NotFound:
+                return
+            except _FAILURES as failure:
+                text = errors.describe(failure)
+                if (fields := self._unread.record_fields(name, text, LOG_AGAIN_SECONDS)) is not None:
+                    log.warning("problems of a failed node not read", node=name, error=text, **fields)
+                return
             self._problems[name] = (_time(), node_from_json(answer).problems)
 
         for name in due:
             self._problems[name] = (_time(), ())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TIMEOUT_SECONDS):
-                await asyncio.gather(*map(read, due), return_exceptions=True)
+                await asyncio.gather(*map(read, due))
         return True
 
     def _is_unread(self, name: str) -> bool:

@@ -4,6 +4,7 @@ Source: training-operator 1.9, pkg/controller.v1/pytorch/initcontainer.go.
 """
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from controller.kind.security import RESTRICTED
@@ -59,14 +60,21 @@ def from_template(options: PyTorchOptions, address: str) -> list[dict[str, Any]]
     Raises:
         ValueError: it is not YAML, or not a list of containers with names.
     """
-    import yaml
-
     values = {
         "MasterAddr": address,
         "InitContainerImage": options.init_container_image,
         "MaxTries": str(options.init_container_max_tries),
     }
-    text = _FIELD.sub(lambda found: values.get(found[1], found[0]), options.init_container_template)
+    return list(
+        _parsed(_FIELD.sub(lambda found: values.get(found[1], found[0]), options.init_container_template))
+    )
+
+
+@lru_cache(maxsize=16)
+def _parsed(text: str) -> tuple[dict[str, Any], ...]:
+    """Return the containers of a template; all workers of a job have the same."""
+    import yaml
+
     try:
         containers = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -80,4 +88,4 @@ def from_template(options: PyTorchOptions, address: str) -> list[dict[str, Any]]
             or not container["name"]
         ):
             raise ValueError(f"entry {number} of its list is not a container with a name")
-    return containers
+    return tuple(containers)

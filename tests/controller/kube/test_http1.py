@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import gc
 import itertools
+import weakref
 from dataclasses import dataclass
 
 import aiohttp
@@ -304,6 +306,21 @@ async def test_an_answer_before_the_body_is_sent() -> None:
     assert (await task).body == b"{}"
     assert len(wire.writes) == written
     assert wire.is_closed, "the server would read the rest of the body as the next request"
+
+
+async def test_an_idle_connection_keeps_neither_request_nor_answer() -> None:
+    def check() -> None: ...
+
+    request = weakref.ref(check)
+    wire = Wire()
+    task = await sending(wire, Request(b"POST / HTTP/1.1\r\n\r\n", b"{}", check=check))
+    wire.answer(FINE)
+    assert (await task).body == b"{}"
+    del task, check
+    gc.collect()
+
+    assert wire.connection.is_usable
+    assert request() is None
 
 
 async def test_an_answer_before_the_kernel_has_taken_the_body() -> None:

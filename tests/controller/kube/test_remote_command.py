@@ -1,5 +1,6 @@
 """Commands in containers, over a WebSocket to a server of the test."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -104,6 +105,34 @@ async def test_a_command_that_was_not_run_raises(status: object, text: str) -> N
     async with container(saying(status)) as client:
         with pytest.raises(CommandError, match=text):
             await command(client)
+
+
+async def test_a_broken_connection_is_an_error() -> None:
+    async def behave(socket: web.WebSocketResponse) -> None:
+        transport = socket._req.transport if socket._req else None
+        assert transport
+        transport.write(b"\xff\xff")  # a frame with reserved bits
+
+    async with container(behave) as client:
+        with pytest.raises(CommandError, match="the connection to the container broke"):
+            await command(client)
+
+
+async def test_a_status_that_is_not_json_is_an_error() -> None:
+    async with container(saying(None, (ERROR, b"<html>"))) as client:
+        with pytest.raises(CommandError, match="not JSON"):
+            await command(client)
+
+
+async def test_a_connection_counts_towards_the_timeout() -> None:
+    async def serve(request: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    app = web.Application()
+    app.router.add_get("/api/v1/namespaces/ml/pods/train-0/exec", serve)
+    async with TestServer(app) as server, Client(Connection(str(server.make_url("")).rstrip("/"))) as client:
+        assert await command(client, seconds=0.1) is None
 
 
 async def test_a_refusal_of_the_server_is_an_error_of_the_api() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from structlog.testing import capture_logs
 
 from api.meta import (
     COSCHEDULING_POD_GROUPS,
@@ -247,9 +248,14 @@ async def test_jobs_that_wait_in_the_same_queue_share_one_read_of_it() -> None:
 )
 async def test_an_unreadable_queue_is_not_reported_as_missing(rules: list[Rule]) -> None:
     async with gangs(*rules) as harness:
-        text = await wait_in_queue(harness)
+        if rules:
+            await harness.define([QUEUES])
+        with capture_logs() as lines:
+            text = await wait_in_queue(harness)
 
         assert text.endswith("the scheduler volcano does not say why; see the events of the PodGroup")
+        failures = [line["queue"] for line in lines if line["event"] == "queue of a waiting group not read"]
+        assert failures == ["research"] * len(rules)
 
 
 async def test_a_queue_that_does_not_answer_delays_no_report() -> None:

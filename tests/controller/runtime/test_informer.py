@@ -324,6 +324,19 @@ async def test_a_failed_streaming_list_is_retried(whole: Answer) -> None:
         assert (len(running.wholes), len(running.lists)) == (3, 0)
 
 
+@pytest.mark.parametrize("code", [502, 503, 504])
+async def test_a_server_that_cannot_be_reached_once_is_asked_for_streaming_lists_again(code: int) -> None:
+    pages = [{"metadata": {"resourceVersion": "10"}, "items": [pod("pod-10", 10)]}]
+    whole = saying(event("ADDED", "a", 15), end_of_all(20), silence_seconds=1e9)
+    script = Script(pages, [refusing(410, "Expired")], [refusing(code, "Unavailable"), whole])
+
+    async with informing(script) as running:
+        await minutes(1)
+
+        assert running.names == {"a"}
+        assert (len(running.wholes), len(running.lists)) == (2, 1)
+
+
 async def test_retry_after_delays_the_next_request() -> None:
     async def later(request: web.Request) -> web.StreamResponse:
         return answer_json(status_object(429, "TooManyRequests"), 429, Retry_After="20")

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, cast
 
 import msgspec
+from structlog.testing import capture_logs
 
 from api.meta import Resource
 from api.nodes import NODES, NodeInterest, NodeState
@@ -343,6 +344,20 @@ async def test_the_problems_of_a_node_with_a_failure_are_read_once() -> None:
         assert await monitor.read_problems(["b"])
 
     assert nodes.reads == ["b", "c", "b"]
+
+
+async def test_nodes_whose_problems_may_not_be_read_are_logged_once() -> None:
+    nodes = Nodes("a")
+    nodes.refused.add("nodes")
+    async with monitoring(nodes) as monitor:
+        with capture_logs() as lines:
+            for _ in range(3):
+                assert await monitor.read_problems(["a"])
+                await asyncio.sleep(HEALTHY_SECONDS)
+
+        assert [(line["event"], line["node"]) for line in lines] == [
+            ("problems of a failed node not read", "a")
+        ]
 
 
 def test_a_suspicion_needs_more_than_one_missed_renewal() -> None:
