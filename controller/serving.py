@@ -9,7 +9,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
@@ -139,11 +139,8 @@ class BoundedServer:
     def _open_connections(self) -> dict[RequestHandler, asyncio.Transport]:
         """Return the connections that have a request handler, the oldest first."""
         assert self._runner.server is not None
-        # The transports of uvloop do not inherit from asyncio's.
-        transports = {
-            handler: cast("asyncio.Transport | None", handler.transport)
-            for handler in self._runner.server.connections
-        }
+        # The transports of uvloop are no instances of asyncio.Transport.
+        transports = {handler: handler.transport for handler in self._runner.server.connections}
         return {
             handler: transport
             for handler, transport in transports.items()
