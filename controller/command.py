@@ -33,7 +33,7 @@ INERT = {
     "webhook-server-port": "there is no webhook: the rules of the CRDs refuse invalid jobs at apply",
     "webhook-service-name": "there is no webhook",
     "webhook-secret-name": "there is no webhook",
-    "zap-stacktrace-level": "defects are always logged with their traceback",
+    "zap-stacktrace-level": "unexpected exceptions are always logged with their traceback",
     "zap-time-encoding": "times are always RFC 3339",
     "controller-queue-rate-limit": "the queue has no rate limit; each job has its own back-off",
     "controller-queue-burst": "the queue has no rate limit; each job has its own back-off",
@@ -112,7 +112,7 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
         "--master",
         default="",
         metavar="URL",
-        help="address of the API server, in place of the kubeconfig's; default: that of the kubeconfig",
+        help="address of the API server; overrides the kubeconfig's; default: that of the kubeconfig",
     )
     flag(
         "--namespace",
@@ -148,7 +148,7 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
         "--kube-api-in-flight",
         type=int,
         default=defaults.kube_api_in_flight,
-        help="maximum number of concurrent requests to the API server, without watches",
+        help="maximum number of concurrent requests to the API server, not counting watches",
     )
     flag(
         "--metrics-bind-address",
@@ -192,7 +192,7 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
         type=_list,
         default=defaults.metrics_token_audiences,
         metavar="AUDIENCE,...",
-        help="audiences of which a client's token must have one, with --metrics-secure; default: that of the API server",
+        help="accepted token audiences with --metrics-secure; a client's token must have at least one of them; default: that of the API server",
     )
     flag(
         "--health-probe-bind-address",
@@ -208,10 +208,10 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
         flag,
         "--tracing",
         defaults.tracing,
-        "export a trace of each reconcile with OpenTelemetry, as $OTEL_* configure; needs rallypoint-operator[tracing]",
+        "export a trace of each reconcile with OpenTelemetry, configured by the OTEL_* variables; needs rallypoint-operator[tracing]",
     )
     _switch(
-        flag, "--leader-elect", defaults.leader_elect, "reconcile only while this replica holds the Lease"
+        flag, "--leader-elect", defaults.leader_elect, "reconcile only while this process holds the Lease"
     )
     flag("--leader-election-id", default=defaults.leader_election_id, help="name of the Lease")
     flag(
@@ -222,13 +222,13 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
     flag(
         "--lock-namespace",
         default=defaults.lock_namespace,
-        help="namespace of the Lease mpi-operator, which is also required if MPIJobs are served; default: that of the other Lease",
+        help="namespace of the Lease mpi-operator, which is also required if MPIJobs are served; default: namespace of the leader election Lease",
     )
     _switch(
         flag,
         "--shadow",
         defaults.shadow,
-        "decide beside another operator, write nothing, and report where the decisions differ",
+        "compare this operator's decisions with those of the running operator, and write nothing",
     )
     flag(
         "--gang-scheduler-name",
@@ -273,7 +273,7 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
         dest="log_level",
         type=_level,
         default=defaults.log_level,
-        help="debug, info, warning or error; a number means debug; SIGUSR2 changes to debug and back",
+        help="debug, info, warning or error; a number means debug; SIGUSR2 toggles debug",
     )
     flag(
         "-v",

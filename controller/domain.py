@@ -285,7 +285,7 @@ class Problem:
         return f"{self.field}: {self.text}"
 
 
-CONTINUES = "the job continues with its present pods, and none is created, replaced or deleted"
+CONTINUES = "the job keeps its current pods; none is created, replaced or deleted"
 """What an invalid change of the spec does to a job that has started."""
 
 

@@ -57,7 +57,7 @@ class Settings:
     """Burst of requests above ``kube_api_qps``. Flag ``--kube-api-burst``."""
 
     kube_api_in_flight: int = IN_FLIGHT
-    """Maximum number of concurrent requests to the API server, without watches. Flag ``--kube-api-in-flight``."""
+    """Maximum number of concurrent requests to the API server, not counting watches. Flag ``--kube-api-in-flight``."""
 
     metrics_bind_address: str = ":8080"
     """The address of ``/metrics``; ``0`` disables it. Flag ``--metrics-bind-address``."""
@@ -79,7 +79,7 @@ class Settings:
     """The file of the private key in that folder. Flag ``--metrics-cert-key``."""
 
     metrics_token_audiences: tuple[str, ...] = ()
-    """The audiences of which a client's token must have one; empty means that of the API server. Flag ``--metrics-token-audiences``."""
+    """The accepted token audiences; a client's token must have at least one of them. Empty means that of the API server. Flag ``--metrics-token-audiences``."""
 
     health_probe_bind_address: str = ":8081"
     """The address of ``/healthz`` and ``/readyz``; ``0`` disables them. Flag ``--health-probe-bind-address``."""
@@ -91,10 +91,10 @@ class Settings:
     """
 
     tracing: bool = False
-    """Whether to export a trace of each reconcile, as $OTEL_* configure. Flag ``--tracing``; needs the extra ``tracing``."""
+    """Whether to export a trace of each reconcile, configured by the OTEL_* variables. Flag ``--tracing``; needs the extra ``tracing``."""
 
     leader_elect: bool = False
-    """Whether this replica reconciles only while it holds a Lease. Flag ``--leader-elect``.
+    """Whether this process reconciles only while it holds a Lease. Flag ``--leader-elect``.
 
     Off as in training-operator, for a single process started by hand; the shipped Deployment enables it.
     """
@@ -111,12 +111,12 @@ class Settings:
     lock_namespace: str = ""
     """The namespace of the Lease ``mpi-operator``, which is also required if MPIJobs are served. Flag ``--lock-namespace``.
 
-    With it, an mpi-operator that still runs stands by. Empty means the namespace of the other Lease. Differs: mpi-operator's default is the
+    With it, an mpi-operator that still runs stands by. Empty means the namespace of the leader election Lease. Differs: mpi-operator's default is the
     namespace ``mpi-operator``, which some clusters do not have.
     """
 
     shadow: bool = False
-    """Whether to decide beside another operator, write nothing, and report where the decisions differ. Flag ``--shadow``.
+    """Whether to compare this operator's decisions with those of the running operator, and write nothing. Flag ``--shadow``.
 
     It excludes ``leader_elect``: a shadow writes no Lease.
     """
@@ -199,7 +199,7 @@ class Settings:
                 "--shadow cannot be combined with --services: the Go operators create one for each replica"
             )
         if not (isfinite(self.kube_api_qps) and self.kube_api_qps >= 0):
-            raise ValueError(f"--kube-api-qps must be a number and not negative, but is {self.kube_api_qps}")
+            raise ValueError(f"--kube-api-qps must be a finite number of at least 0, not {self.kube_api_qps}")
         for flag, name in (
             ("--namespace or $KUBEFLOW_NAMESPACE", self.namespace),
             ("--leader-election-namespace", self.leader_election_namespace),

@@ -13,7 +13,7 @@ from controller.domain import Child, WriteMode
 def autoscaler(
     resource: Resource, job: Job, min_replicas: int, max_replicas: int, metrics: list[dict[str, Any]]
 ) -> Child:
-    """Yield an autoscaler for the job's workers. It has the job's name and follows its elastic policy."""
+    """Return an autoscaler for the job's workers. It has the job's name and follows its elastic policy."""
     target = {"apiVersion": resource.api_version, "kind": resource.kind, "name": job.metadata.name}
     body = {
         "apiVersion": HORIZONTAL_POD_AUTOSCALERS.api_version,

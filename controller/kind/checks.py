@@ -82,9 +82,8 @@ def variable_problems(kind: Shape[J], job: J, options: Options) -> Iterator[Prob
             size = len(f"{name}={value}".encode())
             if size > LONGEST_VARIABLE:
                 text = (
-                    f"Invalid value: {total} replicas: with the addresses of all of them, the environment variable {name} takes {size} bytes, "
-                    f"and Linux passes {LONGEST_VARIABLE} to a program: ask for no more than about {total * LONGEST_VARIABLE // size}, or "
-                    "give the job a shorter name"
+                    f"Invalid value: {total} replicas: with the addresses of all replicas, environment variable {name} would be {size} bytes long, "
+                    f"but Linux allows {LONGEST_VARIABLE}: use at most about {total * LONGEST_VARIABLE // size} replicas, or a shorter job name"
                 )
                 yield Problem(f"spec.{kind.replicas_field}", text)
                 return

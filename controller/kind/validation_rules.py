@@ -110,7 +110,7 @@ def role_rules(kind: RoleKind, specs: str) -> Iterator[ValidationRule]:
             is_other = f"role.lowerAscii() != '{name.lower()}'"
             yield ValidationRule(
                 for_replicas(specs, "{replicas} == 1", unless=is_other),
-                f"the replicas of {name} must be 1, or left out",
+                f"replicas of {name} must be 1 or omitted",
                 field,
                 FORBIDDEN,
             )
@@ -160,7 +160,10 @@ def restart_policy_rule(specs: str, known: tuple[str, ...], unless: str = "") ->
 
 def not_empty_rule(specs: str, names: tuple[str, ...]) -> ValidationRule:
     return ValidationRule(
-        f"{specs}.size() > 0", f"must have a role: {alternatives(names)}", field_of(specs), REQUIRED
+        f"{specs}.size() > 0",
+        f"must have at least one role: {alternatives(names)}",
+        field_of(specs),
+        REQUIRED,
     )
 
 

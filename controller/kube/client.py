@@ -339,7 +339,7 @@ class Client:
 
     def _check_read_only(self, method: str, path: str, *, is_read: bool) -> None:
         if self._is_read_only and not is_read:
-            raise errors.ReadOnly(f"{method} {path} was not sent: this client only reads")
+            raise errors.ReadOnly(f"{method} {path} was not sent: this client is read-only")
 
     async def _touch(self) -> None:
         with contextlib.suppress(errors.ApiError, aiohttp.ClientError, TimeoutError, OSError):

@@ -99,9 +99,9 @@ def unreachable(error: Exception) -> str:
     if isinstance(error, (aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError)):
         hint = f"; {_PROXY_HINT}"
     elif isinstance(error, aiohttp.ClientConnectorCertificateError):
-        hint = "; is this the kubeconfig of that cluster, and of its last start?"
+        hint = "; does this kubeconfig belong to that cluster, and is it from its latest start?"
     elif isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
-        hint = "; does the cluster run, and is this its kubeconfig?"
+        hint = "; is the cluster running, and is this its kubeconfig?"
     return f"{describe(error)}{hint}"
 
 
@@ -124,9 +124,7 @@ def describe(error: BaseException) -> str:
     return f"cannot connect to {whom}{where}: {why}"
 
 
-_PROXY_HINT = (
-    "the proxy is that of the kubeconfig (proxy-url) or of HTTPS_PROXY; NO_PROXY names servers without one"
-)
+_PROXY_HINT = "the proxy comes from proxy-url in the kubeconfig or from HTTPS_PROXY; NO_PROXY lists servers to connect to directly"
 
 
 class _Cause(msgspec.Struct):

@@ -31,10 +31,10 @@ class FairQueue(Generic[T]):
         """Append an item.
 
         Raises:
-            ValueError: it already waits.
+            ValueError: it is already queued.
         """
         if item in self._positions:
-            raise ValueError(f"{item!r} waits already")
+            raise ValueError(f"{item!r} is already queued")
         self._positions[item] = (level, group)
         self._join(item, level, group)
 
@@ -45,7 +45,7 @@ class FairQueue(Generic[T]):
             IndexError: the queue is empty.
         """
         if not self._levels:
-            raise IndexError("nothing waits")
+            raise IndexError("the queue is empty")
         level = max(self._levels)
         groups = self._levels[level]
         group, line = next(iter(groups.items()))
@@ -64,7 +64,7 @@ class FairQueue(Generic[T]):
             IndexError: the queue is empty.
         """
         if not self._positions:
-            raise IndexError("nothing waits")
+            raise IndexError("the queue is empty")
         item = next(iter(self._positions))
         self.discard(item)
         return item
@@ -76,7 +76,7 @@ class FairQueue(Generic[T]):
             IndexError: the queue is empty.
         """
         if not self._positions:
-            raise IndexError("nothing waits")
+            raise IndexError("the queue is empty")
         return next(iter(self._positions))
 
     def pop_from_longest(self) -> T:
@@ -86,7 +86,7 @@ class FairQueue(Generic[T]):
             IndexError: the queue is empty.
         """
         if not self._levels:
-            raise IndexError("nothing waits")
+            raise IndexError("the queue is empty")
         line = max(self._levels[min(self._levels)].values(), key=len)
         item = next(iter(line))
         self.discard(item)

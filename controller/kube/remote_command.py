@@ -28,7 +28,7 @@ class CommandError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The end of a command. Its output may be cut."""
+    """The result of a command. Its output may be truncated."""
 
     exit_code: int
     stdout: bytes

@@ -53,7 +53,7 @@ def static_kubeconfig(path: str, context: str = "") -> Connection | None:
         newest = _read(path, context)
         if newest is None or newest.server != login.server:
             raise NotConfigured(
-                f"kubeconfig {path}: it is gone, invalid, or has another server or sort of login than at the start; restart with it"
+                f"kubeconfig {path}: the file is missing or invalid, or its server or login method has changed since startup; restart the process"
             )
         if newest.text != login.text:  # Another TLS context opens new connections.
             login = newest

@@ -310,7 +310,9 @@ def _refusal(status: int, headers: Headers, answer: bytes) -> errors.ApiError:
     if status < 400:
         where = headers.get(b"location", b"").decode(errors="replace")
         return errors.from_status(
-            status, "Redirect", f"the server redirects to {where or 'nowhere'}; is its address right?"
+            status,
+            "Redirect",
+            f"the server answered with a redirect to {where or 'an unknown location'}; check the server address",
         )
     return errors.from_response(status, answer, headers.get(b"retry-after", b"").decode("latin-1"))
 

@@ -19,6 +19,9 @@ from controller.reconcile.jobs import JobRow
 
 FRESH_SECONDS: Final = 60.0
 """How long an answer counts. Kueue restarts when its configuration changes."""
+DETECTED: Final = "Kueue built-in integration detected"
+NOT_DETECTED: Final = "Kueue built-in integration not detected"
+
 _NO_NAME: Final = "Not-A-Name"
 """A label value that is no name of an object."""
 
@@ -49,8 +52,8 @@ class BuiltinIntegration:
             if self._is_on is None or time() - self._asked_at >= FRESH_SECONDS:
                 is_on = await self._ask(row)
                 if is_on is not self._is_on:
-                    fields = {"kind": self._kind.resource.kind, "is_on": is_on}
-                    log.info("Kueue's built-in integration", **fields)
+                    message = DETECTED if is_on else NOT_DETECTED
+                    log.info(message, kind=self._kind.resource.kind)
                 self._is_on, self._asked_at = is_on, time()
             return self._is_on
 

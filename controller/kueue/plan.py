@@ -148,7 +148,7 @@ def _finished(job: QueuedJob, workload: Workload) -> Step | None:
 def _suspended(job: QueuedJob, workload: Workload) -> Step | None:
     """Return the next step of a suspended job, whose Workload waits or was just admitted."""
     if not job.queue:
-        return Step(Action.DELETE, workload, "The job names no queue any more", after_pods=True)
+        return Step(Action.DELETE, workload, "The job no longer names a queue", after_pods=True)
     if not workload.is_reserved:
         return Step(Action.UPDATE, workload) if _is_outdated(job, workload) else None
     is_same = workload.pod_sets == job.fingerprint if workload.pod_sets else job.has_shape_of(workload)

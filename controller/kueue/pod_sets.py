@@ -306,9 +306,7 @@ class Addition:
         ):
             for key, value in more.items():
                 if own.setdefault(key, value) != value and key not in MARKS:
-                    raise Unqueueable(
-                        f"{source}: its {name} {key} is {value!r}, and another one is {own[key]!r}"
-                    )
+                    raise Unqueueable(f"{source}: {name} {key}={value!r} conflicts with {own[key]!r}")
                 own[key] = value
         self.tolerations += [item for item in other.tolerations if item not in self.tolerations]
         self.gates += [item for item in other.gates if item not in self.gates]
@@ -361,8 +359,11 @@ def admit(job: QueuedJob, workload: Workload, flavors: Mapping[str, Mapping[str,
         Unqueueable: the templates contradict what was admitted, or the pod sets are others.
     """
     added = additions(workload, flavors)
-    if added.keys() != {role.name for role in job.roles}:
-        raise Unqueueable(f"the admitted pod sets are {', '.join(sorted(added))}")
+    own = {role.name for role in job.roles}
+    if added.keys() != own:
+        raise Unqueueable(
+            f"the Workload admits the pod sets {', '.join(sorted(added))}, but the job has {', '.join(sorted(own))}"
+        )
     templates = {role.key: _merged(role, added[role.name]) for role in job.roles}
     return _patch(job, suspend=False, templates=templates)
 

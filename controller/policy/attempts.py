@@ -85,7 +85,7 @@ def end(job: Job, matched: recovery.Match, builder: StatusBuilder, pods: Iterabl
     attempt = attempt.model_copy(update={"restart_time": None})
     builder.update({"attempts": recovery.recorded(builder.status, attempt)})
     if matched.action is FailureAction.FAIL_JOB:
-        text = f"job {name} is failing because {matched.description}."
+        text = f"job {name} failed because {matched.description}."
         builder.failed(text, Severity.WARNING, ConditionReason.FAILURE_POLICY)
     else:
         text = f"job {name} has failed because it has reached its maxRestarts ({policy.max_restarts}); last failure: {matched.description}."

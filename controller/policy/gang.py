@@ -63,7 +63,7 @@ _FIELDS = {
 
 
 def scheduler_of(flag: str) -> str:
-    """Return the scheduler that a value of ``--gang-scheduler-name`` means; None if it is empty.
+    """Return the scheduler that a value of ``--gang-scheduler-name`` means; empty if gang scheduling is disabled.
 
     Source: training-operator 1.9, pkg/controller.v1/common/job_controller.go and cmd/training-operator.v1/main.go.
     """

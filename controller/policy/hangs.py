@@ -351,7 +351,7 @@ def _failure(roles: Mapping[str, Role], hang: Hang) -> recovery.PodFailure:
 
 def unread_event(kind: str, text: str) -> Event:
     """Return the warning about a job whose progress cannot be read."""
-    message = f"no hang can be detected: {text}"
+    message = f"hang detection is not working: {text}"
     return Event(Severity.WARNING, f"{kind}{EventReason.PROGRESS_UNKNOWN}", message, once=message)
 
 

@@ -302,7 +302,7 @@ def _record(
 def warn(policy: RunPolicy, options: Options, builder: StatusBuilder) -> None:
     """Record an event if the job wants to restart in place and the cluster does not allow it."""
     if is_requested(policy) and not options.container_restart_rules:
-        text = "restarts in place need Kubernetes 1.35; this job restarts by recreation of its pods"
+        text = "restarts in place require Kubernetes 1.35; this job restarts by recreating its pods"
         builder.record_event(Severity.WARNING, EventReason.IN_PLACE_UNAVAILABLE, text, once=text)
 
 

@@ -1,8 +1,8 @@
-"""Leader election: only the replica that holds all required Leases may write.
+"""Leader election: only the process that holds all required Leases may write.
 
 The holder renews each Lease every 2 s and may write for 10 s after its last renewal. Another candidate takes a Lease that it has not
 seen change for 15 s. Each process measures with its own clock, so only the rates of the clocks matter: unless one clock runs 1.5 times
-as fast as another, no two replicas write at the same time. docs/decisions/0014-leader-election.md describes late requests.
+as fast as another, no two processes write at the same time. docs/decisions/0014-leader-election.md describes late requests.
 
 A waiting candidate watches the Leases, so that it takes a released Lease at once. Without watch events it reads the Lease periodically.
 
@@ -168,7 +168,7 @@ class Election:
                 if await lock.attempt():
                     self._observer.slow_path(lock.name)
         except errors.Conflict:
-            self._log.info("another replica updated the lease first", lease=lock.name)
+            self._log.info("another process updated the Lease first", lease=lock.name)
         except (errors.ApiError, aiohttp.ClientError, OSError, ValueError, msgspec.DecodeError) as error:
             self._has_failed = True
             text = errors.describe(error)

@@ -66,14 +66,14 @@ async def migrated(client: Client, resource: Resource) -> None:
         try:
             written = await migrate(client, resource)
         except Forbidden as error:
-            bound.warning("stored versions are left as they are", error=error.message)
+            bound.warning("storage version migration skipped, permissions are missing", error=error.message)
             return
         except NotLeading:
             pass  # this process may lead again
         except (ApiError, aiohttp.ClientError, msgspec.DecodeError, TimeoutError, OSError) as error:
-            bound.warning("migration interrupted", error=describe(error), pause_seconds=pause)
+            bound.warning("storage version migration interrupted", error=describe(error), pause_seconds=pause)
         else:
-            bound.debug("stored versions are the ones that are written", objects=written)
+            bound.debug("storage version migration not needed, or complete", objects=written)
             return
         await asyncio.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
@@ -107,7 +107,9 @@ async def migrate(client: Client, resource: Resource, *, settled_seconds: float 
             written, refused = written + results.count(True), refused + results.count(False)
     if refused:
         log.warning(
-            "objects rejected, old stored versions are kept", resource=resource.plural, objects=refused
+            "storage version migration incomplete, the server rejected objects",
+            resource=resource.plural,
+            objects=refused,
         )
         return written
     # With the resourceVersion read at the start: if the CRD changed since, objects may have been stored in another version.
@@ -119,7 +121,7 @@ async def migrate(client: Client, resource: Resource, *, settled_seconds: float 
         msgspec.json.encode(body | {"status": {"storedVersions": stored}}),
         subresource="status",
     )
-    log.info("objects stored in the current version", resource=resource.plural, objects=written)
+    log.info("storage version migration complete", resource=resource.plural, objects=written)
     return written
 
 

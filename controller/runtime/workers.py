@@ -193,7 +193,7 @@ class Workers(Generic[K]):
         try:
             what(*args)
         except Exception:  # noqa: BLE001 - an observer must not stop the workers
-            self._log.exception("observer broke")
+            self._log.exception("observer raised an exception")
 
 
 def _is_being_cancelled() -> bool:

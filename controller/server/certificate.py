@@ -1,6 +1,6 @@
 """The serving certificate of the metrics endpoint: from files that rotate, or self-signed and in memory.
 
-A certificate that cannot be read or made never ends the operator: the last one stays in use, and without one the endpoint closes each
+An unusable certificate never stops the operator: the last one stays in use, and without one the endpoint closes each
 connection. The log and the metrics say so.
 
 Source: kubebuilder 4, the scaffold of cmd/main.go (flags and names of files); controller-runtime 0.22, pkg/certwatcher/certwatcher.go

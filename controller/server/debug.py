@@ -137,21 +137,21 @@ def _garbage_collection(query: Mapping[str, str]) -> str:
 def _start_tracing(query: Mapping[str, str]) -> str:
     frames = _number(query, "frames", 1, MAX_FRAMES)
     if tracemalloc.is_tracing():
-        raise BadRequest("tracemalloc already runs: POST tracemalloc/stop first")
+        raise BadRequest("tracemalloc is already running: POST tracemalloc/stop first")
     tracemalloc.start(frames)
     return f"tracing allocations from now on, frames of each: {frames}\n"
 
 
 def _stop_tracing(query: Mapping[str, str]) -> str:
     if not tracemalloc.is_tracing():
-        raise BadRequest("tracemalloc does not run")
+        raise BadRequest("tracemalloc is not running")
     tracemalloc.stop()
     return "stopped\n"
 
 
 def _snapshot() -> tracemalloc.Snapshot:
     if not tracemalloc.is_tracing():
-        raise BadRequest("tracemalloc does not run: POST tracemalloc/start first")
+        raise BadRequest("tracemalloc is not running: POST tracemalloc/start first")
     return tracemalloc.take_snapshot()
 
 

@@ -111,7 +111,7 @@ class Reviewer:
         if not user:
             raise _unauthorized()
         if not allowed:
-            raise Refusal(403, f"Forbidden: {user.get('username')} may not {verb} {path}")
+            raise Refusal(403, f"Forbidden: {user.get('username')} cannot {verb} {path}")
 
     async def _user(self, token: str, address: str) -> UserInfo | None:
         """Return the token's user, None if it is not valid."""
@@ -133,8 +133,10 @@ class Reviewer:
         return await self._users.get(key, review)
 
     def _limit(self, address: str) -> None:
-        """Raises:
-        Refusal: the client has requested the review of too many tokens, or the API server answers none.
+        """Check the rate limit of a client address.
+
+        Raises:
+            Refusal: the client has requested the review of too many tokens, or the API server answers none.
         """
         now = asyncio.get_running_loop().time()
         self._require_answers(now)
@@ -247,4 +249,4 @@ def _unauthorized() -> Refusal:
 
 
 def _unavailable() -> Refusal:
-    return Refusal(503, "The API server does not review requests at the moment", {"Retry-After": "1"})
+    return Refusal(503, "The API server cannot review requests at the moment", {"Retry-After": "1"})

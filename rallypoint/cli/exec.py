@@ -49,7 +49,10 @@ def add_parser(
     parser.add_argument("what", metavar="POD", help="POD, or KIND/NAME of an owner of pods: its first pod")
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="the command, after --")
     parser.add_argument(
-        "--container", "-c", default="", help="name of the container; default: the first container"
+        "--container",
+        "-c",
+        default="",
+        help="name of the container; default: the one that the annotation kubectl.kubernetes.io/default-container names, else the first",
     )
     parser.add_argument("--stdin", "-i", action="store_true", help="pass on standard input")
     parser.add_argument("--tty", "-t", action="store_true", help="allocate a terminal")

@@ -51,7 +51,10 @@ def add_parser(
     parser.add_argument("what", nargs="?", metavar="POD", help="POD, or KIND/NAME of a job")
     parser.add_argument("--selector", "-l", default="", help="show the logs of all pods with these labels")
     parser.add_argument(
-        "--container", "-c", default="", help="name of the container; default: the first container"
+        "--container",
+        "-c",
+        default="",
+        help="name of the container; default: the one that the annotation kubectl.kubernetes.io/default-container names, else the first",
     )
     parser.add_argument(
         "--follow",

@@ -16,6 +16,7 @@ from rallypoint.cli.cluster import Cluster, CommandError
 from rallypoint.cli.columns import Columns, indented
 from rallypoint.cli.port_forward import choose, forwarding
 from rallypoint.cli.terminal import write, write_error
+from rallypoint.documentation import DOCS_URL, REPOSITORY_URL
 
 EQUAL, DIFFERENT, UNREAD = 0, 1, 2
 """The exit statuses. ``UNREAD`` also means that there is no report."""
@@ -145,7 +146,7 @@ def text(report: Report) -> Iterator[str]:
 def _rule(report: Report, rule: Mapping[str, Any]) -> Iterator[str]:
     count = f"{rule['differences']} in {rule['jobs']} jobs"
     if rule["declared"]:
-        yield f"  {rule['rule']}: {count}. {rule['reason']} ({rule['page']})\n"
+        yield f"  {rule['rule']}: {count}. {rule['reason']} ({REPOSITORY_URL}/{rule['page']})\n"
         return
     yield f"  {rule['rule']}: {count}\n"
     found = [entry for entry in report["differences"] if entry["rule"] == rule["rule"]]
@@ -175,8 +176,8 @@ def _more(count: int) -> Iterator[str]:
 def _conclusion(report: Report) -> str:
     match exit_status(report):
         case 0:
-            return "This operator decides as the other one does, but for the declared differences."
+            return "This operator decides as the other one does, except for the declared differences."
         case 1:
-            return "This operator decides differently. See docs/how-to/shadow.md before you switch."
+            return f"This operator decides differently. See {DOCS_URL}/how-to/shadow.md before you switch."
         case _:
             return "Not everything has been compared yet. Read the report again later."

@@ -73,13 +73,13 @@ def add_parser(
         "--ui-port",
         type=clusters.port,
         default=0,
-        help="port of the page in the browser (default: any free port)",
+        help="port of the web UI (default: any free port)",
     )
     parser.add_argument(
         "--ui",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="serve the page, and record jobs that end for it (default: yes)",
+        help="serve the web UI, and record finished jobs for it (default: yes)",
     )
     local_flags.add_flags(parser)
     parser.set_defaults(execute=execute)
@@ -173,14 +173,14 @@ async def _serve_page(args: argparse.Namespace, local: LocalCluster, url: "async
     except Exception:
         if not url.done():
             raise
-        log.exception("the page has ended")
+        log.exception("web UI stopped")
         write_error(
-            "rallypoint up: the page has ended by a defect, see controller.log; the cluster runs on\n"
+            "rallypoint up: the web UI stopped after an internal error, see controller.log; the cluster keeps running\n"
         )
 
 
 def _print_banner(local: LocalCluster, folder: Path, kubeconfig: Path, url: str) -> None:
-    shown = f"page: {url}\n" if url else ""
+    shown = f"web UI: {url}\n" if url else ""
     write(
         f"{local.server}: {local_flags.banner(local)}\nlogs: {folder}\n{shown}export KUBECONFIG={shlex.quote(str(kubeconfig))}\n"
     )

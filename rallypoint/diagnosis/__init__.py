@@ -64,7 +64,7 @@ MAX_READS = 64
 """The largest number of container logs, and of nodes, to read for a job, so that a job of thousands of pods takes seconds."""
 MAX_DETAILED_FAILURES = 4
 LINES_OF_FAILURE = 10
-NO_CAUSE = "The cluster's objects name no cause."
+NO_CAUSE = "No cause found in the cluster's objects."
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +105,12 @@ def diagnose(snapshot: JobSnapshot) -> Diagnosis:
 def _summary(snapshot: JobSnapshot, state: str) -> str:
     """Return ``Diagnosis.summary``."""
     if state == ConditionType.SUCCEEDED:
-        return "The job has succeeded."
+        return "The job succeeded."
     if state != ConditionType.RUNNING:
         return NO_CAUSE
     # The notes about a rendezvous say more of silent pods.
     progress = "" if any(rendezvous.causes(snapshot)) else output.progress(snapshot)
-    return (
-        "; ".join(filter(None, ("The job runs. The objects of the cluster show no problem", progress))) + "."
-    )
+    return "; ".join(filter(None, ("The job is running, and its objects show no problem", progress))) + "."
 
 
 def _as_of_deleted_job(cause: Cause) -> Cause:

@@ -24,7 +24,7 @@ from rallypoint.diagnosis.snapshot import Cause, JobSnapshot
 
 _MAX_NAMED_MEMBERS = 3
 """The largest number of missing gang members to name."""
-_QUEUE_STEP = "an administrator creates, opens or enlarges the queue; or create the job again with another schedulingPolicy.queue"
+_QUEUE_STEP = "ask an administrator to create, open or enlarge the queue, or create the job again with another schedulingPolicy.queue"
 
 
 def causes(snapshot: JobSnapshot) -> Iterator[Cause]:

@@ -17,6 +17,7 @@ from rallypoint.diagnosis.objects import (
     status_of,
 )
 from rallypoint.diagnosis.snapshot import Cause, JobSnapshot
+from rallypoint.documentation import DOCS_URL
 
 LONGEST_STACK = 300
 """In characters."""
@@ -31,9 +32,7 @@ def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
         return
     unknown = (event for event in snapshot.events_of(job) if _is_unknown_progress(event))
     for event in unknown:
-        step = (
-            "grant the operator the right that the message names, see docs/how-to/survive-failures.md#hangs"
-        )
+        step = f"grant the operator the right that the message names, see {DOCS_URL}/how-to/survive-failures.md#hangs"
         yield Cause(
             (),
             reason_and_message(event),
@@ -52,7 +51,7 @@ def _named_pod(snapshot: JobSnapshot, attempt: Mapping[str, Any]) -> Iterator[Ca
     kind = snapshot.job["kind"].lower()
     yield Cause(
         tuple(stacks[0]["pods"]),
-        f"did this when the job hung: {shortened(lines, LONGEST_STACK)}",
+        f"stack at the time of the hang: {shortened(lines, LONGEST_STACK)}",
         parse_timestamp(attempt.get("endTime")),
         blocks=False,
         next_step=f"all stacks: rallypoint describe {kind} {name_of(snapshot.job)} -n {snapshot.namespace}",

@@ -25,6 +25,7 @@ from rallypoint.diagnosis.objects import (
 )
 from rallypoint.diagnosis.snapshot import Cause, JobSnapshot, group_by_text
 from rallypoint.diagnosis.terminations import Failure, failures
+from rallypoint.documentation import DOCS_URL
 
 _START_GRACE = timedelta(seconds=10)
 """A job this young needs no explanation yet."""
@@ -32,12 +33,12 @@ _CREATION_REASONS = ("FailedCreate", "MissingPermissions", "ErrResourceExists")
 """Prefixes of event reasons that report a failed creation."""
 _CREATION_STEPS = {
     "already exists": (
-        "delete the object that has the name, or create the job again with another name",
+        "delete the object with that name, or create the job under another name",
         None,
     ),
     "": (
-        "change what the message names; the operator tries again by itself, after two minutes at the latest",
-        "change what the message names and create the job again",
+        "fix what the message names; the operator retries within two minutes",
+        "fix what the message names and create the job again",
     ),
 }
 """By parts of messages about failed creations; the second one is for a job that has been deleted."""
@@ -49,7 +50,7 @@ def failure_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     """Yield why a job failed: the operator's message, the pods that failed first, and the later failures."""
     failed = transition_time(snapshot.job, ConditionType.FAILED)
     text = reason_and_message(condition(snapshot.job, ConditionType.FAILED))
-    again = f"correct the cause, delete the job ({_kubectl(snapshot, 'delete')}) and create it again: a failed job does not run again"
+    again = f"fix the cause, delete the job ({_kubectl(snapshot, 'delete')}) and create it again; a failed job is never restarted"
     quote = "" if failures(snapshot.pods) else _quote_of(snapshot, text)
     yield Cause(
         (),
@@ -57,7 +58,7 @@ def failure_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
         failed,
         quote=quote,
         next_step=again,
-        step_when_deleted="correct the cause and create the job again",
+        step_when_deleted="fix the cause and create the job again",
     )
     found, reported = failures(snapshot.pods), terminations.causes_from_events(snapshot)
     first = [failure for failure in found if failure.is_own and failure.at and failure.at == found[0].at]
@@ -194,8 +195,8 @@ def _not_reconciled(snapshot: JobSnapshot) -> list[Cause]:
     """An operator sets a condition as soon as it sees a job."""
     if status_of(snapshot.job).get("conditions") or snapshot.now - snapshot.created <= _START_GRACE:
         return []
-    text = "no operator has reconciled it: does one that serves this kind run here?"
-    step = 'check that the operator runs, and its flags --namespace and --enable-scheme; see "Install" in the documentation'
+    text = "no operator has reconciled it; is an operator that serves this kind running in this cluster?"
+    step = f"check that the operator is running, and its flags --namespace and --enable-scheme; see {DOCS_URL}/how-to/install.md"
     return [Cause((), text, snapshot.created, next_step=step)]
 
 
@@ -236,7 +237,7 @@ def _creation_failures(snapshot: JobSnapshot) -> Iterator[Cause]:
         step, later = next(steps for part, steps in _CREATION_STEPS.items() if part in messages[0])
         yield Cause((), f"{missing}: {messages[0]}", next_step=step, step_when_deleted=later)
     elif services:
-        step = "delete the Service that has the name, or create the job again with another name"
+        step = "delete the Service with that name, or create the job under another name"
         at, blocks = parse_timestamp(event_time(services[0])), running.get("status") != "True"
         yield Cause((), reason_and_message(services[0]), at, blocks, next_step=step)
     elif messages and not snapshot.pods_known:

@@ -26,6 +26,7 @@ from rallypoint.diagnosis.objects import (
     transition_time,
 )
 from rallypoint.diagnosis.snapshot import Cause, JobSnapshot
+from rallypoint.documentation import DOCS_URL
 
 _MANAGED_LABEL = f"{KUEUE_PREFIX}managed"
 _GRACE = timedelta(seconds=10)
@@ -38,7 +39,7 @@ _INTEGRATED = frozenset(kind.resource.kind for kind in ALL if not kind.is_opt_in
 
 def workload_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
     """Yield what the Workloads of a suspended job wait for."""
-    return (_workload_cause(workload) for workload in snapshot.workloads)
+    return (_workload_cause(workload, snapshot.namespace) for workload in snapshot.workloads)
 
 
 def missing_workload(snapshot: JobSnapshot) -> str:
@@ -49,7 +50,7 @@ def missing_workload(snapshot: JobSnapshot) -> str:
     if not snapshot.is_kueue_served:
         return f"this cluster has no Kueue for its queue {queue}"
     kind = snapshot.job["kind"]
-    return f"Kueue has created no Workload for its queue {queue}, so it may not manage {kind}s"
+    return f"Kueue has not created a Workload for queue {queue}; it may not manage {kind}s"
 
 
 def unmanaged_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
@@ -85,12 +86,12 @@ def management_step(kind: str) -> str:
     if kind not in _INTEGRATED:
         return (
             f"remove the label: Kueue has no integration for {kind}s. To queue their pods one by one, put the label on "
-            "their pod templates and switch on Kueue's integration for pods (integrations.frameworks: pod)"
+            "their pod templates and enable Kueue's integration for pods (integrations.frameworks: pod)"
         )
     own = ", or let the operator queue it (--kueue)" if kind in _QUEUEABLE else ""
     return (
-        f"switch the kind on in Kueue's configuration (integrations.frameworks: kubeflow.org/{kind.lower()}){own}: "
-        'see "Queue jobs with Kueue" in the documentation'
+        f"enable the kind in Kueue's configuration (integrations.frameworks: kubeflow.org/{kind.lower()}){own}: "
+        f"see {DOCS_URL}/how-to/kueue.md"
     )
 
 
@@ -110,9 +111,10 @@ def _is_admitted(job: Object) -> bool:
     return any(POD_SET in ((template.get("metadata") or {}).get("labels") or {}) for template in templates)
 
 
-def _workload_cause(workload: Object) -> Cause:
+def _workload_cause(workload: Object, namespace: str) -> Cause:
     """Describe what the Workload waits for now, then its last eviction."""
     about = (name_of(workload),)
+    command = f"kubectl describe workload {about[0]} -n {namespace}"
     evicted = (
         f"evicted: {reason_and_message(condition(workload, EVICTED))}"
         if is_condition_true(workload, EVICTED)
@@ -125,7 +127,7 @@ def _workload_cause(workload: Object) -> Cause:
             filter(None, (reason_and_message(quota) or "no quota reserved", "" if same else evicted))
         )
         at = transition_time(workload, QUOTA_RESERVED)
-        return Cause(about, f"Kueue: {text}", at, next_step=f"wait, or: kubectl describe workload {about[0]}")
+        return Cause(about, f"Kueue: {text}", at, next_step=f"wait, or: {command}")
     if evicted:
         return Cause(about, f"Kueue: {evicted}", transition_time(workload, EVICTED))
     for check in status_of(workload).get("admissionChecks") or ():
@@ -138,6 +140,8 @@ def _workload_cause(workload: Object) -> Cause:
             )
     if is_condition_true(workload, ADMITTED):
         return Cause(
-            about, "Kueue has admitted it and not resumed it yet", transition_time(workload, ADMITTED)
+            about,
+            "Kueue has admitted it but has not resumed the job yet",
+            transition_time(workload, ADMITTED),
         )
-    return Cause(about, "Kueue has not decided on it")
+    return Cause(about, "waiting for Kueue to consider it")

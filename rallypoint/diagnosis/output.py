@@ -35,8 +35,8 @@ def progress(snapshot: JobSnapshot) -> str:
     newest = max((at for _, at in known.values() if at), default=None)
     since = _age(snapshot.now - newest) if newest and snapshot.now - newest >= _LONG else ""
     if not silent:
-        tells = "whether it makes progress, its logs tell"
-        return f"{tells}: the last line is {since} old" if since else tells
+        hint = "see its logs for progress"
+        return f"{hint} (last line {since} ago)" if since else hint
     if newest is None and len(silent) == len(known):
         length = snapshot.now - min(known[name][0] for name in silent)
         started = f", {_age(length)} ago" if length >= _LONG else ""

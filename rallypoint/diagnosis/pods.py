@@ -48,7 +48,7 @@ _SCHEDULING_STEPS = {
         "create the PersistentVolumeClaim that the message names; one that is not bound needs a StorageClass or a PersistentVolume"
     ),
     re.compile(r"taint|affinity|selector|unschedulable"): (
-        "let the template select and tolerate nodes that exist"
+        "change the template's nodeSelector, affinity or tolerations so that they match existing nodes"
     ),
 }
 """By parts of scheduling messages, the most likely cause first: some nodes have taints in every cluster."""
@@ -153,7 +153,7 @@ def _unscheduled(snapshot: JobSnapshot, pod: Object) -> Cause | None:
             pod,
             f"waiting for the scheduler {scheduler}, which has not reported on it",
             made,
-            next_step="check that a scheduler of that name runs",
+            next_step="check that a scheduler with this name is running",
         )
     return _scheduling_cause(pod) if is_unschedulable(pod) else None
 

@@ -151,7 +151,7 @@ def _too_large_job(snapshot: JobSnapshot, resource: str) -> Iterator[Cause]:
         each = (
             f"{wanted[0]} {resource} each, {whole} in all" if len(set(wanted)) == 1 else f"{whole} {resource}"
         )
-        together = "present node has" if len(sizes) == 1 else "present nodes together have"
+        together = "existing node has" if len(sizes) == 1 else "existing nodes together have"
         text = f"its {len(pods)} pods can never run at the same time: they request {each}, and the {together} {size}"
         yield Cause((), text, next_step="request less, use fewer replicas, or add nodes")
 
@@ -187,7 +187,7 @@ def _gang_causes(snapshot: JobSnapshot, gang: Object, lacked: Collection[str]) -
         held = sum(holder.amount.amount for holder in holders)
         free = Quantity(max(size.amount - held, Fraction(0)), size.form)
         if amount.amount > size.amount:
-            text = f"the present nodes can never hold it: it needs {amount} {resource}, and together they have {size}"
+            text = f"the existing nodes are too small: it needs {amount} {resource}, and together they have {size}"
             yield Cause((name_of(gang),), text, next_step="request less, or add nodes")
         elif amount.amount > free.amount:
             most = "" if snapshot.holders_known else "at most "
@@ -223,7 +223,9 @@ def _too_large(snapshot: JobSnapshot, resource: str, waiting: Iterable[str]) -> 
     if not names:
         return None
     most = max((wanted[name] for name in names), key=lambda amount: amount.amount)
-    text = f"no present node can hold it: it requests {most} {resource}, and the largest node has {largest}"
+    text = (
+        f"no existing node is large enough: it requests {most} {resource}, and the largest node has {largest}"
+    )
     return Cause(names, text, next_step="request less, or add larger nodes")
 
 

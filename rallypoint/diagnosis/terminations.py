@@ -123,11 +123,11 @@ def describe_termination(end: Termination) -> str:
 def next_step(text: str, log_command: str = "") -> str:
     """Return what to do about a termination that was described as ``text``: by default the command ``log_command``, which shows its log."""
     if "(OOMKilled)" in text:
-        return "raise the memory limit of the container, or let the program use less"
+        return "raise the container's memory limit, or reduce the program's memory use"
     if "(StartError)" in text or "(ContainerCannotRun)" in text:
         return "correct the command of the container, or use an image that contains the program"
     if "Evicted" in text:
-        return "request what the pod really uses, so that it comes to a node that has it"
+        return "set the pod's requests to what it actually uses, so that it is scheduled to a node with enough resources"
     return log_command
 
 

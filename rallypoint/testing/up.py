@@ -61,7 +61,7 @@ async def up(*arguments: str, folder: Path, command: Sequence[str] = COMMAND) ->
             page = ""
             while not (line := (await process.stdout.readline()).decode()).startswith("export KUBECONFIG="):
                 assert line, "it has ended before it was up"
-                page = line.removeprefix("page: ").strip() if line.startswith("page: ") else page
+                page = line.removeprefix("web UI: ").strip() if line.startswith("web UI: ") else page
         kubeconfig = Path(*shlex.split(line.partition("=")[2]))
         config = yaml.safe_load(await asyncio.to_thread(kubeconfig.read_text))
         async with RawClient.from_kubeconfig(config) as client:

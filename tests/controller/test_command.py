@@ -143,7 +143,7 @@ def test_help_shows_each_default(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended.value.code == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "at the same time; default: 16" in shown
-    assert "reconcile only while this replica holds the Lease; default: false" in shown
+    assert "reconcile only while this process holds the Lease; default: false" in shown
     assert "0 means no limit; default: 0 " in shown
     assert "a scheduler with coscheduling; default: none" in shown
     assert "default: None" not in shown
@@ -196,7 +196,7 @@ def test_the_cluster_s_domain_of_the_environment(monkeypatch: pytest.MonkeyPatch
         pytest.param(
             ["--controller-threads=0"], "--controller-threads must be at least 1", id="out of range"
         ),
-        pytest.param(["--kube-api-qps=nan"], "--kube-api-qps must be a number", id="not a number"),
+        pytest.param(["--kube-api-qps=nan"], "--kube-api-qps must be a finite number", id="not a number"),
         pytest.param(["--namespace=Foo_Bar"], "'Foo_Bar' is not a valid namespace name", id="no namespace"),
         pytest.param(["--leader-elect=maybe"], "neither true nor false", id="neither true nor false"),
         pytest.param(["--leader-election-id=My/Lock"], "'My/Lock' is not a valid Lease name", id="no Lease"),

@@ -19,9 +19,17 @@ from controller.settings import FIELDS, Settings
         ),
         pytest.param({"kube_api_in_flight": 0}, "--kube-api-in-flight", id="requests in flight"),
         pytest.param({"max_replicas": -1}, "--max-replicas", id="replicas"),
-        pytest.param({"kube_api_qps": -1}, "--kube-api-qps must be a number and not", id="negative requests"),
-        pytest.param({"kube_api_qps": math.nan}, "not negative, but is nan", id="no number of requests"),
-        pytest.param({"kube_api_qps": math.inf}, "not negative, but is inf", id="endless requests"),
+        pytest.param(
+            {"kube_api_qps": -1},
+            "--kube-api-qps must be a finite number of at least 0, not -1",
+            id="negative requests",
+        ),
+        pytest.param(
+            {"kube_api_qps": math.nan}, "finite number of at least 0, not nan", id="no number of requests"
+        ),
+        pytest.param(
+            {"kube_api_qps": math.inf}, "finite number of at least 0, not inf", id="endless requests"
+        ),
         pytest.param({"kube_api_burst": 0}, "--kube-api-burst must be at least 1, not 0", id="burst"),
         pytest.param(
             {"namespace": "Foo_Bar"}, "--namespace .*'Foo_Bar' is not a valid", id="letters of a name"

@@ -266,7 +266,7 @@ def test_a_conversion_webhook_blocks(plane: ControlPlane, check: Check) -> None:
     finally:
         plane.request("PATCH", path, {"spec": {"conversion": {"strategy": "None", "webhook": None}}})
 
-    assert "conversion webhook" in report.texts("blocker", "definitions")[0]
+    assert "conversion webhook" in report.texts("blocker", "CRDs")[0]
 
 
 def test_a_missing_definition_blocks_a_running_operator(plane: ControlPlane, check: Check) -> None:
@@ -278,7 +278,7 @@ def test_a_missing_definition_blocks_a_running_operator(plane: ControlPlane, che
     finally:
         plane.apply(next(crd for crd in all_crds() if crd["metadata"]["name"] == "jaxjobs.kubeflow.org"))
 
-    assert report.texts("blocker", "definitions")[0].startswith("not installed: jaxjobs.kubeflow.org")
+    assert report.texts("blocker", "CRDs")[0].startswith("not installed: jaxjobs.kubeflow.org")
 
 
 @pytest.mark.parametrize(
@@ -408,7 +408,7 @@ def test_jobs_that_the_definitions_would_refuse(plane: ControlPlane, lenient: st
         report = check("--before", "switch")
 
     (text,) = report.texts("warning", "validation")
-    assert text.startswith("PyTorchJob default/wrong is not valid by the definitions of this version: spec")
+    assert text.startswith("PyTorchJob default/wrong is not valid by the CRDs of this version: spec")
     assert report.status == 0
 
 

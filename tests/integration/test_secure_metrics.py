@@ -118,7 +118,7 @@ def test_only_an_account_with_the_right_gets_the_metrics_from_leader_and_standby
             status, text = endpoint.get(other)
             assert (status, text) == (
                 403,
-                "Forbidden: system:serviceaccount:monitoring:default may not get /metrics\n",
+                "Forbidden: system:serviceaccount:monitoring:default cannot get /metrics\n",
             )
             status, text = endpoint.get(good)
             assert status == 200

@@ -62,7 +62,7 @@ def test_mpijobs_are_refused_in_every_version(
     valid, invalid = mpi_job(version), mpi_job(version, launcher={"replicas": 2})
 
     create(control_plane, namespace, valid, resource_of(valid), "?dryRun=All")
-    with pytest.raises(Refused, match="the replicas of Launcher must be 1, or left out"):
+    with pytest.raises(Refused, match="replicas of Launcher must be 1 or omitted"):
         create(control_plane, namespace, invalid, resource_of(invalid), "?dryRun=All")
 
 

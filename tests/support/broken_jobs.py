@@ -184,12 +184,12 @@ REFUSED = (
     BrokenJob(
         "The map of roles is empty",
         job(JAX, {}, name=NAME),
-        apply=Words("spec.jaxReplicaSpecs", "must have a role: Worker"),
+        apply=Words("spec.jaxReplicaSpecs", "must have at least one role: Worker"),
     ),
     BrokenJob(
         "Two masters",
         job(PYTORCH, {"Master": role(name="pytorch", replicas=2)}, name=NAME),
-        apply=Words("the replicas of Master", "must be 1, or left out"),
+        apply=Words("replicas of Master", "must be 1 or omitted"),
     ),
     BrokenJob(
         "A chief and a master",
@@ -293,18 +293,20 @@ WAITING = (
     BrokenJob(
         "The nodeSelector fits no node",
         pytorch(pod(nodeSelector={"gpu": "h100"})),
-        why=Words("didn't match Pod's node affinity/selector", "select and tolerate nodes that exist"),
+        why=Words("didn't match Pod's node affinity/selector", "so that they match existing nodes"),
         run=Words("this node is excluded", "--node-labels"),
     ),
     BrokenJob(
         "The nodes have a taint",
         pytorch(pod(nodeSelector={"pool": "reserved"})),
-        why=Words("untolerated taint", "select and tolerate nodes that exist"),
+        why=Words("untolerated taint", "so that they match existing nodes"),
     ),
     BrokenJob(
         "No scheduler has the name",
         pytorch(pod(schedulerName="my-scheduler")),
-        why=Words("waiting for the scheduler my-scheduler", "check that a scheduler of that name runs"),
+        why=Words(
+            "waiting for the scheduler my-scheduler", "check that a scheduler with this name is running"
+        ),
         run=Words("no scheduler my-scheduler runs here", "remove the field"),
     ),
     BrokenJob(
@@ -384,7 +386,7 @@ WAITING = (
         "The container exceeds its memory limit",
         pytorch(manual_pod({"resources": {"limits": {"memory": "1Gi"}}}), restart="Never"),
         pod_status=_status("Failed", ended(137, "OOMKilled")),
-        why=Words("exit code 137, killed by SIGKILL (OOMKilled)", "raise the memory limit"),
+        why=Words("exit code 137, killed by SIGKILL (OOMKilled)", "raise the container's memory limit"),
     ),
     BrokenJob(
         "The pod is evicted",
@@ -397,7 +399,7 @@ WAITING = (
                 {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
             ],
         },
-        why=Words("low on resource: ephemeral-storage", "request what the pod really uses"),
+        why=Words("low on resource: ephemeral-storage", "set the pod's requests to what it actually uses"),
     ),
     BrokenJob(
         "The job exceeds activeDeadlineSeconds",
@@ -448,13 +450,13 @@ WAITING = (
             **pytorch(runPolicy={"suspend": True}),
             "metadata": {"name": NAME, "labels": {"kueue.x-k8s.io/queue-name": "main"}},
         },
-        why=Words("Kueue has created no Workload for its queue main", "Queue jobs with Kueue"),
+        why=Words("Kueue has not created a Workload for queue main", "docs/how-to/kueue.md"),
         run=Words("the job is suspended", "remove the field"),
     ),
     BrokenJob(
         "Kueue does not manage the kind, and the job runs outside any quota",
         {**pytorch(), "metadata": {"name": NAME, "labels": {"kueue.x-k8s.io/queue-name": "main"}}},
-        why=Words("Kueue does not manage PyTorchJobs here", "Queue jobs with Kueue"),
+        why=Words("Kueue does not manage PyTorchJobs here", "docs/how-to/kueue.md"),
     ),
     BrokenJob(
         "managedBy leaves the job to another controller",
@@ -466,7 +468,7 @@ WAITING = (
         "A quota is exceeded",
         pytorch(),
         needs=[object_of("v1", "ResourceQuota", "team", spec={"hard": {"pods": "0"}})],
-        why=Words("exceeded quota: team", "change what the message names"),
+        why=Words("exceeded quota: team", "fix what the message names"),
     ),
     BrokenJob(
         "A LimitRange refuses the pods",
@@ -479,7 +481,7 @@ WAITING = (
                 spec={"limits": [{"type": "Container", "max": {"memory": "1Gi"}}]},
             )
         ],
-        why=Words("maximum memory usage per Container is 1Gi", "change what the message names"),
+        why=Words("maximum memory usage per Container is 1Gi", "fix what the message names"),
     ),
     BrokenJob(
         "A policy of the cluster refuses the pods",
@@ -497,7 +499,7 @@ WAITING = (
                 },
             ),
         ],
-        why=Words("images must come from registry.example.com", "change what the message names"),
+        why=Words("images must come from registry.example.com", "fix what the message names"),
     ),
     BrokenJob(
         "A webhook does not answer",
@@ -519,25 +521,25 @@ WAITING = (
                 ],
             )
         ],
-        why=Words('failed calling webhook "pods.example.com"', "change what the message names"),
+        why=Words('failed calling webhook "pods.example.com"', "fix what the message names"),
     ),
     BrokenJob(
         "Pod Security refuses the pods",
         pytorch(pod({"securityContext": {"privileged": True}})),
         labels={"pod-security.kubernetes.io/enforce": "baseline"},
-        why=Words('violates PodSecurity "baseline', "change what the message names"),
+        why=Words('violates PodSecurity "baseline', "fix what the message names"),
     ),
     BrokenJob(
         "The ServiceAccount does not exist",
         pytorch(pod(serviceAccountName="reader")),
-        why=Words('serviceaccount "reader" not found', "change what the message names"),
+        why=Words('serviceaccount "reader" not found', "fix what the message names"),
         run=Words('serviceaccount "reader" does not exist', "add its manifest"),
     ),
     BrokenJob(
         "Another object has the name of the Service",
         job(PYTORCH, {"Master": {"template": pod()}}, name=NAME),
         needs=[object_of("v1", "Service", f"{NAME}-master-0", spec={"ports": [{"port": 80}]})],
-        why=Words('services "train-master-0" already exists', "delete the Service that has the name"),
+        why=Words('services "train-master-0" already exists', "delete the Service with that name"),
     ),
     BrokenJob(
         "The launcher of an MPIJob fails",
@@ -582,7 +584,7 @@ def _queue(state: str, allocated: str = "0", capability: str = "64") -> Object:
     )
 
 
-ENLARGE = "an administrator creates, opens or enlarges the queue"
+ENLARGE = "ask an administrator to create, open or enlarge the queue"
 GANGS = (
     BrokenJob(
         "The queue of a gang does not exist",

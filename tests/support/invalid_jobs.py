@@ -104,7 +104,7 @@ ELASTIC = {"Master": role(name="pytorch"), "Worker": role(name="pytorch")}
 OWN_CASES: list[Any] = [
     pytest.param(
         job(PYTORCH, {"Master": role(name="pytorch", replicas=2)}),
-        f"{PYTORCH_ROLES}: Forbidden: the replicas of Master must be 1, or left out",
+        f"{PYTORCH_ROLES}: Forbidden: replicas of Master must be 1 or omitted",
         id="PyTorchJob: two masters",
     ),
     pytest.param(
@@ -129,7 +129,7 @@ OWN_CASES: list[Any] = [
     ),
     pytest.param(
         job(XGBOOST, {"Master": role(name="xgboost", replicas=2)}),
-        "spec.xgbReplicaSpecs: Forbidden: the replicas of Master must be 1, or left out",
+        "spec.xgbReplicaSpecs: Forbidden: replicas of Master must be 1 or omitted",
         id="XGBoostJob: two masters",
     ),
     pytest.param(

@@ -184,7 +184,7 @@ async def test_deleted_jobs_and_their_logs(local: LocalUp, browser: Browser) -> 
         await open_job(page, "short")
         why = page.locator("#section-why")
         await expect(why).to_contain_text("exit code 3")
-        await expect(why).to_contain_text("Next: correct the cause, delete the job")
+        await expect(why).to_contain_text("Next: fix the cause, delete the job")
         await local.up.client.send(Step("DELETE", f"{JOBS_PATH}/short"))
         await expect(page.get_by_role("alert")).to_contain_text("has been deleted")
         await expect(why).not_to_contain_text("Next")
@@ -194,7 +194,7 @@ async def test_deleted_jobs_and_their_logs(local: LocalUp, browser: Browser) -> 
         await page.get_by_label("Deleted jobs").check()
         await open_job(page, "short")
         await expect(why).to_contain_text("exit code 3")
-        await expect(why).to_contain_text("Next: correct the cause and create the job again")
+        await expect(why).to_contain_text("Next: fix the cause and create the job again")
         await expect(why).not_to_contain_text("delete the job")
         await expect(page.get_by_role("log")).to_contain_text("its last words")
 

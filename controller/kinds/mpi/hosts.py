@@ -145,8 +145,8 @@ def size_problems(
     if size > MAX_CONFIG_MAP_BYTES:
         fitting = workers * MAX_CONFIG_MAP_BYTES // size
         text = (
-            f"Invalid value: {workers}: the lists of hosts of {workers} workers take {size} bytes, but a ConfigMap can contain {MAX_CONFIG_MAP_BYTES}: "
-            f"use at most about {fitting}, or a shorter job name"
+            f"Invalid value: {workers}: the host lists take {size} bytes, but a ConfigMap holds at most {MAX_CONFIG_MAP_BYTES}: "
+            f"use at most about {fitting} workers, or a shorter job name"
         )
         yield Problem(path, text)
 

@@ -307,7 +307,7 @@ class LauncherSync:
     def observe_legacy_job(self) -> Plan:
         """Leave the objects of another operator alone until the job ends or is suspended. Its pods are unknown here and not counted."""
         objects = ", ".join(f"{deletion.resource.kind} {deletion.name}" for deletion in self.legacy_workers)
-        text = f"another operator started this job, with {objects}; the job continues like this until it ends or is suspended"
+        text = f"another operator created {objects} for this job; they stay unchanged until the job ends or is suspended"
         self.builder.record_event(Severity.WARNING, EventReason.FLAVOR_MISMATCH, text, once=text)
         return self.builder.plan()
 

@@ -67,7 +67,7 @@ def mpi_rules() -> Iterator[ValidationRule]:
     is_other = f"role != '{LAUNCHER}'"
     yield ValidationRule(
         for_replicas(_SPECS, "{replicas} == 1", unless=is_other),
-        f"the replicas of {LAUNCHER} must be 1, or left out",
+        f"replicas of {LAUNCHER} must be 1 or omitted",
         _FIELD,
         FORBIDDEN,
     )

@@ -60,8 +60,8 @@ def version_warnings(job: MPIJob, running: Flavor) -> Iterator[Event]:
         yield _warning(EventReason.FLAVOR_MISMATCH, text)
     elif (applied := _last_applied_version(job)) and applied != flavor(job):
         text = (
-            f"the last applied manifest is of kubeflow.org/{applied}, but the job was created as "
-            f"{flavor(job)} and its flavor is immutable; delete and create the job again to change it"
+            f"the last applied manifest has apiVersion kubeflow.org/{applied}, but the job was created as "
+            f"{flavor(job)}, and the flavor is immutable; delete the job and create it again to change it"
         )
         yield _warning(EventReason.FLAVOR_IMMUTABLE, text)
     if ignored := sorted(ignored_fields(job, running)):

@@ -92,7 +92,7 @@ def check(job: PyTorchJob, roles: Roles) -> Iterator[Problem]:
 
 
 def extras(job: PyTorchJob, roles: Roles) -> Iterable[Child]:
-    """Yield the autoscaler of an elastic job with metrics.
+    """Return the autoscaler of an elastic job with metrics.
 
     Differs: an empty list of metrics counts as none. See docs/decisions/0007-elastic.md.
     """

@@ -143,7 +143,7 @@ LIMITER_SECONDS = Family(
     REQUEST_BUCKETS,
 )
 
-MASTER = Family("leader_election_master_status", "gauge", "1 in the leader, 0 in other replicas", _LEASE)
+MASTER = Family("leader_election_master_status", "gauge", "1 in the leader, 0 in other processes", _LEASE)
 SLOW_PATH = Family(
     "leader_election_slowpath_total", "counter", "Renewals that had to read the Lease again", _LEASE
 )
@@ -151,12 +151,12 @@ SLOW_PATH = Family(
 LOOP_LAG = Family(
     "rallypoint_event_loop_lag_seconds",
     "histogram",
-    "Delay of a timer that is due twice a second",
+    "Event loop lag, measured by a timer that fires twice a second",
     (),
     LAG_BUCKETS,
 )
 LOOP_LAG_LONGEST = Family(
-    "rallypoint_event_loop_lag_longest_seconds", "gauge", "Longest such delay of the last 1 to 2 minutes"
+    "rallypoint_event_loop_lag_longest_seconds", "gauge", "Longest event loop lag of the last 1 to 2 minutes"
 )
 WATCH_SILENCE = Family(
     "rallypoint_watch_silence_seconds",
@@ -223,7 +223,7 @@ REVIEW_RESULTS = ("allowed", "denied", "error", "limited")
 METRICS_REVIEWS = Family(
     "rallypoint_metrics_reviews_total",
     "counter",
-    "Reviews of clients that request /metrics, by the API server; their results are cached",
+    "TokenReviews and SubjectAccessReviews for requests to /metrics; their results are cached",
     (
         Label("review", REVIEWS_OF, "`token`: TokenReview, `access`: SubjectAccessReview"),
         Label(

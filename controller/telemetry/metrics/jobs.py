@@ -101,7 +101,7 @@ PHASE_SECONDS = Family(
 FAILURES = Family(
     "rallypoint_job_failures_total",
     "counter",
-    "Jobs that failed, by the cause: of a job that reached its `backoffLimit`, too, that is why its last pod failed",
+    "Failed jobs by cause; for a job that reached its `backoffLimit`, the cause of its last pod failure",
     (
         *_JOB,
         Label(
@@ -126,19 +126,19 @@ JOB_RESTARTS = Family(
 OLDEST_PENDING = Family(
     "rallypoint_job_oldest_pending_seconds",
     "gauge",
-    "For how long the oldest waiting job has waited for its pods, 0 if none waits: a pending job, or one that does not have all pods running yet",
+    "Longest time that a job has waited for its pods, in seconds; 0 if none waits",
     _JOB,
 )
 OLDEST_HOLDING = Family(
     "rallypoint_job_oldest_holding_seconds",
     "gauge",
-    "How long ago the oldest finished job ended whose pods still hold extended resources, such as GPUs; 0 if none holds any",
+    "Seconds since the end of the oldest finished job whose pods still hold extended resources; 0 if there is none",
     _JOB,
 )
 WALL_CLOCK = Family(
     "rallypoint_job_wall_clock_seconds",
     "gauge",
-    "Where the time of the existing jobs went that have `status.wallClock`: seconds by phase, over their whole lives",
+    "Seconds that existing jobs with `status.wallClock` have spent in each phase",
     (
         *_JOB,
         Label(

@@ -24,7 +24,7 @@ JOB_INFO = Family(
     "Always 1; one series for each existing launcher",
     (Label("launcher", meaning="the launcher's Job"), Label("namespace", meaning="its namespace")),
 )
-IS_LEADER = Family("mpi_operator_is_leader", "gauge", "Whether this replica leads")
+IS_LEADER = Family("mpi_operator_is_leader", "gauge", "Whether this process leads")
 
 GROUP = Group(
     "MPI operator",

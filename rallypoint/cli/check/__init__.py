@@ -1,4 +1,4 @@
-"""``rallypoint check``: check an installation, or whether a switch, a way back, an upgrade or an uninstall is safe. It changes nothing."""
+"""``rallypoint check``: check an installation, or whether a switch, a rollback, an upgrade or an uninstall is safe. It changes nothing."""
 
 import argparse
 import asyncio
@@ -153,7 +153,7 @@ def scope_findings(reader: Reader) -> Iterable[Finding]:
         yield unknown(
             "scope",
             f"only namespace {reader.namespace} was read: you have no right to list {', '.join(sorted(reader.forbidden))} in all namespaces",
-            "let somebody check who may, if operators or jobs of other namespaces matter",
+            "ask someone with these rights to run this check, if operators or jobs of other namespaces matter",
         )
 
 
@@ -164,7 +164,7 @@ def checks(facts: Facts) -> Sequence[tuple[str, Check]]:
         ("clock", _of(server.clock_findings)),
         ("operators", _of(_operators)),
         ("leases", _of(_leases)),
-        ("definitions", definitions.definition_findings),
+        ("CRDs", definitions.definition_findings),
         ("stored versions", _of(definitions.stored_version_findings)),
         ("webhooks", definitions.webhook_findings),
         ("jobs", _jobs),

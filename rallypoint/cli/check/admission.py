@@ -77,7 +77,7 @@ def refusal(text: str, error: ApiError) -> Finding:
     elif "does not support dry run" in error.message:
         return unknown(CHECK, f"not checked: {error.message}")
     else:
-        step = "change what the message names"
+        step = "fix what the message names"
     return blocker(CHECK, f"{text}: {error.message}", step)
 
 

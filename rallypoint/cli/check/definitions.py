@@ -22,7 +22,7 @@ from rallypoint.diagnosis.objects import (
     status_of,
 )
 
-CHECK = "definitions"
+CHECK = "CRDs"
 GROUP = "kubeflow.org"
 _FROM_KUBERNETES = frozenset({"template", "metrics"})
 """Fields whose schema comes from a Kubernetes release, which the annotation names."""
@@ -77,7 +77,7 @@ def missing_definitions(missing: Sequence[str], before: Before | None, *, operat
     if operates:
         return blocker(
             CHECK,
-            f"{text}: there can be no jobs of these kinds, and the operator waits for the definitions",
+            f"{text}: there can be no jobs of these kinds, and the operator waits for the CRDs",
             _APPLY_ALL,
         )
     return warning(CHECK, text, _APPLY_ALL)
@@ -119,14 +119,14 @@ def definition_state(found: Object, shipped: Object, before: Before | None) -> I
             )
         )
         if replaced:
-            yield ok(CHECK, f"{text}; apply the definitions before the Deployment")
+            yield ok(CHECK, f"{text}; apply the CRDs before the Deployment")
         elif before:
             yield ok(CHECK, text)
         else:
             yield warning(CHECK, text, remedy)
     elif additional:
         text = f"{name} is newer than this version: it has {names(additional)}"
-        step = "use the version that installed it: an older definition drops these fields from jobs"
+        step = "use the version that installed it: an older CRD drops these fields from jobs"
         yield warning(CHECK, text, step)
 
 
@@ -166,7 +166,7 @@ def _defects(found: Object, shipped: Object, *, replaced: bool) -> Iterator[Find
         yield blocker(
             CHECK,
             f"{name} has objects stored as {', '.join(gone)}, a version that Rallypoint does not serve: "
-            "the API server refuses its definition",
+            "the API server refuses its CRD",
             f"store them in another version, and remove {', '.join(gone)} from status.storedVersions",
         )
 
@@ -229,8 +229,8 @@ def stored_version_findings(facts: Facts) -> Iterator[Finding]:
             if others := [version for version in stored if version != operator.version]:
                 yield warning(
                     "stored versions",
-                    f"{name} may have jobs stored as {', '.join(others)}, so that the definition of {operator.name} cannot replace it",
-                    f"keep the installed definition: leave it out of what you apply for {operator.name}",
+                    f"{name} may have jobs stored as {', '.join(others)}, so that the CRD of {operator.name} cannot replace it",
+                    f"keep the installed CRD: leave it out of what you apply for {operator.name}",
                 )
         if not operators and (older := [version for version in stored if version != current]):
             yield ok(

@@ -97,7 +97,7 @@ def unreadable(check: str, error: Exception, what: str = "") -> Finding:
             check,
             Level.UNKNOWN,
             f"{prefix}not checked: you have no right to {verb} {name}{where}",
-            f"let somebody check who may {verb} {name}",
+            f"ask someone who may {verb} {name} to run this check",
         )
     if isinstance(error, NotFound) and not error.kind:
         return Finding(

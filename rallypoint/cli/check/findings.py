@@ -34,7 +34,7 @@ class Before(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Finding:
     check: str
-    """The subject, such as ``definitions``."""
+    """The subject, such as ``CRDs``."""
     level: Level
     text: str
     """May contain texts of the cluster; ``cleaned`` makes them safe to print."""

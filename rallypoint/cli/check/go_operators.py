@@ -16,8 +16,9 @@ from controller.domain import shortened
 from controller.kinds.jax import JAX
 from controller.kinds.mpi.version_warnings import effective_flavor, fields_of_other_flavors
 from rallypoint.diagnosis.objects import Object, run_policy, spec_of
+from rallypoint.documentation import DOCS_URL
 
-GUIDE = "docs/reference/mpijob-versions.md"
+GUIDE = f"{DOCS_URL}/reference/mpijob-versions.md"
 FIELDS_FILE = Path(__file__).with_name("go_fields.json")
 _FLAVOR_FIELD = "flavor"
 """A field of an MPIJob that no Go operator has. Without it, the form of the launcher says the same."""

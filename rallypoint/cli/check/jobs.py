@@ -30,6 +30,7 @@ from rallypoint.cli.check.go_operators import (
 from rallypoint.cli.check.operators import TRAINING_OPERATOR, Operator
 from rallypoint.cli.cluster import Object
 from rallypoint.diagnosis.objects import is_finished, is_suspended, name_of, owners_of, spec_of, status_of
+from rallypoint.documentation import DOCS_URL
 from rallypoint.local.apiserver.schema.structural import Node, compiled, prune_and_default
 from rallypoint.local.apiserver.schema.validation import validate
 
@@ -315,7 +316,7 @@ def validation_findings(unfinished: Sequence[JobSummary]) -> Iterator[Finding]:
     for job in invalid[:3]:
         yield warning(
             "validation",
-            f"{job.full_name} is not valid by the definitions of this version: {job.problem}",
+            f"{job.full_name} is not valid by the CRDs of this version: {job.problem}",
             "correct its manifest: the job continues, but the API server refuses to create it again",
         )
     if len(invalid) > 3:
@@ -325,7 +326,7 @@ def validation_findings(unfinished: Sequence[JobSummary]) -> Iterator[Finding]:
             "correct their manifests",
         )
     if not invalid:
-        yield ok("validation", "all unfinished jobs are valid by the definitions of this version")
+        yield ok("validation", "all unfinished jobs are valid by the CRDs of this version")
 
 
 def return_findings(operator: GoOperator, unfinished: Sequence[JobSummary]) -> Iterator[Finding]:
@@ -346,7 +347,7 @@ def return_findings(operator: GoOperator, unfinished: Sequence[JobSummary]) -> I
     for job in dropping:
         yield blocker(
             "fields",
-            f"{job.full_name}: {operator.name} drops {names(job.dropped[operator.name])}: the job goes on without",
+            f"{job.full_name}: {operator.name} drops {names(job.dropped[operator.name])}: the job continues without these fields",
             "wait for the job to end, or remove the fields",
         )
     if not dropping:
@@ -407,7 +408,7 @@ def uninstall_findings(jobs: Sequence[JobSummary]) -> Iterator[Finding]:
         yield warning(
             CHECK,
             f"deleting the CustomResourceDefinitions deletes all jobs ({len(jobs)}) and their pods",
-            "keep the definitions: docs/how-to/uninstall.md removes only the operator",
+            f"keep the CRDs: {DOCS_URL}/how-to/uninstall.md removes only the operator",
         )
 
 

@@ -13,6 +13,7 @@ from controller.kinds import ALL, DEFAULT
 from controller.settings import Settings
 from rallypoint.cli.check.findings import Before, Finding, blocker, ok, warning
 from rallypoint.diagnosis.objects import Object, name_of, parse_timestamp, spec_of, status_of
+from rallypoint.documentation import DOCS_URL
 
 OURS = "Rallypoint"
 TRAINING_OPERATOR = "training-operator"
@@ -47,8 +48,8 @@ _LABELS = {
 }
 """Labels of pods → the Go operator. Rallypoint has the first one, too."""
 _LEASE_GUIDES = {
-    "--leader-election-namespace": "docs/how-to/upgrade-from-training-operator.md#the-lease-of-another-namespace",
-    "--lock-namespace": "docs/how-to/upgrade-from-mpi-operator.md#run-both-at-once",
+    "--leader-election-namespace": f"{DOCS_URL}/how-to/upgrade-from-training-operator.md#the-lease-of-another-namespace",
+    "--lock-namespace": f"{DOCS_URL}/how-to/upgrade-from-mpi-operator.md#run-both-at-once",
 }
 _VARIABLE = re.compile(r"\$\((\w+)\)")
 _SWITCHES = frozenset({"kueue", "leader-elect", "metrics-secure", "shadow"})
@@ -318,7 +319,7 @@ def _no_operator(operators: Sequence[Operator], before: Before | None) -> Findin
         "no Rallypoint operator was found in any namespace",
         f"to replace {' and '.join(others)}, begin with rallypoint check --before switch"
         if others
-        else "install it, see docs/how-to/install.md",
+        else f"install it, see {DOCS_URL}/how-to/install.md",
     )
 
 
@@ -393,7 +394,7 @@ def _go_findings(operator: Operator, before: Before | None) -> Iterator[Finding]
         yield warning(
             CHECK,
             f"{operator.label} writes without a Lease, so Rallypoint cannot wait for its end: both would write",
-            f"{stop}; to compare decisions before, install the overlay shadow, which writes nothing, see docs/how-to/shadow.md",
+            f"{stop}; to compare decisions before, install the overlay shadow, which writes nothing, see {DOCS_URL}/how-to/shadow.md",
         )
         return
     (namespace, name), *_ = sorted(operator.leases)
@@ -433,7 +434,7 @@ def _unknown_holders(operators: Sequence[Operator], held: Collection[LeaseState]
     for lease in held:
         if lease.key in claimed:
             continue
-        text = f"{lease.holder} holds the Lease {lease.namespace}/{lease.name}, and no Deployment of an operator was found that uses it"
+        text = f"{lease.holder} holds the Lease {lease.namespace}/{lease.name}, but no Deployment of an operator uses that Lease"
         kinds = {MPIJOBS.kind} if lease.name == MPI_OPERATOR else _KINDS
         if ours and ours.kinds & kinds:
             yield blocker(

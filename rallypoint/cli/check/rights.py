@@ -14,6 +14,7 @@ from rallypoint.cli.check.findings import Finding, blocker, names, ok, warning
 from rallypoint.cli.check.installation import Rules, objects, roles
 from rallypoint.cli.check.jobs import JobSummary
 from rallypoint.cli.check.operators import Operator
+from rallypoint.documentation import DOCS_URL
 
 CHECK = "rights"
 _GROUP = "authorization.k8s.io"
@@ -177,7 +178,7 @@ async def component_findings(facts: Facts, unfinished: Sequence[JobSummary]) -> 
     if not older or (operator and MPIJOBS.kind not in operator.kinds):
         return
     text = f"{len(older)} MPIJobs of v1 or v1alpha2 need the rights of the component {_MPI_V1}: {names(job.full_name for job in older)}"
-    step = "install the overlay mpi-v1, see docs/reference/mpijob-v1.md"
+    step = f"install the overlay mpi-v1, see {DOCS_URL}/reference/mpijob-v1.md"
     if operator is None:
         yield warning(CHECK, text, step)
         return
@@ -209,9 +210,9 @@ async def binding_findings(facts: Facts) -> AsyncIterator[Finding]:
             if operator.namespace != facts.namespace:
                 yield warning(
                     "installation",
-                    f"{operator.label} has its rights by the ClusterRoleBinding {name}, which the installation moves to namespace "
-                    f"{facts.namespace}: it loses them, and runs on without",
-                    "stop it before you install, or install the overlay of its namespace, see docs/decisions/0029-names.md",
+                    f"{operator.label} gets its rights from the ClusterRoleBinding {name}, which the installation moves to namespace "
+                    f"{facts.namespace}: it keeps running but loses these rights",
+                    f"stop it before you install, or install the overlay of its namespace, see {DOCS_URL}/decisions/0029-names.md",
                 )
 
 

@@ -17,9 +17,10 @@ from rallypoint.cli.check.jobs import JobSummary
 from rallypoint.cli.check.operators import image_name
 from rallypoint.cli.cluster import Object
 from rallypoint.diagnosis.objects import name_of, spec_of, status_of
+from rallypoint.documentation import DOCS_URL
 
 CHECK = "schedulers"
-_GUIDE = "see docs/how-to/gang-scheduling.md"
+_GUIDE = f"see {DOCS_URL}/how-to/gang-scheduling.md"
 _KUEUE_CONFIG = "kueue-manager-config"
 _KUEUE_MANAGER = "kueue-controller-manager"
 _KUEUE_NAMESPACE = "kueue-system"
@@ -71,7 +72,7 @@ def gang_findings(
         yield blocker(
             CHECK,
             f"--gang-scheduler-name={scheduler} needs {name}, which the cluster does not serve: no job gets pods",
-            f"install the scheduler with its definitions, or remove the flag, {_GUIDE}",
+            f"install the scheduler with its CRDs, or remove the flag, {_GUIDE}",
         )
         return
     if groups.version not in versions:
@@ -109,7 +110,7 @@ def _running(scheduler: str, groups: str, workloads: Iterable[Object]) -> Findin
         text = f"the scheduler {scheduler} ({where}) has no ready replica, so new jobs wait"
         return warning(CHECK, text, "look at its logs")
     text = f"{groups}, but no Deployment of a scheduler {scheduler} was found"
-    return warning(CHECK, text, f"check that a scheduler of that name runs, {_GUIDE}")
+    return warning(CHECK, text, f"check that a scheduler with this name is running, {_GUIDE}")
 
 
 def _scheduler_workloads(scheduler: str, workloads: Iterable[Object]) -> list[Object]:
@@ -154,7 +155,7 @@ async def kueue_findings(facts: Facts, unfinished: Sequence[JobSummary]) -> Asyn
         yield unknown(
             "kueue",
             f"Kueue is installed, but namespace {namespace} has no readable ConfigMap {_KUEUE_CONFIG}",
-            "see docs/how-to/kueue.md for another way to find out which kinds it manages",
+            f"see {DOCS_URL}/how-to/kueue.md for another way to find out which kinds it manages",
         )
         return
     if _queues_jobs(facts):
@@ -192,7 +193,7 @@ def _queues_jobs(facts: Facts) -> bool:
 
 
 def _switch_on(listed: str) -> str:
-    return f"add {listed} to integrations.frameworks in the ConfigMap {_KUEUE_CONFIG}, and restart Kueue, see docs/how-to/kueue.md"
+    return f"add {listed} to integrations.frameworks in the ConfigMap {_KUEUE_CONFIG}, and restart Kueue, see {DOCS_URL}/how-to/kueue.md"
 
 
 async def _configured_frameworks(facts: Facts) -> tuple[str, frozenset[str] | None]:

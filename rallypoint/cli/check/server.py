@@ -30,7 +30,7 @@ def version_findings(facts: Facts) -> Iterator[Finding]:
         yield warning(
             "server",
             f"Kubernetes {text} is newer than {newest}, the newest tested version",
-            "look for a newer Rallypoint; rallypoint crds --from-cluster adds the pod fields of this version to the definitions",
+            "look for a newer Rallypoint; rallypoint crds --from-cluster adds the pod fields of this version to the CRDs",
         )
     else:
         yield ok("server", f"Kubernetes {text} is supported ({oldest} to {newest})")

@@ -1,4 +1,4 @@
-"""``rallypoint ui``: a page in the browser that shows the jobs of a cluster. It changes nothing."""
+"""``rallypoint ui``: a web UI that shows the jobs of a cluster. It changes nothing."""
 
 import argparse
 import asyncio
@@ -23,11 +23,11 @@ def add_parser(
     parser = subparsers.add_parser(
         "ui",
         help="show the jobs of a cluster, local or real, in a browser",
-        description="Serve a page on this machine that shows jobs, what blocks them, their timelines, events and logs, until Ctrl-C. "
+        description="Serve a web UI on this machine that shows jobs, what blocks them, their timelines, events and logs, until Ctrl-C. "
         "It reads the cluster with the rights of the kubeconfig and changes nothing. Default: all namespaces; -n shows one.",
     )
     parser.add_argument(
-        "--port", type=clusters.port, default=0, help="port of the page (default: any free port)"
+        "--port", type=clusters.port, default=0, help="port of the web UI (default: any free port)"
     )
     parser.add_argument(
         "--address",

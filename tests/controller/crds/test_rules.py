@@ -204,7 +204,7 @@ def test_what_the_original_runs_is_left_to_the_controller(manifest: Object) -> N
     [
         pytest.param(
             {**job(PYTORCH, {}), "spec": {"pytorchReplicaSpecs": {}}},
-            f"{PYTORCH_ROLES}: Required value: must have a role: Master or Worker",
+            f"{PYTORCH_ROLES}: Required value: must have at least one role: Master or Worker",
             id="an empty map of roles",
         ),
         pytest.param(
@@ -345,7 +345,7 @@ def test_a_valid_mpijob_is_accepted(version: str) -> None:
     [
         pytest.param(
             {"launcher": {"replicas": 2}},
-            "Forbidden: the replicas of Launcher must be 1, or left out",
+            "Forbidden: replicas of Launcher must be 1 or omitted",
             id="two launchers",
         ),
         pytest.param(

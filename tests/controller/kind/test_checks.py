@@ -208,7 +208,7 @@ def test_replicas_whose_list_exceeds_a_variable_are_rejected(
     monkeypatch.setattr(checks, "LONGEST_VARIABLE", size - 1)
     (problem,) = map(str, kind.problems(job, Options()))
     assert problem.startswith(f"spec.{kind.replicas_field}: Invalid value: 100")
-    assert f"{variable} takes {size} bytes, and Linux passes {size - 1} to a program" in problem
+    assert f"{variable} would be {size} bytes long, but Linux allows {size - 1}: " in problem
 
 
 @pytest.mark.parametrize(

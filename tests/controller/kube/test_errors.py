@@ -220,7 +220,7 @@ def untrusted() -> ssl.SSLCertVerificationError:
                 ConnectionKey("127.0.0.1", 9, False, False, None, None, None),
                 OSError(errno.ECONNREFUSED, "Connect call failed ('127.0.0.1', 9)"),
             ),
-            "cannot connect to the proxy 127.0.0.1:9: Connection refused; the proxy is that of the kubeconfig (proxy-url) or of HTTPS_PROXY",
+            "cannot connect to the proxy 127.0.0.1:9: Connection refused; the proxy comes from proxy-url in the kubeconfig or from HTTPS_PROXY",
             id="no proxy",
         ),
         pytest.param(
@@ -232,7 +232,7 @@ def untrusted() -> ssl.SSLCertVerificationError:
                 status=407,
                 message="Proxy Authentication Required",
             ),
-            "the proxy refuses to connect to the server: 407 Proxy Authentication Required; the proxy is that",
+            "the proxy refuses to connect to the server: 407 Proxy Authentication Required; the proxy comes from",
             id="a proxy that refuses",
         ),
         pytest.param(aiohttp.ServerDisconnectedError(), "Server disconnected", id="hung up"),

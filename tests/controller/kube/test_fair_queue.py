@@ -81,7 +81,7 @@ def test_missing_items_raise_an_error() -> None:
 
 
 def test_an_item_cannot_be_pushed_twice() -> None:
-    with pytest.raises(ValueError, match="waits already"):
+    with pytest.raises(ValueError, match="already queued"):
         lines([(0, "a")]).push(0, level=3, group="b")
 
 

@@ -132,7 +132,7 @@ async def test_a_file_that_becomes_another_sort_needs_a_restart(tmp_path: Path, 
     assert connection.renew is not None
     written(tmp_path, content)
 
-    with pytest.raises(NotConfigured, match="restart with it"):
+    with pytest.raises(NotConfigured, match="restart the process"):
         await connection.renew()
 
     assert connection.token() == "t"

@@ -305,7 +305,7 @@ async def test_the_permit_is_checked_again_while_a_large_body_is_sent() -> None:
 async def test_a_redirect_is_an_error_that_names_the_address() -> None:
     elsewhere = answer_json({}, 307, Location="https://elsewhere.example/api")
     async with calling(saying(elsewhere)) as (client, server):
-        with pytest.raises(errors.ApiError, match=r"redirects to https://elsewhere\.example/api") as caught:
+        with pytest.raises(errors.ApiError, match=r"redirect to https://elsewhere\.example/api") as caught:
             await client.create(PODS, "ns", b"{}")
 
     assert (caught.value.code, len(server.requests)) == (307, 1)

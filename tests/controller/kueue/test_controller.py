@@ -17,6 +17,7 @@ from api.labels import POD_SETS
 from api.meta import PODS
 from api.v1.pytorchjob import RESOURCE
 from api.workloads import PREBUILT, PRIORITY_CLASS, QUEUE_NAME, WORKLOAD_PRIORITY_CLASSES, WORKLOADS
+from controller.kueue.builtin import DETECTED, NOT_DETECTED
 from rallypoint.local.apiserver.serving.interceptor import Call
 from tests.support.builders import template
 from tests.support.crash_injection import (
@@ -202,8 +203,8 @@ async def test_where_kueue_manages_the_kind_itself_nothing_is_written_until_it_s
 
         assert len(await scheduler.workloads()) == 1
         assert await is_suspended(harness)
-        own = [line["is_on"] for line in logs if line["event"] == "Kueue's built-in integration"]
-        assert own == [True, False]
+        own = [line["event"] for line in logs if "built-in integration" in line["event"]]
+        assert own == [DETECTED, NOT_DETECTED]
 
 
 async def test_a_refusal_by_others_is_no_sign_of_kueue() -> None:
@@ -292,7 +293,7 @@ async def test_a_job_that_contradicts_its_flavor_finishes_its_workload() -> None
 
         assert await scheduler.has("Finished")
         (message,) = await harness.events("WorkloadBlocked")
-        assert "nodeSelector instance is 'spot', and another one is 'reserved'" in message
+        assert "nodeSelector instance='spot' conflicts with 'reserved'" in message
         assert await harness.names(PODS) == []
         correct = {"spec": {"nodeSelector": None}}
         await harness.change(

@@ -192,7 +192,7 @@ CASES: dict[str, tuple[QueuedJob | None, list[Workload], Action | None, bool]] =
         Action.DELETE,
         True,
     ),
-    "a running job that names no queue any more keeps its quota": (
+    "a running job that no longer names a queue keeps its quota": (
         running(queue="", labels={}),
         [workload_of(SAME, *ADMITTED)],
         None,

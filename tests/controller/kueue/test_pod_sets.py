@@ -272,7 +272,7 @@ def test_a_template_that_contradicts_a_flavor_is_named() -> None:
     own["spec"] = {**own["spec"], "nodeSelector": {"instance": "reserved"}}
     job = queued_job(roles={"Worker": {"template": own}})
 
-    with pytest.raises(Unqueueable, match=r"template of Worker .* nodeSelector instance is 'spot'"):
+    with pytest.raises(Unqueueable, match=r"template of Worker .* nodeSelector instance='spot'"):
         pod_sets.admit(job, workload_of(job, *ADMITTED), {"spot": SPOT})
 
 

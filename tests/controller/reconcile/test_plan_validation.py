@@ -62,7 +62,7 @@ def test_a_running_job_that_becomes_invalid_is_reported_once() -> None:
             "PyTorchJobFailedValidation",
             (
                 "the changed spec has no effect because it is invalid: spec.pytorchReplicaSpecs[Master].replicas: Forbidden: must be 1; "
-                "the job continues with its present pods, and none is created, replaced or deleted"
+                "the job keeps its current pods; none is created, replaced or deleted"
             ),
         )
     ]

@@ -208,6 +208,6 @@ async def test_missing_permissions_are_not_retried() -> None:
             await migrated(sea.client, BOATS)
 
         assert [(line["event"], line["error"]) for line in lines] == [
-            ("stored versions are left as they are", "may not")
+            ("storage version migration skipped, permissions are missing", "may not")
         ]
         assert await sea.stored_versions() == ["v2beta1", "v1"]

@@ -235,7 +235,7 @@ async def test_a_failing_observer_stops_nothing() -> None:
     assert gaps(times) == [10]
     assert [result for result, _ in observer.ended_with] == ["error", "success"]
     events = [line["event"] for line in logs]
-    assert events.count("observer broke") == 5
+    assert events.count("observer raised an exception") == 5
     assert events.count("reconcile panicked") == 1
 
 

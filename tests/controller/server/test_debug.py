@@ -207,9 +207,9 @@ async def test_a_snapshot_can_be_compared_elsewhere(server: Server) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "complaint"),
     [
-        ("GET", "tracemalloc", "does not run: POST tracemalloc/start first"),
-        ("GET", "tracemalloc/snapshot", "does not run: POST tracemalloc/start first"),
-        ("POST", "tracemalloc/stop", "does not run"),
+        ("GET", "tracemalloc", "is not running: POST tracemalloc/start first"),
+        ("GET", "tracemalloc/snapshot", "is not running: POST tracemalloc/start first"),
+        ("POST", "tracemalloc/stop", "is not running"),
         ("POST", "tracemalloc/start?frames=0", "frames must be a number from 1 to 100"),
         ("POST", "tracemalloc/start?frames=many", "frames must be a number from 1 to 100"),
         ("GET", "tracemalloc?by=size", "by must be one of lineno, filename, traceback"),

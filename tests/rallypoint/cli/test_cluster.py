@@ -537,7 +537,7 @@ async def test_a_cluster_that_does_not_answer(tmp_path: Path, capsys: pytest.Cap
     assert status == 1
     assert capsys.readouterr().err == (
         "error: the server does not answer: cannot connect to 127.0.0.1:9: Connection refused; "
-        "does the cluster run, and is this its kubeconfig?\n"
+        "is the cluster running, and is this its kubeconfig?\n"
     )
 
 

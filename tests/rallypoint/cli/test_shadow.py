@@ -84,7 +84,8 @@ def test_the_text_shows_undeclared_differences_with_both_values() -> None:
     (line,) = (line for line in shown.splitlines() if "ml/train" in line)
     assert line.split("   ")[-2:] == ["here: Never", "there: Always"]
     assert "Pod train-worker-0 /spec/restartPolicy" in line
-    assert "init-container: 6 in 3 jobs. the init container also runs elsewhere (docs/decisions/0006" in shown
+    assert "init-container: 6 in 3 jobs. the init container also runs elsewhere (https://" in shown
+    assert "/docs/decisions/0006-init-container.md)" in shown
     assert shown.rstrip().endswith("before you switch.")
 
 

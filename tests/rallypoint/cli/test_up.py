@@ -97,12 +97,12 @@ async def test_a_defect_of_the_page_does_not_end_the_cluster(
     monkeypatch.setattr(PageServer, "follow_jobs", refuse)
     text = ""
     async with page_of(tmp_path) as url, asyncio.timeout(20):
-        while "the page has ended" not in text:
+        while "the web UI stopped" not in text:
             await asyncio.sleep(0.05)
             text += capsys.readouterr().err
 
     assert url.startswith("http://127.0.0.1:")
-    assert "the cluster runs on" in text
+    assert "the cluster keeps running" in text
 
 
 async def test_the_page_ends_with_its_block(tmp_path: Path) -> None:

@@ -85,9 +85,9 @@ def test_attempts_that_have_ended_are_listed() -> None:
 
 
 def test_a_job_with_forbidden_resources_is_not_reported_as_healthy() -> None:
-    assert "The cluster's objects name no cause" in shown()
-    assert "The cluster's objects name no cause" not in shown(forbidden=["pods"])
-    assert "The cluster's objects name no cause" not in shown(state="Succeeded")
+    assert "No cause found in the cluster's objects" in shown()
+    assert "No cause found in the cluster's objects" not in shown(forbidden=["pods"])
+    assert "No cause found in the cluster's objects" not in shown(state="Succeeded")
 
 
 def test_a_job_without_a_cause_has_a_summary() -> None:

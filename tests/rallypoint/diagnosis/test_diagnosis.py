@@ -301,7 +301,7 @@ def causes_of(of: Object, **known: Any) -> list[tuple[tuple[str, ...], str]]:
 
 
 def test_a_job_that_no_operator_reconciles() -> None:
-    text = "no operator has reconciled it: does one that serves this kind run here?"
+    text = "no operator has reconciled it; is an operator that serves this kind running in this cluster?"
 
     assert causes_of(job()) == [((), text)]
     assert causes_of(job(age=1)) == []
@@ -341,7 +341,7 @@ def workload(*conditions: Object, checks: Sequence[Object] = ()) -> Object:
             (
                 (),
                 (
-                    "suspended by its run policy (suspend: true); Kueue has created no Workload for its queue q, so it may not manage "
+                    "suspended by its run policy (suspend: true); Kueue has not created a Workload for queue q; it may not manage "
                     "PyTorchJobs"
                 ),
             ),
@@ -378,10 +378,12 @@ def workload(*conditions: Object, checks: Sequence[Object] = ()) -> Object:
         pytest.param(
             {},
             [workload(true("QuotaReserved"), true("Admitted"))],
-            (("pytorchjob-j-1",), "Kueue has admitted it and not resumed it yet"),
+            (("pytorchjob-j-1",), "Kueue has admitted it but has not resumed the job yet"),
             id="admitted",
         ),
-        pytest.param({}, [workload()], (("pytorchjob-j-1",), "Kueue has not decided on it"), id="undecided"),
+        pytest.param(
+            {}, [workload()], (("pytorchjob-j-1",), "waiting for Kueue to consider it"), id="undecided"
+        ),
     ],
 )
 def test_a_suspended_job(labels: dict[str, str], workloads: list[Object], cause: tuple[Any, str]) -> None:

@@ -9,7 +9,7 @@ from tests.support.snapshots import CREATED, NOW, RUNNING, Object, at, container
 
 STACK = {"pods": ["j-worker-0"], "text": "process 1, stopped: python\n    step (train.py:3)"}
 ATTEMPT = {"number": 0, "pod": "j-worker-0", "reason": "NoProgress", "endTime": at(20), "stacks": [STACK]}
-TEXT = "did this when the job hung: process 1, stopped: python | step (train.py:3)"
+TEXT = "stack at the time of the hang: process 1, stopped: python | step (train.py:3)"
 
 
 def with_attempt(type_: str, **fields: Any) -> Object:
@@ -44,7 +44,7 @@ def test_other_attempts_have_no_such_note(fields: dict[str, Any]) -> None:
 
 def test_unknown_progress_is_a_note() -> None:
     of = job(CREATED, RUNNING)
-    text = 'no hang can be detected: pods "j-worker-0" is forbidden'
+    text = 'hang detection is not working: pods "j-worker-0" is forbidden'
     (note,) = causes(of, events=[event(of, "PyTorchJobProgressUnknown", text, kind="PyTorchJob")])
 
     assert (note.text, note.blocks) == (f"PyTorchJobProgressUnknown: {text}", False)

@@ -33,8 +33,8 @@ def test_a_job_that_runs_outside_its_queue() -> None:
         "names the queue research, but Kueue does not manage PyTorchJobs here: the job runs outside any quota"
     )
     assert note.next_step == (
-        "switch the kind on in Kueue's configuration (integrations.frameworks: kubeflow.org/pytorchjob), "
-        'or let the operator queue it (--kueue): see "Queue jobs with Kueue" in the documentation'
+        "enable the kind in Kueue's configuration (integrations.frameworks: kubeflow.org/pytorchjob), "
+        "or let the operator queue it (--kueue): see https://github.com/rallypoint-dev/rallypoint/blob/main/docs/how-to/kueue.md"
     )
     assert not note.blocks
 
@@ -90,13 +90,13 @@ def test_a_suspended_job_in_a_cluster_without_kueue() -> None:
     assert cause.next_step.startswith("to resume it: kubectl patch")
 
 
-@pytest.mark.parametrize(("is_known", "step"), [(True, "switch the kind on"), (False, "")])
+@pytest.mark.parametrize(("is_known", "step"), [(True, "enable the kind"), (False, "")])
 def test_a_suspended_job_without_a_workload(is_known: bool, step: str) -> None:
     found = queued(true("Suspended"), suspend=True)
 
     (cause,) = diagnose(JobSnapshot(found, NOW, workloads_known=is_known)).causes
 
-    assert cause.next_step[: len("switch the kind on")] == step
+    assert cause.next_step[: len("enable the kind")] == step
 
 
 def test_kinds_that_the_operator_cannot_queue_are_left_to_kueue() -> None:

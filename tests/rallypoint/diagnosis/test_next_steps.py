@@ -42,7 +42,11 @@ def unscheduled(message: str) -> Object:
         ),
         pytest.param(waiting("Refused"), "correct the pod template, delete the job", id="local mode refuses"),
         pytest.param(waiting("RunContainerError"), "correct the pod template", id="no program"),
-        pytest.param(unscheduled("1 node(s) had untolerated taint {a: b}"), "tolerate nodes", id="a taint"),
+        pytest.param(
+            unscheduled("1 node(s) had untolerated taint {a: b}"),
+            "tolerations so that they match existing nodes",
+            id="a taint",
+        ),
         pytest.param(
             unscheduled("1 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint {a: b}"),
             "request less",
@@ -59,7 +63,7 @@ def unscheduled(message: str) -> Object:
             id="an unbound claim",
         ),
         pytest.param(
-            pod(node="", conditions=[]), "check that a scheduler of that name runs", id="no scheduler"
+            pod(node="", conditions=[]), "check that a scheduler with this name is running", id="no scheduler"
         ),
         pytest.param(
             pod("j-worker-0", "Failed", containerStatuses=[container(terminated=ended(3))]),
@@ -98,7 +102,7 @@ def unscheduled(message: str) -> Object:
                 "Failed",
                 containerStatuses=[container(terminated=ended(137, reason="OOMKilled"))],
             ),
-            "raise the memory limit",
+            "raise the container's memory limit",
             id="out of memory",
         ),
     ],
@@ -126,8 +130,8 @@ def test_the_next_step_for_a_lost_node() -> None:
         pytest.param(
             job(CREATED, true("Failed", message="no luck")),
             (
-                "correct the cause, delete the job (kubectl delete pytorchjob j -n n) and create it again: "
-                "a failed job does not run again"
+                "fix the cause, delete the job (kubectl delete pytorchjob j -n n) and create it again; "
+                "a failed job is never restarted"
             ),
             id="failed",
         ),
@@ -147,10 +151,10 @@ def test_the_next_step_for_a_job(found: Object, step: str) -> None:
     [
         pytest.param(
             'Error creating: pods "j-worker-0" already exists',
-            "delete the object that has the name, or create the job again with another name",
+            "delete the object with that name, or create the job under another name",
             id="the name is taken",
         ),
-        pytest.param("exceeded quota", "change what the message names", id="a quota"),
+        pytest.param("exceeded quota", "fix what the message names", id="a quota"),
     ],
 )
 def test_the_next_step_for_a_pod_that_cannot_be_created(message: str, step: str) -> None:
@@ -169,7 +173,7 @@ def test_waiting_needs_no_step() -> None:
         pytest.param(
             job(CREATED, true("Failed", message="no luck")),
             (),
-            "correct the cause and create the job again",
+            "fix the cause and create the job again",
             id="failed",
         ),
         pytest.param(job(CREATED, true("Suspended"), suspend=True), (), "", id="suspended"),

@@ -8,7 +8,7 @@ import pytest
 from rallypoint.diagnosis import NO_CAUSE, JobSnapshot, LastLines, diagnose
 from tests.support.snapshots import CREATED, NOW, RUNNING, Object, at, container, ended, job, pod, true
 
-RUNS = "The job runs. The objects of the cluster show no problem; "
+RUNS = "The job is running, and its objects show no problem; "
 NOTHING = LastLines(None, ())
 
 
@@ -73,7 +73,7 @@ def test_several_silent_pods_are_counted() -> None:
 def test_logs_tell_of_progress_otherwise(found: Object, lines: dict[str, Any]) -> None:
     text = summary(running("j-master-0"), found, j_master_0=printed(5), **lines)
 
-    assert text == f"{RUNS}whether it makes progress, its logs tell."
+    assert text == f"{RUNS}see its logs for progress."
 
 
 def test_a_silence_of_less_than_a_minute_has_no_age() -> None:
@@ -85,7 +85,7 @@ def test_a_silence_of_less_than_a_minute_has_no_age() -> None:
 
 def test_an_old_last_line_says_how_old() -> None:
     assert summary(running("j-master-0"), j_master_0=printed(125)) == (
-        f"{RUNS}whether it makes progress, its logs tell: the last line is 2 min old."
+        f"{RUNS}see its logs for progress (last line 2 min ago)."
     )
 
 
@@ -94,7 +94,7 @@ def test_workers_of_an_mpi_job_only_run_sshd() -> None:
     pods = (running("j-launcher-abcde"), running("j-worker-0"))
 
     text = summary(*pods, of=mpi, j_launcher_abcde=printed(5), j_worker_0=NOTHING)
-    assert text == f"{RUNS}whether it makes progress, its logs tell."
+    assert text == f"{RUNS}see its logs for progress."
 
 
 def test_a_rendezvous_is_left_to_the_notes() -> None:
@@ -102,10 +102,10 @@ def test_a_rendezvous_is_left_to_the_notes() -> None:
     pods = (running("j-master-0"), running("j-worker-0"))
 
     assert summary(*pods, j_master_0=waits, j_worker_0=NOTHING) == (
-        "The job runs. The objects of the cluster show no problem."
+        "The job is running, and its objects show no problem."
     )
 
 
 def test_other_states() -> None:
-    assert summary(of=job(true("Succeeded"))) == "The job has succeeded."
+    assert summary(of=job(true("Succeeded"))) == "The job succeeded."
     assert summary(of=job(CREATED)) == NO_CAUSE

@@ -140,7 +140,7 @@ def test_a_request_that_no_node_can_meet(nodes: list[Object], is_too_large: bool
     assert bool(first.next_step) is not is_too_large, "freeing what other pods hold does not help"
     if is_too_large:
         assert texts == [
-            "no present node can hold it: it requests 8 nvidia.com/gpu, and the largest node has 4"
+            "no existing node is large enough: it requests 8 nvidia.com/gpu, and the largest node has 4"
         ]
     else:
         assert texts == ["holds 8 nvidia.com/gpu, which j-worker-0 needs; of PyTorchJob old"]
@@ -157,7 +157,7 @@ def test_a_request_that_no_node_can_meet_hides_no_holders_for_the_other_pods() -
     texts = [cause.text for cause in diagnose(found).causes if GPU in cause.text][1:]
 
     assert texts == [
-        "no present node can hold it: it requests 8 nvidia.com/gpu, and the largest node has 4",
+        "no existing node is large enough: it requests 8 nvidia.com/gpu, and the largest node has 4",
         "holds 4 nvidia.com/gpu, which j-worker-1 needs; of PyTorchJob old",
     ]
 
@@ -224,13 +224,13 @@ def test_the_pods_of_the_job_itself_come_by_what_they_hold() -> None:
         pytest.param(
             ("1500m", "1500m", "1500m", "1500m"),
             ("2",),
-            "its 4 pods can never run at the same time: they request 1500m cpu each, 6 in all, and the present node has 2",
+            "its 4 pods can never run at the same time: they request 1500m cpu each, 6 in all, and the existing node has 2",
             id="one node",
         ),
         pytest.param(
             ("1", "1500m"),
             ("1500m", "500m"),
-            "its 2 pods can never run at the same time: they request 2500m cpu, and the present nodes together have 2",
+            "its 2 pods can never run at the same time: they request 2500m cpu, and the existing nodes together have 2",
             id="two nodes",
         ),
         pytest.param(("1", "1"), ("2",), "", id="it fits an empty node"),
@@ -326,7 +326,7 @@ def test_a_gang_that_all_nodes_together_cannot_hold() -> None:
     assert causes_of_gang(gang("16"), holders=[holder("old-0")], all_nodes=[node("4"), node("8")]) == [
         (
             ("j",),
-            "the present nodes can never hold it: it needs 16 nvidia.com/gpu, and together they have 12",
+            "the existing nodes are too small: it needs 16 nvidia.com/gpu, and together they have 12",
             "request less, or add nodes",
         )
     ]

@@ -125,8 +125,8 @@ function drawWhy(why, hasGone) {
       cause.nextStep && !hasGone && h("p", { class: "next" }, h("b", {}, "Next: "), cause.nextStep))));
   const blocking = why.causes.filter((cause) => cause.blocks);
   const notes = why.causes.filter((cause) => !cause.blocks);
-  const healthy = { Running: "The job runs. The objects of the cluster show no problem; whether it makes progress, its logs tell.", Succeeded: "The job has succeeded." }[why.state]
-    || "The cluster's objects name no cause.";
+  const healthy = { Running: "The job is running, and its objects show no problem; see its logs for progress.", Succeeded: "The job succeeded." }[why.state]
+    || "No cause found in the cluster's objects.";
   return [
     blocking.length ? list(blocking) : h("p", {}, why.summary || healthy),
     notes.length && h("h3", {}, "Notes"), notes.length && list(notes),

@@ -112,8 +112,8 @@ def test_lists_that_exceed_a_config_map_are_rejected_with_their_sizes() -> None:
     (problem,) = hosts.size_problems(WORKERS, partial(lists_of, bytes_to_spare=-1), PATH)
 
     assert str(problem) == (
-        "spec.mpiReplicaSpecs[Worker].replicas: Invalid value: 4000: the lists of hosts of 4000 workers take 1048577 bytes, but a "
-        "ConfigMap can contain 1048576: use at most about 3999, or a shorter job name"
+        "spec.mpiReplicaSpecs[Worker].replicas: Invalid value: 4000: the host lists take 1048577 bytes, but a ConfigMap "
+        "holds at most 1048576: use at most about 3999 workers, or a shorter job name"
     )
 
 

@@ -666,7 +666,7 @@ def test_a_running_job_that_becomes_invalid_records_an_event_and_continues() -> 
     assert cluster.conditions == RUNNING
     assert cluster.events[-1].reason == "ValidationError"
     assert cluster.events[-1].message.endswith(
-        "; the job continues with its present pods, and none is created, replaced or deleted"
+        "; the job keeps its current pods; none is created, replaced or deleted"
     )
     assert sorted(cluster.pods) == WORKERS
     cluster.end_batch("Complete")

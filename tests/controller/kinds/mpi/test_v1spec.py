@@ -149,5 +149,5 @@ def test_too_many_workers() -> None:
     ]
     (problem,) = problems(v1_job(worker={"replicas": 60_000}), max_replicas=100_000)
     assert problem.startswith(
-        "spec.mpiReplicaSpecs[Worker].replicas: Invalid value: 60000: the lists of hosts of 60000 workers take"
+        "spec.mpiReplicaSpecs[Worker].replicas: Invalid value: 60000: the host lists take"
     )

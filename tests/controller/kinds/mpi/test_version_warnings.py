@@ -90,8 +90,8 @@ def test_the_warning_names_the_way_out() -> None:
     (event,) = version_warnings(mpijob, Flavor.V1)
 
     assert event.message == (
-        "the last applied manifest is of kubeflow.org/v2beta1, but the job was created as v1 and its flavor is immutable; "
-        "delete and create the job again to change it"
+        "the last applied manifest has apiVersion kubeflow.org/v2beta1, but the job was created as v1, and the flavor is immutable; "
+        "delete the job and create it again to change it"
     )
 
 

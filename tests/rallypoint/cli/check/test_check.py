@@ -345,7 +345,7 @@ async def test_a_binding_that_the_installation_takes(
     async with facts(answers, Options(namespace=namespace)) as made:
         found = [finding async for finding in rights.binding_findings(made)]
 
-    assert [(finding.level, "loses them" in finding.text) for finding in found] == [
+    assert [(finding.level, "loses these rights" in finding.text) for finding in found] == [
         (Level.WARNING, True)
     ] * count
 

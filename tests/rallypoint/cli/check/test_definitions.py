@@ -75,9 +75,7 @@ def wait(definition: Object) -> None:
     [
         pytest.param(lose_field, None, Level.WARNING, "lacks v1.spec.runPolicy.suspend", id="older"),
         pytest.param(lose_rules, None, Level.WARNING, "differs in v1", id="other rules"),
-        pytest.param(
-            lose_field, Before.UPGRADE, Level.OK, "apply the definitions before", id="older, upgrade"
-        ),
+        pytest.param(lose_field, Before.UPGRADE, Level.OK, "apply the CRDs before", id="older, upgrade"),
         pytest.param(
             gain_field, None, Level.WARNING, "newer than this version: it has v1.spec.later", id="newer"
         ),

@@ -377,7 +377,7 @@ async def test_ended_jobs_are_recorded(tmp_path: Path) -> None:
     }
     (cause,) = orjson.loads(found)["why"]["causes"]
     assert cause["text"] == "it broke"
-    assert cause["nextStep"] == "correct the cause and create the job again", "people find it deleted"
+    assert cause["nextStep"] == "fix the cause and create the job again", "people find it deleted"
 
 
 async def test_a_job_that_is_deleted_early_is_recorded(tmp_path: Path) -> None:
