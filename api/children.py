@@ -19,6 +19,7 @@ from api.pod_problems import (
     PodStatus,
     Termination,
     Trouble,
+    describe_exit,
     troubles,
 )
 from api.requests import Extended, extended_resources
@@ -58,6 +59,11 @@ class Exit(msgspec.Struct, frozen=True, gc=False):
     finished_at: datetime | None = None
     report: RestartReport | None = None
     """If the container ended so that the job restarts in place. Code and message are then those of its command."""
+
+
+def describe_end(end: Exit) -> str:
+    """Return text such as ``container pytorch ended with exit code 1``, with the end of the termination message."""
+    return f"container {end.container} ended with {describe_exit(end.code, end.reason, end.message)}"
 
 
 class Owned(msgspec.Struct, frozen=True, gc=False):

@@ -11,8 +11,6 @@ from controller.domain import Counts, Role, Verdict
 
 WORKER: Final = "Worker"
 """The role that ends a job without a leader, and that ``/scale`` changes."""
-NO_LEADER = ""
-"""The leader of a kind whose workers are all equal."""
 
 
 def led_by(

@@ -1,10 +1,10 @@
 """Namespaces that are being deleted, known from the API server's answers to creates. The controller neither lists nor watches namespaces."""
 
 import asyncio
-from collections import OrderedDict
 
 import structlog
 
+from controller.kube.bounded_dict import BoundedDict
 from controller.kube.errors import NamespaceTerminating
 
 RETRY_SECONDS = 300.0
@@ -24,7 +24,7 @@ class TerminatingNamespaces:
     """
 
     def __init__(self) -> None:
-        self._refused: OrderedDict[str, tuple[NamespaceTerminating, float]] = OrderedDict()
+        self._refused: BoundedDict[str, tuple[NamespaceTerminating, float]] = BoundedDict(REMEMBERED)
         """By name: the server's answer, and the loop time until which it applies to other creates."""
 
     def __contains__(self, namespace: object) -> bool:
@@ -35,8 +35,6 @@ class TerminatingNamespaces:
         if namespace not in self._refused:
             log.info("namespace is terminating, creates are skipped", namespace=namespace)
         self._refused[namespace] = error, asyncio.get_running_loop().time() + RETRY_SECONDS
-        if len(self._refused) > REMEMBERED:
-            self._refused.popitem(last=False)
 
     def discard(self, namespace: str) -> None:
         """Record that a namespace of this name accepts objects."""

@@ -29,6 +29,7 @@ from controller.kueue.plan import Action, Step
 from controller.kueue.pod_sets import Object, QueuedJob, Unqueueable
 from controller.reconcile.jobs import JobRow, job_from_json
 from controller.runtime.informer import Informer
+from controller.runtime.listwatch import list_items
 from controller.runtime.queue import Queue
 from controller.runtime.recorder import EventPriority, Recorder, Subject
 from controller.runtime.store import Store
@@ -46,13 +47,6 @@ STEPS_AT_ONCE: Final = 4
 """The most steps of one reconcile, none of which waits for others."""
 
 log = structlog.get_logger()
-
-
-class _Items(msgspec.Struct):
-    items: list[msgspec.Raw]
-
-
-_decode_items = msgspec.json.Decoder(_Items).decode
 
 
 class Admissions:
@@ -158,7 +152,7 @@ class KueueController:
         if any(not pod.is_finished for pod in self._pods.indexed(uid)):
             return RUNNING_PODS_SECONDS
         answer = await self._client.list(PODS, key.namespace, label_selector=f"{JOB_NAME}={key.name}")
-        pods = (pod_from_json(raw) for raw in _decode_items(answer).items)
+        pods = (pod_from_json(raw) for raw in list_items(answer))
         is_busy = any(pod.owner_uid == uid and not pod.is_finished for pod in pods)
         return UNSEEN_PODS_SECONDS if is_busy else 0.0
 

@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
-from api.children import Exit, Pod, end_order
+from api.children import Pod, describe_end, end_order
 from api.job import JobStatus, ReplicaStatus, RestartPolicy, RunPolicy
-from api.pod_problems import describe_exit
 from controller.domain import Failure, Role, Snapshot
 
 _SEPARATOR: Final = "; "
@@ -66,17 +65,13 @@ def last_failure(pods: Collection[Pod]) -> str:
     ]
     if ended:
         _, name, end = max(ended, key=lambda found: found[:2])
-        return f"{name}: {_describe(end)}"
+        return f"{name}: {describe_end(end)}"
     failed = next((pod for pod in pods if pod.phase == "Failed"), None)
     if failed is None:
         return ""
     return (
         f"{failed.name}: {': '.join(filter(None, (failed.reason, failed.message))) or 'no reason reported'}"
     )
-
-
-def _describe(end: Exit) -> str:
-    return f"container {end.container} ended with {describe_exit(end.code, end.reason, end.message)}"
 
 
 def out_of_tries(policy: RunPolicy, count: int) -> bool:

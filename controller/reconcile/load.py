@@ -21,17 +21,11 @@ from controller.reconcile.memory import JobMemories, JobMemory
 from controller.reconcile.observe import Sources
 from controller.reconcile.parent import Parent, Pods
 from controller.reconcile.suspensions import suspended
+from controller.runtime.listwatch import list_items
 from controller.runtime.recorder import Subject
 from controller.runtime.store import Store
 
 log = structlog.get_logger()
-
-
-class _Items(msgspec.Struct):
-    items: list[msgspec.Raw]
-
-
-_decode_items = msgspec.json.Decoder(_Items).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +152,7 @@ class Loader:
         """Read the job's children from the server into the caches."""
         for resource, cache in self._caches.items():
             answer = await self._client.list(resource, row.namespace, params=cache.selector(row.name))
-            for raw in _decode_items(answer).items:
+            for raw in list_items(answer):
                 try:
                     cache.store.put(cache.decode(raw))
                 except (msgspec.DecodeError, ValueError) as error:

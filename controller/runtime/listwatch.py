@@ -80,6 +80,15 @@ _decode_bookmark = msgspec.json.Decoder(_Bookmark).decode
 _decode_status = msgspec.json.Decoder(_Status).decode
 
 
+def list_items(answer: bytes) -> list[msgspec.Raw]:
+    """Return the objects of a list.
+
+    Raises:
+        msgspec.DecodeError: the answer is not a list.
+    """
+    return _decode_list(answer).items or []
+
+
 def read_bookmark(event: Event) -> Bookmark:
     """Parse a bookmark.
 

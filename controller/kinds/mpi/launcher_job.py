@@ -9,12 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from api.batch import BATCH_JOBS, BatchJob, placement_of
-from api.children import Exit, Pod, end_order
+from api.children import Pod, describe_end, end_order
 from api.job import owner_reference
 from api.labels import RESTART_ATTEMPT
 from api.meta import Resource
 from api.mpijob import MPIJob
-from api.pod_problems import describe_exit
 from controller.domain import Child, Snapshot, WriteMode
 from controller.kinds.mpi.names import launcher_name
 
@@ -111,14 +110,10 @@ def failure_reason(reason: str, text: str, pods: Iterable[Pod]) -> tuple[str, st
     ends = [end for end in ended if end.code]
     if not ends and failed.previous_failure:
         ends = [failed.previous_failure]
-    detail = failed.message or ", ".join(map(_describe, sorted(ends, key=end_order)))
+    detail = failed.message or ", ".join(map(describe_end, sorted(ends, key=end_order)))
     if reason == _BACKOFF_LIMIT:
         reason = f"{reason}/{failed.reason}".rstrip("/")
     return reason, f"{text}: {detail}" if detail else text
-
-
-def _describe(end: Exit) -> str:
-    return f"container {end.container} ended with {describe_exit(end.code, end.reason, end.message)}"
 
 
 def _template_patch(live: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
