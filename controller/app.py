@@ -92,7 +92,7 @@ class NoTracing(Exception):
 def _nothing() -> None: ...
 
 
-def chosen(names: Iterable[str]) -> tuple[JobKind[Any], ...]:
+def kinds_named(names: Iterable[str]) -> tuple[JobKind[Any], ...]:
     """Return the kinds of these names, case-insensitive; without names, those of the default installation.
 
     Raises:
@@ -151,7 +151,7 @@ async def run(
         NoTracing: the settings require traces, which are not possible.
         OSError: an address is in use.
     """
-    served, options = chosen(settings.enable_scheme), options_from(settings)
+    served, options = kinds_named(settings.enable_scheme), options_from(settings)
     leases = leases_from(settings, connection)
     server_clock = ServerClock()
     metrics = Metrics(CollectorRegistry(), build.operator_version(), server_clock.now)
@@ -170,10 +170,12 @@ async def run(
         election, permit = None, always
         if leases:
             # A client of its own, so that no renewal waits behind the requests of a large job.
-            aside = await clients.enter_async_context(
+            election_client = await clients.enter_async_context(
                 Client(connection, observer=observer, on_date=server_clock.observe, timer=clock.uptime)
             )
-            election = Election(aside, leases, new_identity(), time=time, observer=metrics.election())
+            election = Election(
+                election_client, leases, new_identity(), time=time, observer=metrics.election()
+            )
             permit = election.permit
         client = await clients.enter_async_context(
             Client(
@@ -305,7 +307,7 @@ def leases_from(settings: Settings, connection: Connection) -> list[tuple[str, s
         raise NoNamespace(
             "--leader-elect needs --leader-election-namespace: this process runs outside a pod, and the kubeconfig's context names no namespace"
         )
-    others = {kind.lease for kind in chosen(settings.enable_scheme) if kind.lease}
+    others = {kind.lease for kind in kinds_named(settings.enable_scheme) if kind.lease}
     return [
         (namespace, settings.leader_election_id),
         *((settings.lock_namespace or namespace, name) for name in sorted(others)),
@@ -351,9 +353,9 @@ async def _serve(
         works = [metrics.loop().run(), _warm(client, process), *(run() for run in background)]
         if security:
             works.append(security.certificate.run())
-        aside = [group.create_task(work) for work in works]
+        tasks = [group.create_task(work) for work in works]
         await process.run(stop)
-        for task in aside:
+        for task in tasks:
             task.cancel()
 
 
@@ -418,7 +420,7 @@ def _controller_process(
         kind.resource.kind: Queue[Key](group=lambda key: key.namespace, spacing_seconds=SPACING_SECONDS)
         for kind in served
     }
-    around = client, settings.namespace, queues
+    watch_args = client, settings.namespace, queues
     monitor = NodeMonitor(client, server_clock.now)
 
     def discard(uid: str) -> None:
@@ -438,9 +440,11 @@ def _controller_process(
             queueing.on_pod(before, after)
 
     queueing = Queueing(client, settings.namespace, queues, served) if settings.kueue else None
-    children = watches.children(*around, {resource for kind in served for resource in kind.children}, on_pod)
+    children = watches.children(
+        *watch_args, {resource for kind in served for resource in kind.children}, on_pod
+    )
     group_resource = groups_of(options.gang_scheduler)
-    groups = [watches.pod_groups(*around, group_resource)] if group_resource else []
+    groups = [watches.pod_groups(*watch_args, group_resource)] if group_resource else []
     node_labels = {label for kind in served if (label := kind.node_label(options))}
     nodes = {label: watches.nodes(client, label) for label in node_labels}
     shared_by_all = set.intersection(*(set(kind.children) for kind in served))
@@ -481,7 +485,11 @@ def _controller_process(
             [
                 *needed,
                 *optional,
-                *(informer for each in (*controllers, *queueing_controllers) for informer in each.informers),
+                *(
+                    informer
+                    for controller in (*controllers, *queueing_controllers)
+                    for informer in controller.informers
+                ),
             ]
         )
     )
@@ -506,8 +514,8 @@ def _controller_process(
         election,
         take_over=take_over,
         on_ready=on_ready,
-        upkeep=[Relist(informer).run for informer in informers],
-        errands=[
+        repair_tasks=[Relist(informer).run for informer in informers],
+        background_tasks=[
             monitor.run,
             # A version can only be removed from the stored versions by a process that sees the objects of all namespaces.
             *(
@@ -521,9 +529,9 @@ def _controller_process(
     )
 
 
-async def _when_served(informer: Informer[Any], errand: Callable[[], Awaitable[None]]) -> None:
+async def _when_served(informer: Informer[Any], start: Callable[[], Awaitable[None]]) -> None:
     await informer.synced.wait()
-    await errand()
+    await start()
 
 
 def _first(group: ExceptionGroup[Exception]) -> Exception:

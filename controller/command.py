@@ -304,7 +304,7 @@ def execute(args: argparse.Namespace, prog: str) -> int:
     """
     try:
         settings = settings_from(args)
-        app.chosen(settings.enable_scheme)
+        app.kinds_named(settings.enable_scheme)
         for address in (settings.metrics_bind_address, settings.health_probe_bind_address):
             check_address(address)
         check_loopback("--pprof-bind-address", settings.pprof_bind_address)
@@ -337,7 +337,7 @@ def log_start(settings: Settings) -> None:
         version=build.operator_version(),
         commit=build.operator_commit(),
         python=platform.python_version(),
-        kinds=[kind.resource.kind for kind in app.chosen(settings.enable_scheme)],
+        kinds=[kind.resource.kind for kind in app.kinds_named(settings.enable_scheme)],
         settings=_values_by_flag(settings),
     )
 

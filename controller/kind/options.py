@@ -77,7 +77,7 @@ class Options:
 
 def find(type_: type[K], options: Iterable[object]) -> K:
     """Return the options of that type, or its defaults if there are none."""
-    return next((each for each in options if isinstance(each, type_)), None) or type_()
+    return next((found for found in options if isinstance(found, type_)), None) or type_()
 
 
 def option(default: Any, help_: str, *, metavar: str | None = None, on_off: bool = False) -> Any:
@@ -87,8 +87,15 @@ def option(default: Any, help_: str, *, metavar: str | None = None, on_off: bool
 
 def flags(type_: type[KindOptions]) -> Iterator[Flag]:
     """Return the flags of a kind's options."""
-    for each in fields(type_):  # type: ignore[arg-type]  # they are dataclasses
-        if each.metadata:
-            name = f"--{type_.prefix}-{each.name.replace('_', '-')}"
-            given = each.metadata
-            yield Flag(name, each.name, each.default, given["help"], given["metavar"], given["on_off"])
+    for option_field in fields(type_):  # type: ignore[arg-type]  # they are dataclasses
+        if option_field.metadata:
+            name = f"--{type_.prefix}-{option_field.name.replace('_', '-')}"
+            given = option_field.metadata
+            yield Flag(
+                name,
+                option_field.name,
+                option_field.default,
+                given["help"],
+                given["metavar"],
+                given["on_off"],
+            )

@@ -102,8 +102,8 @@ def _root(job: MXJob, scheduler: Role, role: Role, options: Options) -> str:
 
 def _config(job: MXJob, roles: Roles, role: Role, index: int, options: Options) -> str:
     """Return the JSON with the addresses of all pods, the labels of the tuner's servers, and which pod this one is."""
-    sizes = tuple((each.label, each.replicas, role_port(MXNET, each)) for each in _by_label(roles))
-    labels = {each.label: _annotation(each) for each in _by_label(roles)}
+    sizes = tuple((listed.label, listed.replicas, role_port(MXNET, listed)) for listed in _by_label(roles))
+    labels = {listed.label: _annotation(listed) for listed in _by_label(roles)}
     task = {"type": role.label, "index": index}
     cluster = _cluster(job.metadata.name, sizes, subdomain(job, options))
     return f'{{"cluster":{cluster},"labels":{_json(labels)},"task":{_json(task)}}}'

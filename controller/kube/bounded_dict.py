@@ -10,17 +10,17 @@ V = TypeVar("V")
 
 
 class BoundedDict(OrderedDict[K, V]):
-    """A mapping with at most ``most`` keys. Beyond that it evicts the key that was set longest ago."""
+    """A mapping with at most ``max_size`` keys. Beyond that it evicts the key that was set longest ago."""
 
-    __slots__ = ("_most",)
+    __slots__ = ("_max_size",)
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, max_size: int) -> None:
         super().__init__()
-        self._most = most
+        self._max_size = max_size
 
     @override
     def __setitem__(self, key: K, value: V) -> None:
         super().__setitem__(key, value)
         self.move_to_end(key)
-        if len(self) > self._most:
+        if len(self) > self._max_size:
             self.popitem(last=False)

@@ -35,7 +35,7 @@ class BuiltinIntegration:
         self._kind = kind
         self._client = client
         self._lock = asyncio.Lock()
-        self._asked_at = -math.inf
+        self._checked_at = -math.inf
         self._is_on: bool | None = None
 
     async def is_on(self, row: JobRow) -> bool:
@@ -49,12 +49,12 @@ class BuiltinIntegration:
         """
         async with self._lock:
             time = asyncio.get_running_loop().time
-            if self._is_on is None or time() - self._asked_at >= FRESH_SECONDS:
+            if self._is_on is None or time() - self._checked_at >= FRESH_SECONDS:
                 is_on = await self._ask(row)
                 if is_on is not self._is_on:
                     message = DETECTED if is_on else NOT_DETECTED
                     log.info(message, kind=self._kind.resource.kind)
-                self._is_on, self._asked_at = is_on, time()
+                self._is_on, self._checked_at = is_on, time()
             return self._is_on
 
     async def _ask(self, row: JobRow) -> bool:

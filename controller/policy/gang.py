@@ -215,11 +215,11 @@ def group(
         )
         yield Child(resource, job.metadata.name, body, first=1)
     elif not there.deleting:
-        said = msgspec.json.decode(there.spec) or {}
+        current = msgspec.json.decode(there.spec) or {}
         if resource == NATIVE_POD_GROUPS:
-            change = native_gang.change(said, _members(job, roles, later), _pods(roles), snapshot)
+            change = native_gang.change(current, _members(job, roles, later), _pods(roles), snapshot)
         else:
-            change = _change(said, _spec(resource, job, roles, said, rules, later), _FIELDS[resource])
+            change = _change(current, _spec(resource, job, roles, current, rules, later), _FIELDS[resource])
         if change:
             patch = {"metadata": {"uid": there.uid}, "spec": change}
             yield Child(resource, job.metadata.name, lambda: patch, WriteMode.PATCH, first=1)
@@ -329,11 +329,11 @@ def _spec(
     resource: Resource,
     job: Job,
     roles: Roles,
-    said: Mapping[str, Any],
+    current: Mapping[str, Any],
     rules: GroupRules,
     later: Collection[str],
 ) -> dict[str, Any]:
-    """Return the desired values of the fields that this operator owns; ``said`` is the current spec."""
+    """Return the desired values of the fields that this operator owns; ``current`` is the current spec."""
     policy = job.spec.policy.scheduling
     members = _members(job, roles, later)
     if resource == NATIVE_POD_GROUPS:
@@ -349,7 +349,7 @@ def _spec(
     ):  # which makes a group without limits pass its queue's limits
         spec["minResources"] = {name: _canonical(amount) for name, amount in resources.items()}
     if resource == VOLCANO_POD_GROUPS:
-        before = said.get("queue")
+        before = current.get("queue")
         queue = (policy.queue or before) if rules.follows_queue else (before or policy.queue)
         if queue := queue or rules.default_queue:
             spec["queue"] = queue
@@ -412,11 +412,11 @@ def members_of(replicas: Mapping[str, int], members: int) -> dict[str, int]:
     return counts
 
 
-def _change(said: Mapping[str, Any], wanted: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
+def _change(current: Mapping[str, Any], wanted: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
     """Return the merge patch of the fields that differ; null removes a field."""
     change: dict[str, Any] = {}
     for field in fields:
-        before, after = said.get(field) or None, wanted.get(field) or None
+        before, after = current.get(field) or None, wanted.get(field) or None
         if isinstance(before, dict) and isinstance(after, dict):
             if _numbers(before) != _numbers(after):
                 change[field] = {**dict.fromkeys(before), **after}

@@ -177,9 +177,11 @@ class JobProgress:
 
     def _order(self, pod: RunningPod) -> float:
         """Return when a pod made progress last: by its node's clock if each pod has such a time."""
-        known = [self.pods[each.uid] for each in self.job.pods]
+        known = [self.pods[running.uid] for running in self.job.pods]
         own = self.pods[pod.uid]
-        return own.progressed_at if own.at is None or any(each.at is None for each in known) else own.at
+        return (
+            own.progressed_at if own.at is None or any(progress.at is None for progress in known) else own.at
+        )
 
 
 def _what(progress: Progress) -> str:

@@ -57,12 +57,12 @@ def spec(job: Job, roles: Roles, members: int) -> dict[str, Any]:
     return {name: value for name, value in wanted.items() if value}
 
 
-def change(said: Mapping[str, Any], members: int, job_size: int, snapshot: Snapshot) -> dict[str, Any]:
+def change(current: Mapping[str, Any], members: int, job_size: int, snapshot: Snapshot) -> dict[str, Any]:
     """Return the merge patch of an existing group; empty if it needs none. ``job_size`` is the number of pods in the job's spec.
 
     A pod that has succeeded is no member any more. While others run, that matters only to one that waits for a node.
     """
-    gang = (said.get("schedulingPolicy") or {}).get("gang")
+    gang = (current.get("schedulingPolicy") or {}).get("gang")
     succeeded = sum(pod.phase == "Succeeded" for pod in snapshot.pods)
     if succeeded:
         is_complete = len(snapshot.pods) >= job_size and all(
@@ -76,9 +76,9 @@ def change(said: Mapping[str, Any], members: int, job_size: int, snapshot: Snaps
     return {"schedulingPolicy": _gang(members)}
 
 
-def min_count(said: Mapping[str, Any]) -> int:
+def min_count(current: Mapping[str, Any]) -> int:
     """Return how many pods of the group must start together; 0 if it says nothing."""
-    return int(((said.get("schedulingPolicy") or {}).get("gang") or {}).get("minCount") or 0)
+    return int(((current.get("schedulingPolicy") or {}).get("gang") or {}).get("minCount") or 0)
 
 
 def is_leaving(group: PodGroup | None, snapshot: Snapshot) -> bool:

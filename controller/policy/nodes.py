@@ -46,8 +46,8 @@ def problems(policy: RunPolicy) -> Iterator[Problem]:
         yield Problem("spec.runPolicy.nodeLostSeconds", text)
 
 
-def asks(policy: RunPolicy) -> bool:
-    """Return whether the job asks about nodes."""
+def needs_nodes(policy: RunPolicy) -> bool:
+    """Return whether the job's plan depends on the state of its nodes."""
     return policy.node_lost_seconds is not None or policy.failure_policy is not None
 
 
@@ -93,7 +93,7 @@ def _failed_at(pod: Pod) -> float:
 
 def with_losses(policy: RunPolicy, status: JobStatus | None, snapshot: Snapshot, now: datetime) -> Snapshot:
     """Return the snapshot with its lost pods marked: they count as being deleted, with the reason ``NODE_LOST``."""
-    if not snapshot.nodes or not asks(policy):
+    if not snapshot.nodes or not needs_nodes(policy):
         return snapshot
     is_finished = conditions.is_finished(status)
 

@@ -85,13 +85,13 @@ def in_time(policy: RunPolicy, builder: StatusBuilder, replicas: Sequence[Replic
 def _waits(status: JobStatus, now: datetime, replicas: Iterable[Replica]) -> list[tuple[Replica, float]]:
     """Return the replicas that wait to run, and for how many seconds they have."""
     began = recovery.began(status) or now
-    may_be_lost = status.assembled_time is not None
+    can_be_lost = status.assembled_time is not None
     return [
         (replica, (now - max(since, began)).total_seconds())
         for replica in replicas
         if replica.is_waiting
         and replica.is_due
-        and (since := (replica.pod.created_at if replica.pod else None if may_be_lost else began))
+        and (since := (replica.pod.created_at if replica.pod else None if can_be_lost else began))
     ]
 
 

@@ -89,7 +89,7 @@ def decide(
     ):
         plan = hangs.fail(normal, roles, snapshot.hang, StatusBuilder(kind, normal, now))
     plan = hangs.with_first_observation(normal, troubles.in_time(policy, snapshot, plan, now))
-    if nodes.asks(policy):
+    if nodes.needs_nodes(policy):
         plan = nodes.applied(plan, policy, status, snapshot)
     if CHECKPOINT_DIR in (job.metadata.annotations or {}):
         create = tuple(checkpoints.with_directory(job, child) for child in plan.create)

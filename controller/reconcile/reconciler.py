@@ -202,7 +202,7 @@ class Reconciler:
         """
         row, job = loaded.row, loaded.job
         kind, policy, status = loaded.kind, job.spec.policy, job.status
-        if not node_policy.asks(policy):
+        if not node_policy.needs_nodes(policy):
             monitor.unfollow(row.uid)
             return snapshot
         key, uid = Key(row.namespace, row.name), row.uid

@@ -43,7 +43,7 @@ class PerKey(Generic[K]):
         self._failures[key] = count + 1
         return exponential_seconds(count, self._first_seconds, self._longest_seconds)
 
-    def forget(self, key: K) -> None:
+    def discard(self, key: K) -> None:
         self._failures.pop(key, None)
 
     def failures(self, key: K) -> int:

@@ -119,7 +119,7 @@ class Informer(Generic[R]):
         """``is_gone`` gets a known row and the object that the watch reports as deleted, and returns whether the object is certainly deleted.
 
         With a selector, the server also reports an object as deleted if its labels no longer match. If ``is_gone`` returns False, the row
-        stays until somebody reads the object by name; ``doubted`` is set for that reader.
+        stays until somebody reads the object by name; ``has_unverified_rows`` is set for that reader.
         """
         self.resource = resource
         self.store: Store[R] = Store(index)
@@ -133,7 +133,7 @@ class Informer(Generic[R]):
         """How often the informer received all objects, by ``Fill``."""
         self.endings = Counter[str]()
         """How often a watch ended, by ``Ending``."""
-        self.doubted = asyncio.Event()
+        self.has_unverified_rows = asyncio.Event()
         """Set when the store gets another row that must be read by name; see ``Store.unselected``."""
         self.repaired = 0
         """How many rows relists found to differ from the server."""
@@ -148,7 +148,7 @@ class Informer(Generic[R]):
         """Whether the informer requests a streaming list."""
         self._has_position = False
         """Whether a watch can resume at the store's ``last_synced_resource_version``."""
-        self._vain = 0
+        self._failed_watches = 0
         """How often the watch has failed since its last success."""
         self._unanswered_since: float | None = None
         """Loop time when the first unanswered request since the last answer started."""
@@ -195,7 +195,7 @@ class Informer(Generic[R]):
         self.settled.clear()
         return True
 
-    def ask_anew(self, reason: str) -> None:
+    def relist(self, reason: str) -> None:
         """Relist as soon as all changes are reported. The store keeps its rows until then."""
         self._log.info("relisting", reason=reason)
         self._has_position = False
@@ -275,14 +275,14 @@ class Informer(Generic[R]):
                 if self._is_resuming and attempt.expired():
                     continue
                 failure = None if attempt.expired() else error
-                self._vain += isinstance(error, (msgspec.DecodeError, LineTooLong))
+                self._failed_watches += isinstance(error, (msgspec.DecodeError, LineTooLong))
                 ending = Ending.LOST if attempt.expired() else Ending.BROKEN
             finally:
                 self._attempt = None
             self.endings[ending] += 1
             if not self._is_answered and self._unanswered_since is None:
                 self._unanswered_since = began
-            self._has_position = self._has_position and self._vain < TRIES
+            self._has_position = self._has_position and self._failed_watches < TRIES
             if not self.synced.is_set() and self.silent_seconds() >= SILENT_SECONDS:
                 self._set_unserved()
             # Relist at once if a position is lost occasionally, but wait if the server loses it repeatedly.
@@ -396,7 +396,7 @@ class Informer(Generic[R]):
             )
         # The store changes in one step, so no reader sees half of it: 10,000 rows take about 5 ms. Reporting takes longer and may yield.
         changes = self.store.replace(rows, resource_version)
-        self._has_position, self._vain = True, 0
+        self._has_position, self._failed_watches = True, 0
         self._is_reporting = True
         try:
             for count, change in enumerate(changes, 1):
@@ -432,13 +432,13 @@ class Informer(Generic[R]):
         if known is None or known.uid != reported.uid or self._is_gone(known, reported):
             return self.store.remove(reported)
         self.store.unselected.add((known.namespace, known.name))
-        self.doubted.set()
+        self.has_unverified_rows.set()
         return None
 
     def _reached(self, resource_version: int) -> None:
         self.store.advance(resource_version)
         self._advanced.set()
-        self._vain = 0
+        self._failed_watches = 0
 
     def _row(self, raw: msgspec.Raw) -> R | None:
         try:
@@ -449,7 +449,7 @@ class Informer(Generic[R]):
 
     def _refused(self, error: errors.ApiError) -> None:
         """Log a refusal (a missing resource only once), and set ``unserved`` if the refusal means that."""
-        self._vain += isinstance(error, errors.ServerError) and error.code != UNAVAILABLE
+        self._failed_watches += isinstance(error, errors.ServerError) and error.code != UNAVAILABLE
         if isinstance(error, errors.NotFound):
             if not self.unserved.is_set():
                 self._log.warning(
@@ -463,7 +463,9 @@ class Informer(Generic[R]):
             self._set_unserved()
             return
         self._log.warning("watch refused", code=error.code, error=error.message)
-        if not self.synced.is_set() and (isinstance(error, errors.Forbidden) or self._vain >= TRIES):
+        if not self.synced.is_set() and (
+            isinstance(error, errors.Forbidden) or self._failed_watches >= TRIES
+        ):
             self._set_unserved()
 
     def _set_unserved(self) -> None:

@@ -29,7 +29,7 @@ from controller.kube.client import Client
 from controller.kube.failure_log import FailureLog
 from controller.runtime import clock
 from controller.runtime.lease import Claim
-from controller.runtime.lock import Lock, Means, Timing
+from controller.runtime.lock import Lock, LockContext, Timing
 from controller.runtime.recorder import Recorder
 
 DEFAULTS = Timing()
@@ -89,9 +89,9 @@ class Election:
         """By Lease."""
         self._identity = identity
         self._log = log.bind(identity=identity)
-        means = Means(client, timing, time, chance)
+        context = LockContext(client, timing, time, chance)
         self._locks = [
-            Lock(means, Claim(*lease, identity, timing.lease), self._lease_changed.set) for lease in leases
+            Lock(context, Claim(*lease, identity, timing.lease), self._lease_changed.set) for lease in leases
         ]
         for lock in self._locks:
             self._observer.leading(lock.name, False)

@@ -84,16 +84,16 @@ class ControllerProcess:
         *,
         take_over: Callable[[], None] = _nothing,
         on_ready: Callable[[], None] = _nothing,
-        upkeep: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
-        errands: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+        repair_tasks: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+        background_tasks: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
         knows_its_writes: Callable[[], bool] = lambda: False,
     ) -> None:
         """The controllers start when the ``needed`` informers have filled their stores and the ``optional`` ones have or are unserved. Each
         controller runs while its jobs and the resources that only it needs are served.
 
         ``take_over`` is called when the controllers start. ``on_ready`` is called once, when the caches are filled for the first time.
-        ``upkeep`` repairs the caches from when they are filled, also while this process waits to lead. ``errands`` run beside the
-        controllers, each to its own end. ``knows_its_writes`` is called after the last write, and returns whether the caches contain every
+        ``repair_tasks`` repair the caches from when they are filled, also while this process waits to lead. ``background_tasks`` run beside
+        the controllers, each to its own end. ``knows_its_writes`` is called after the last write, and returns whether the caches contain every
         write of this process, or will when the watches have reported all deletions.
         """
         self.ready = asyncio.Event()
@@ -108,8 +108,8 @@ class ControllerProcess:
         self._election = election
         self._take_over = take_over
         self._on_ready = on_ready
-        self._upkeep = upkeep
-        self._errands = errands
+        self._repair_tasks = repair_tasks
+        self._background_tasks = background_tasks
         self._knows_its_writes = knows_its_writes
         self._watching: dict[Informer[Any], asyncio.Task[None]] = {}
         self._latest_changes: dict[str, int] = {}
@@ -159,10 +159,10 @@ class ControllerProcess:
     async def _run(self, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
             electing = group.create_task(self._election.run()) if self._election else None
-            upkeep = list[asyncio.Task[None]]()
-            if await _unless(stop, self._turn(group, upkeep)):
+            repairs = list[asyncio.Task[None]]()
+            if await _unless(stop, self._turn(group, repairs)):
                 await self._work(stop)
-            await _end(upkeep)
+            await _end(repairs)
             if self._election and electing:
                 await _end([electing])
                 await self._election.release(self._latest_changes)
@@ -195,7 +195,7 @@ class ControllerProcess:
             ):
                 last = time()
 
-    async def _turn(self, group: asyncio.TaskGroup, upkeep: list[asyncio.Task[None]]) -> None:
+    async def _turn(self, group: asyncio.TaskGroup, repairs: list[asyncio.Task[None]]) -> None:
         """Return when the caches are filled and this process leads; add the tasks that repair the caches."""
         has_waited = False
         if self._election:
@@ -205,7 +205,7 @@ class ControllerProcess:
         log.info("caches synced")
         self.ready.set()
         self._on_ready()
-        upkeep += [group.create_task(repair()) for repair in self._upkeep]
+        repairs += [group.create_task(repair()) for repair in self._repair_tasks]
         if self._election and has_waited:
             await self._election.won.wait()
             # The caches may lag behind the last writes of the previous leader. The server refuses most writes that result from that; but a
@@ -242,14 +242,14 @@ class ControllerProcess:
             sending = group.create_task(self._recorder.run())
             self._take_over()
             working = [group.create_task(_control(controller, stop)) for controller in self._controllers]
-            errands = [group.create_task(errand()) for errand in self._errands]
+            running = [group.create_task(start()) for start in self._background_tasks]
             log.info("controllers started")
             await stop.wait()
             _, late = await asyncio.wait(working, timeout=DRAIN_SECONDS)
             if late:
                 log.warning("reconciles canceled after the shutdown timeout")
                 await _end(late)
-            await _end(errands)
+            await _end(running)
             for controller in self._controllers:
                 controller.hand_over()
             await self._flush()

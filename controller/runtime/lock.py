@@ -36,7 +36,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class LockContext:
     """What all locks of a candidate share. ``time`` is its clock, ``chance`` its random number generator."""
 
     client: Client
@@ -46,18 +46,18 @@ class Means:
 
 
 class Lock:
-    """``on_loss`` is called when a Lease of another holder changes or is deleted."""
+    """``on_change`` is called when a Lease of another holder changes or is deleted."""
 
-    def __init__(self, means: Means, claim: Claim, on_loss: Callable[[], None]) -> None:
+    def __init__(self, context: LockContext, claim: Claim, on_change: Callable[[], None]) -> None:
         self.name = claim.name
         self.held_until = NEVER
         """Local time until which this candidate holds the Lease."""
         self._claim = claim
-        self._client = means.client
-        self._timing = means.timing
-        self._time = means.time
-        self._chance = means.chance
-        self._on_loss = on_loss
+        self._client = context.client
+        self._timing = context.timing
+        self._time = context.time
+        self._chance = context.chance
+        self._on_change = on_change
         self._lease: Lease | None = None
         self._changed_at = NEVER
         """Local time when the candidate last observed a change of the Lease."""
@@ -74,7 +74,7 @@ class Lock:
             self._client,
             LEASES,
             lease_from_json,
-            self._on_change,
+            self._record_change,
             namespace=claim.namespace,
             field_selector=f"metadata.name={claim.name}",
         )
@@ -160,7 +160,7 @@ class Lock:
         else:
             self._record(lease_from_json(answer))
 
-    def _on_change(self, before: Lease | None, after: Lease | None) -> None:
+    def _record_change(self, before: Lease | None, after: Lease | None) -> None:
         """Take the state that the watch reports."""
         known = self._lease
         if after is None:
@@ -172,7 +172,7 @@ class Lock:
             return
         self._record(after)
         if not self._is_ours() or self._is_gone:
-            self._on_loss()
+            self._on_change()
 
     def _record(self, lease: Lease | None) -> None:
         self._is_known, self._is_gone = True, lease is None

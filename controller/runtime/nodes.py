@@ -58,7 +58,7 @@ class Renewals:
     """For how long each node has not renewed its Lease. Times are loop times."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[str, float]] = {}
+        self._renewed: dict[str, tuple[str, float]] = {}
         """The last renewal of each node, and when it was first seen."""
         self._read_at: float | None = None
         self._progress_at = 0.0
@@ -66,14 +66,14 @@ class Renewals:
 
     def observe(self, renewals: Mapping[str, str], now: float) -> None:
         """Record the ``renewTime`` of each node's Lease."""
-        before, is_first = self._seen, self._read_at is None or now - self._read_at > STANDSTILL_SECONDS
-        self._seen = {
+        before, is_first = self._renewed, self._read_at is None or now - self._read_at > STANDSTILL_SECONDS
+        self._renewed = {
             name: before[name] if name in before and before[name][0] == renewal else (renewal, now)
             for name, renewal in renewals.items()
         }
-        has_progress = any(since == now for _, since in self._seen.values())
+        has_progress = any(since == now for _, since in self._renewed.values())
         if is_first or (has_progress and now - self._progress_at > STANDSTILL_SECONDS):
-            self._seen = {name: (renewal, now) for name, renewal in renewals.items()}
+            self._renewed = {name: (renewal, now) for name, renewal in renewals.items()}
         if is_first or has_progress:
             self._progress_at = now
         self._read_at = now
@@ -83,7 +83,7 @@ class Renewals:
         now = self._read_at
         if now is None or now - self._progress_at > STANDSTILL_SECONDS:
             return {}
-        return {name: now - since for name, (_, since) in self._seen.items()}
+        return {name: now - since for name, (_, since) in self._renewed.items()}
 
 
 @dataclass(slots=True)

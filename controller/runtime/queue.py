@@ -141,9 +141,9 @@ class Queue(Generic[K]):
         self._delayed[key] = asyncio.get_running_loop().call_later(seconds, self._due, key)
         return seconds
 
-    def forget(self, key: K) -> None:
+    def discard(self, key: K) -> None:
         """Reset the back-off of a key that succeeded."""
-        self._backoff.forget(key)
+        self._backoff.discard(key)
 
     async def get(self) -> tuple[K, float]:
         """Return the next key and the seconds it has waited. The caller must then call ``done``.

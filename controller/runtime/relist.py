@@ -99,8 +99,8 @@ class Relist(Generic[R]):
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._between(CHECK_SECONDS)):
-                    await self._informer.doubted.wait()
-            self._informer.doubted.clear()
+                    await self._informer.has_unverified_rows.wait()
+            self._informer.has_unverified_rows.clear()
             await self.read_unselected()
             began = time()
             if began < due or not self._informer.is_following:
@@ -127,13 +127,13 @@ class Relist(Generic[R]):
         try:
             findings = await self._compare()
         except _DoesNotFit as error:
-            self._informer.ask_anew(str(error))
+            self._informer.relist(str(error))
             return 0
         await self._let_watch_catch_up(findings)
         newer = [key for key, version in findings.newer.items() if self._is_older(key, version)]
         gone = await self._gone(findings)
         if len(newer) + len(gone) > MOST_READS:
-            self._informer.ask_anew("many rows differ from the server")
+            self._informer.relist("many rows differ from the server")
             return self._repaired(newer, [(row.namespace, row.name) for row in gone])
         # A list by label does not contain an object whose label somebody has removed.
         self._store.unselected.update((row.namespace, row.name) for row in gone)

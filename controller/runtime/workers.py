@@ -146,7 +146,7 @@ class Workers(Generic[K]):
 
     def _settle(self, key: K, outcome: ReconcileResult) -> Result:
         """Handle a reconcile that returned."""
-        self._queue.forget(key)
+        self._queue.discard(key)
         due = outcome.requeue_after_seconds
         if due is not None:
             self._queue.add_after(key, due)

@@ -13,9 +13,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
+from controller.bounded_server import TLS, BoundedServer, Handler
 from controller.server.certificate import ServingCertificate
 from controller.server.reviews import Refusal, Reviewer
-from controller.serving import TLS, BoundedServer, Handler
 
 MAX_CONNECTIONS = 64
 """Connections per address: far more than a kubelet and a few Prometheus servers need."""

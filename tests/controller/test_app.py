@@ -20,7 +20,7 @@ from api.mpijob import RESOURCE as MPI_JOBS
 from api.v1.pytorchjob import RESOURCE
 from api.v1.tfjob import RESOURCE as TF_JOBS
 from controller import app, kinds
-from controller.app import NoNamespace, UnknownKind, chosen, leases_from, options_from
+from controller.app import NoNamespace, UnknownKind, kinds_named, leases_from, options_from
 from controller.kind.options import InvalidOption
 from controller.kinds.mpi.options import MPIOptions
 from controller.kinds.mxnet import MXNET
@@ -859,12 +859,12 @@ async def test_a_failed_job_is_counted() -> None:
     ],
 )
 def test_the_settings_select_the_kinds(names: list[str], served: tuple[Any, ...]) -> None:
-    assert chosen(names) == served
+    assert kinds_named(names) == served
 
 
 def test_an_unknown_kind_is_an_error() -> None:
     with pytest.raises(UnknownKind, match="--enable-scheme SparkJob: not a served kind"):
-        chosen(["PyTorchJob", "SparkJob"])
+        kinds_named(["PyTorchJob", "SparkJob"])
 
 
 def test_options_follow_the_settings(tmp_path: Path) -> None:

@@ -175,9 +175,9 @@ class _Observation:
 
     async def _skip_stacks(self, progress: JobProgress) -> None:
         """Read past the stacks that the signal has written into the logs: they are no progress."""
-        seen = {uid: pod.progressed_at for uid, pod in progress.pods.items()}
+        before = {uid: pod.progressed_at for uid, pod in progress.pods.items()}
         await self._read(progress, self.job.pods)
-        for uid, progressed_at in seen.items():
+        for uid, progressed_at in before.items():
             progress.pods[uid].progressed_at = progressed_at
 
     def _publish(self, state: ProgressState) -> None:

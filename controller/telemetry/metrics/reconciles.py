@@ -25,7 +25,7 @@ class ReconcileFamilies:
         self.worked = families.WORK_SECONDS.histogram(registry)
 
 
-class Passes:
+class ReconcileSeries:
     """The series of one controller: an observer of its workers. Times are in seconds."""
 
     def __init__(self, all_: ReconcileFamilies, controller: str, workers: int) -> None:

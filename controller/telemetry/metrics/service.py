@@ -21,7 +21,7 @@ from controller.telemetry.metrics import families
 from controller.telemetry.metrics.jobs import JobTotals
 from controller.telemetry.metrics.mpi import OPERATOR, Launchers, MpiOperator
 from controller.telemetry.metrics.readings import Readings
-from controller.telemetry.metrics.reconciles import Passes, ReconcileFamilies
+from controller.telemetry.metrics.reconciles import ReconcileFamilies, ReconcileSeries
 from controller.telemetry.metrics.requests import RequestFamilies, Requests
 
 _without_created_series: Callable[[], None] = disable_created_metrics
@@ -130,7 +130,7 @@ class Metrics:
             collector(registry=registry)
         self.registry = registry
         self.jobs = JobTotals(registry, now)
-        self._passes = ReconcileFamilies(registry)
+        self._reconciles = ReconcileFamilies(registry)
         self._requests = RequestFamilies(registry)
         self._mpi_operator = MpiOperator(registry)
         self._election = Election(registry, self._mpi_operator)
@@ -153,8 +153,8 @@ class Metrics:
     def launchers(self, read: Launchers) -> None:
         self._mpi_operator.launchers(read)
 
-    def controller(self, name: str, workers: int) -> Passes:
-        return Passes(self._passes, name, workers)
+    def controller(self, name: str, workers: int) -> ReconcileSeries:
+        return ReconcileSeries(self._reconciles, name, workers)
 
     def queue(self, name: str, queue: Queue) -> None:
         read, labels = self._readings.add, (name, name)

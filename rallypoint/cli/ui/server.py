@@ -23,8 +23,8 @@ from aiohttp import web
 
 from api.labels import JOB_NAME
 from api.meta import PODS
+from controller.bounded_server import BoundedServer
 from controller.kube.errors import ApiError, Forbidden, NotFound, unreachable
-from controller.serving import BoundedServer
 from rallypoint.cli.cluster import Cluster, Object
 from rallypoint.cli.ui.history import History, record
 from rallypoint.cli.ui.job_list import JobList, Key

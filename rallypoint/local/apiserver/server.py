@@ -15,7 +15,7 @@ from typing import Any
 
 from aiohttp import web
 
-from controller.serving import BoundedServer
+from controller.bounded_server import BoundedServer
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.auth import authorization
 from rallypoint.local.apiserver.auth.authorization import GROUP as RBAC

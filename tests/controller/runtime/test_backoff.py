@@ -26,8 +26,8 @@ def test_failures_are_counted_per_key() -> None:
 def test_a_success_ends_the_series() -> None:
     backoff = PerKey[str]()
     backoff.record_failure("a")
-    backoff.forget("a")
-    backoff.forget("never failed")
+    backoff.discard("a")
+    backoff.discard("never failed")
 
     assert (backoff.failures("a"), backoff.record_failure("a")) == (0, 0.005)
 

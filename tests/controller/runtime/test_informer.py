@@ -752,7 +752,7 @@ async def test_a_new_list_while_changes_are_reported_loses_no_change() -> None:
             iterations += 1
             await asyncio.sleep(0)
         assert len(running.changes) < count
-        running.informer.ask_anew("a list does not fit")
+        running.informer.relist("a list does not fit")
         await minutes(1)
 
         assert len(running.changes) == count

@@ -207,7 +207,7 @@ async def test_failures_of_a_key_double_its_pause_until_it_succeeds() -> None:
         pauses.append(queue.add_failed("a"))
         queue.done("a")
     await queue.get()
-    queue.forget("a")
+    queue.discard("a")
     pauses.append(queue.add_failed("a"))
 
     assert pauses == [1, 2, 4, 5, 5, 1]
@@ -412,7 +412,7 @@ class QueueMachine(RuleBasedStateMachine):
                 self.timers[key] = self.loop.time() + pause
                 self.barred.add(key)
         else:
-            self.call(self.queue.forget, key)
+            self.call(self.queue.discard, key)
         self.finished(key)
 
     def finished(self, key: str) -> None:

@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from controller import serving
-from controller.serving import TLS, BoundedServer
+from controller import bounded_server
+from controller.bounded_server import TLS, BoundedServer
 from rallypoint.local.apiserver.serving import certificates
 
 HOST = "127.0.0.1"
@@ -149,7 +149,7 @@ async def test_a_handshake_that_never_ends_is_closed() -> None:
         reader, writer = await asyncio.open_connection(HOST, running.port)
 
         assert await is_closed(reader)
-        assert loop.time() - started == pytest.approx(serving.HANDSHAKE_SECONDS, abs=1)
+        assert loop.time() - started == pytest.approx(bounded_server.HANDSHAKE_SECONDS, abs=1)
         writer.close()
 
 
