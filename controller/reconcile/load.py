@@ -121,7 +121,7 @@ class Loader:
             self._jobs.remove(row)
             return None
         if newest.resource_version < row.resource_version:
-            text = f"{self._kind.resource.plural} {row.name!r} is older on the server than it was"
+            text = f"the resourceVersion of {self._kind.resource.plural} {row.name!r} went back on the server"
             raise errors.Conflict(409, "Conflict", text)
         self._jobs.put(newest)
         return newest
