@@ -170,7 +170,7 @@ def test_an_operator_that_still_runs_is_reported_before_the_way_back(check: Chec
 
     assert "a Go operator that starts now" in report.texts("warning", "operators")[0]
     assert report.texts("warning", "stored versions") == [
-        "mpijobs.kubeflow.org may have jobs stored as v1, so that the definition of mpi-operator cannot replace it"
+        "mpijobs.kubeflow.org may have jobs stored as v1, so that the CRD of mpi-operator cannot replace it"
     ]
     assert report.texts("ok", "harm") == [
         "training-operator would harm no unfinished job",

@@ -600,7 +600,7 @@ async def test_a_host_list_that_exceeds_a_config_map_is_rejected_before_any_chil
 
         assert await it.conditions() == "Created T, Failed T"
         assert (
-            "take 1241790 bytes, but a ConfigMap can contain 1048576"
+            "the host lists take 1241790 bytes, but a ConfigMap holds at most 1048576"
             in (await it.condition("Failed"))["message"]
         )
         assert {key for key in it.counts() if key[0] == "create"} == {("create", "events")}

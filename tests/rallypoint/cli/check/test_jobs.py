@@ -1,4 +1,4 @@
-"""What is kept of each job, and what the jobs mean for a switch, a way back and an uninstall."""
+"""What is kept of each job, and what the jobs mean for a switch, a rollback and an uninstall."""
 
 from dataclasses import replace
 from typing import Any
