@@ -57,9 +57,6 @@ def job_schema(
     made = _Schemas(pods, facts(model, version), describe)
     spec = made.field(model, "spec", model.model_fields["spec"])
     status = made.field(model, "status", model.model_fields["status"])
-    if rules:
-        transitions = [*spec.get("x-kubernetes-validations", ()), *update_rules(rules)]
-        spec = {**spec, "x-kubernetes-validations": transitions}
     schema: Schema = {
         "description": describe(descriptions.of_model(model)),
         "type": "object",
@@ -71,7 +68,8 @@ def job_schema(
             "status": status,
         },
     }
-    return schema | ({"x-kubernetes-validations": creation_rules(rules)} if rules else {})
+    checks = [*creation_rules(rules), *update_rules(rules)] if rules else []
+    return schema | ({"x-kubernetes-validations": checks} if checks else {})
 
 
 @dataclass(frozen=True, slots=True)

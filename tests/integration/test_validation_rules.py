@@ -155,16 +155,18 @@ def test_the_operator_fails_a_job_that_was_stored_before_the_rules(
     assert jobs.pods("test") == []
 
 
+@pytest.mark.parametrize("status", [{}, {"status": {"conditions": []}}], ids=["", "and of the status"])
 def test_an_update_must_not_make_a_valid_job_invalid(
-    control_plane: ControlPlane, crds: list[Path], namespace: str
+    control_plane: ControlPlane, crds: list[Path], namespace: str, status: Object
 ) -> None:
+    """The rules pass over writes of the status, and an update of the spec cannot be one."""
     path = f"{PYTORCH.resource.path(namespace)}/train"
     create(control_plane, namespace, job(PYTORCH, roles(PYTORCH), name="train"), PYTORCH.resource)
     control_plane.request("PATCH", f"{path}/status", {"status": STATUS})
 
     wrong = {"spec": {"pytorchReplicaSpecs": {"Worker": {"restartPolicy": "Sometimes"}}}}
     with pytest.raises(Refused, match="restartPolicy must be Always, OnFailure, Never or ExitCode"):
-        control_plane.request("PATCH", path, wrong)
+        control_plane.request("PATCH", path, wrong | status)
     control_plane.request("PATCH", path, {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 0}}}})
 
 
