@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.app import chosen
+from controller.app import kinds_named
 from controller.command import build_parser, settings_from
 from controller.kinds import DEFAULT
 from controller.kinds.mpi import MPI
@@ -343,7 +343,7 @@ def test_an_operator_without_mpijobs_serves_the_other_kinds_without_rights_on_se
     (deployment,) = (document for document in build(folder) if document["kind"] == "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
 
-    served = chosen(build_parser().parse_args(container["args"]).enable_scheme)
+    served = kinds_named(build_parser().parse_args(container["args"]).enable_scheme)
     assert served == tuple(kind for kind in DEFAULT if kind is not MPI)
     assert rights(build(folder)) == rights(build(MANIFESTS / "base"))
     assert container["image"] == image_of(MANIFESTS / "overlays" / "standalone")
@@ -438,7 +438,7 @@ def test_mxjobs_are_installed_by_their_component_alone(tmp_path: Path) -> None:
         ("ClusterRole", "kubeflow-training-mxjob-view"),
     ]
     assert binding["subjects"] == [ACCOUNT]
-    assert chosen(build_parser().parse_args(container["args"]).enable_scheme) == (*DEFAULT, MXNET)
+    assert kinds_named(build_parser().parse_args(container["args"]).enable_scheme) == (*DEFAULT, MXNET)
 
 
 @pytest.mark.parametrize("monitored", [True, False])
