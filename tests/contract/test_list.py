@@ -335,3 +335,14 @@ async def test_aggregated_discovery(embedded: RawClient, real: RawClient, path: 
 
     assert described[0]
     assert described[0].items() <= described[1].items()
+
+
+@pytest.mark.parametrize("value", ["False", "0", "FALSE"])
+async def test_a_watch_that_is_switched_off_is_a_list(both: Both, value: str) -> None:
+    """The Python client sends ``watch=False``."""
+    await both.agree([*THREE, get(CONFIGMAPS, query=MINE | {"watch": value})])
+
+
+@pytest.mark.parametrize("limit", ["-1", "0"])
+async def test_a_limit_below_one_is_none(both: Both, limit: str) -> None:
+    await both.agree([*THREE, get(CONFIGMAPS, query=MINE | {"limit": limit})])

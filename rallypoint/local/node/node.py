@@ -247,7 +247,7 @@ class Node:
         meta = pod["metadata"]
         key = meta["namespace"], meta["name"]
         try:
-            await asyncio.sleep(self._start_backoff.next_delay_seconds(*key, self._now()))
+            await task.wait_to_start(self._start_backoff.next_delay_seconds(*key, self._now()))
             await self._gpus.allocate(pod)
             await task.run()
         finally:

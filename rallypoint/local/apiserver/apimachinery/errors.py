@@ -101,6 +101,10 @@ def forbidden(group: str, plural: str, name: str, why: str, causes: list[Json] |
     return StatusError(403, "Forbidden", f"{subject} is forbidden: {why}", details)
 
 
+def internal(message: str, details: Json | None = None) -> StatusError:
+    return StatusError(500, "InternalError", f"Internal error occurred: {message}", details)
+
+
 def method_not_supported() -> StatusError:
     message = "the server does not allow this method on the requested resource"
     return StatusError(405, "MethodNotAllowed", message, {})

@@ -59,11 +59,11 @@ class ListOptions:
             predicate=predicate,
             version=query.get("resourceVersion", ""),
             match=query.get("resourceVersionMatch", ""),
-            limit=parse_int(query.get("limit") or "0"),
+            limit=max(parse_int(query.get("limit") or "0"), 0),
             token=query.get("continue", ""),
-            watch=parse_bool(query.get("watch", "")) or ("watch" in query and query["watch"] == ""),
-            bookmarks=parse_bool(query.get("allowWatchBookmarks", "")),
-            initial_events=None if not initial else parse_bool(initial),
+            watch=parse_bool(query.get("watch", "false")),
+            bookmarks=parse_bool(query.get("allowWatchBookmarks", "false")),
+            initial_events=None if initial is None else parse_bool(initial),
             timeout_seconds=parse_int(timeout) if timeout else None,
         )
         options.check()
@@ -111,7 +111,7 @@ def parse_resource_version(text: str) -> int:
     Raises:
         StatusError: 400, it is not a number.
     """
-    if text and not text.isdigit():
+    if text and not (text.isascii() and text.isdigit()):
         wrong = (
             f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
         )
@@ -190,7 +190,7 @@ def _read_token(token: str) -> tuple[int, Key]:
     try:
         body = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         namespace, _, name = body["start"].rpartition("/")
-        return body["rv"], (namespace, name)
-    except (binascii.Error, ValueError, KeyError, TypeError) as error:
+        return int(body["rv"]), (namespace, name)
+    except (binascii.Error, ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"invalid continue token: continue key is not valid: {error}"
         raise bad_request(message) from error

@@ -101,14 +101,17 @@ class WriteOptions:
             dry_run=_parse_dry_run([query["dryRun"]] if query.get("dryRun") else [], kind),
             validation=validation or "Warn",
             manager=query.get("fieldManager", ""),
-            force=parse_bool(query.get("force", "")),
+            force=parse_bool(query.get("force", "false")),
             user=user,
         )
 
 
 def parse_bool(text: str) -> bool:
-    """Parse a boolean of a query as Go's strconv does."""
-    return text in ("true", "1", "True", "TRUE", "t", "T")
+    """Parse a boolean of a query: everything but "false" in any case and "0" is true, also an empty text.
+
+    Source: apimachinery, pkg/runtime/conversion.go, Convert_Slice_string_To_bool.
+    """
+    return text.lower() not in ("false", "0")
 
 
 def _parse_dry_run(values: list[str], kind: str) -> bool:

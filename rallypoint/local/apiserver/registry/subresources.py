@@ -33,7 +33,7 @@ def get_scale(obj: Json, paths: Scale) -> Json:
     if desired is None:
         message = f'the spec replicas field ".{".".join(paths.spec)}" does not exist'
         details = {"causes": [{"message": message}]}
-        raise errors.StatusError(500, "InternalError", f"Internal error occurred: {message}", details)
+        raise errors.internal(message, details)
     spec = {"replicas": desired} if desired else {}
     scale = {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": shown}
     return {**scale, "spec": spec, "status": status}

@@ -138,7 +138,7 @@ def _container_status(pod: Json, word: str) -> str:
 
 def _gates(pod: Json) -> str:
     gates = pod["spec"].get("readinessGates") or ()
-    met = sum(_has_condition(pod, gate["conditionType"]) for gate in gates)
+    met = sum(_has_condition(pod, gate.get("conditionType", "")) for gate in gates)
     return f"{met}/{len(gates)}" if gates else NONE
 
 
@@ -279,7 +279,9 @@ def _subjects(kind: str) -> Any:
     def cell(binding: Json) -> str:
         found = [s for s in binding.get("subjects") or () if s.get("kind") == kind]
         named = kind == "ServiceAccount"
-        return ", ".join(f"{s.get('namespace', '')}/{s['name']}" if named else s["name"] for s in found)
+        return ", ".join(
+            f"{s.get('namespace', '')}/{s.get('name', '')}" if named else s.get("name", "") for s in found
+        )
 
     return cell
 

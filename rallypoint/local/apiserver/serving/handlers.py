@@ -9,7 +9,9 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 
+import aiohttp
 import orjson
+import structlog
 import yaml
 from aiohttp import web
 
@@ -30,6 +32,7 @@ from rallypoint.local.apiserver.registry.requests import (
     Target,
     WriteOptions,
     WriteResult,
+    parse_bool,
     resolve_target,
 )
 from rallypoint.local.apiserver.registry.writer import Edit, Writer
@@ -51,6 +54,8 @@ APPLY_PATCH = "application/apply-patch+yaml"
 BODY_LIMIT = 3 * 1024 * 1024
 BODY_SECONDS = 60.0
 """Timeout for receiving the body of a request."""
+
+log = structlog.get_logger()
 
 PodRequest = Callable[[web.Request, Json], Awaitable[web.StreamResponse]]
 """Responds to a request for a subresource of a running pod, such as ``log`` or ``exec``."""
@@ -116,6 +121,13 @@ class Handlers:
             if request.transport is not None:
                 request.transport.abort()
             return web.Response(status=499)
+        except (OSError, web.HTTPException, web.RequestPayloadError, aiohttp.ClientError):
+            raise  # The client has disconnected, or aiohttp answers.
+        except Exception as error:
+            if request.writer.output_size:
+                raise  # An answer has begun.
+            log.exception("request failed", method=request.method, path=request.path)
+            return _json(errors.internal(f"{type(error).__name__}: {error}").status, 500)
 
     async def _respond(self, request: web.Request) -> web.StreamResponse:
         headers = {
@@ -175,15 +187,17 @@ class Handlers:
             return b""
         try:
             async with asyncio.timeout(BODY_SECONDS):
-                body = await request.read()
+                body = bytearray()
+                async for piece in request.content.iter_any():
+                    body += piece
+                    if len(body) > BODY_LIMIT:
+                        message = f"Request entity too large: limit is {BODY_LIMIT}"
+                        raise StatusError(413, "RequestEntityTooLarge", message)
         except TimeoutError as error:
             raise StatusError(
                 408, "Timeout", f"no complete request body within {BODY_SECONDS:g} s"
             ) from error
-        if len(body) > BODY_LIMIT:
-            message = f"Request entity too large: limit is {BODY_LIMIT}"
-            raise StatusError(413, "RequestEntityTooLarge", message)
-        return body
+        return bytes(body)
 
     async def _serve(
         self, request: web.Request, user: User, target: Target, call: Call
@@ -387,7 +401,7 @@ def _verb(request: web.Request, target: Target) -> str:
     has_name = bool(target.name)
     match request.method:
         case "GET":
-            watching = request.query.get("watch", "false") not in ("false", "0") and not target.subresource
+            watching = parse_bool(request.query.get("watch", "false")) and not target.subresource
             return "watch" if watching else GET_VERBS[has_name]
         case "POST":
             is_collection = target.namespace or not target.resource.namespaced

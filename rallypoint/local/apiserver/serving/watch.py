@@ -104,7 +104,7 @@ class Watch:
             yield [self._bookmark()]
 
     def _timeout_seconds(self) -> float:
-        if self._options.timeout_seconds is not None:
+        if self._options.timeout_seconds and self._options.timeout_seconds > 0:
             return float(self._options.timeout_seconds)
         return random.uniform(*DEFAULT_TIMEOUT_SECONDS)
 

@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Protocol, Self
 
 import psutil
+import structlog
 from typing_extensions import override
 
 from rallypoint.local.node.containers import guard
 from rallypoint.local.node.containers.program import find_program, not_executed
 from rallypoint.local.node.volumes.setup import Mount
+
+log = structlog.get_logger()
 
 DRAIN_SECONDS = 2.0
 """The time to wait for output after the process ends. Only a process that left the group can keep the pipe open."""
@@ -171,11 +174,17 @@ class _Output(asyncio.Protocol):
 
     def __init__(self, output: Callable[[bytes], None]) -> None:
         self._output = output
+        self._has_failed = False
         self.closed = asyncio.Event()
 
     @override
     def data_received(self, data: bytes) -> None:
-        self._output(data)
+        try:
+            self._output(data)
+        except Exception:  # uvloop would close the pipe, and the process would fail.
+            if not self._has_failed:
+                log.exception("output of a container is lost")
+            self._has_failed = True
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:

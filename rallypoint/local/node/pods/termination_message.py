@@ -7,6 +7,10 @@ Source: Kubernetes, pkg/kubelet/kuberuntime/kuberuntime_container.go (getTermina
 runtime.go (the lengths), pkg/kubelet/status/status_manager.go (normalizeStatus).
 """
 
+import contextlib
+import os
+import shutil
+import stat
 from pathlib import Path
 
 from rallypoint.local import private
@@ -37,18 +41,22 @@ def clear(container: Manifest, volumes: Path) -> None:
     """
     file = mount(container, volumes).source
     private.folder(file.parent)
-    file.unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(file) if file.is_dir() and not file.is_symlink() else file.unlink()
     private.file(file)
 
 
 def read(container: Manifest, volumes: Path) -> str:
-    """Return the end of what the terminated run wrote."""
+    """Return the end of what the terminated run wrote; empty if it has replaced the file by something that is none, or made it unreadable."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # A pipe would block.
     try:
-        with mount(container, volumes).source.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(size - MAX_BYTES, 0))
-            return file.read().decode(errors="replace")
-    except FileNotFoundError:
+        with os.fdopen(os.open(mount(container, volumes).source, flags), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                return ""
+            file.seek(max(found.st_size - MAX_BYTES, 0))
+            return file.read(MAX_BYTES).decode(errors="replace")
+    except OSError:
         return ""
 
 

@@ -64,6 +64,14 @@ class PodWorker:
         if self._pod["spec"].get("readinessGates"):
             self._changed.set()
 
+    async def wait_to_start(self, seconds: float) -> None:
+        """Wait for so many seconds, or until the pod is to be deleted."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._deletion is None:
+                    self._changed.clear()
+                    await self._changed.wait()
+
     def runs(self, container: str) -> bool:
         return container in self._runs
 

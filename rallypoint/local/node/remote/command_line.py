@@ -49,7 +49,7 @@ def ssh(words: Sequence[str]) -> Call:
         host.removeprefix("ssh://"),
         (SHELL, "-c", " ".join(rest)) if rest else (SHELL,),
         has_input="n" not in options,
-        attempts=int(attempts[0]) if attempts and attempts[0].isdigit() else 1,
+        attempts=int(attempts[0]) if attempts and attempts[0].isdecimal() else 1,
     )
 
 

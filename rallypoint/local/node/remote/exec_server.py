@@ -14,6 +14,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import structlog
+
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.containers.process import Process, Streams
 from rallypoint.local.node.containers.program import CannotStart
@@ -34,6 +36,8 @@ from rallypoint.local.node.remote.target import (
     find,
 )
 from rallypoint.local.node.streams.exec_endpoint import Enter, NotRunning
+
+log = structlog.get_logger()
 
 STREAMS = 3
 BACKLOG = 1024
@@ -62,7 +66,14 @@ class ExecServer:
             async with asyncio.TaskGroup() as tasks:
                 while True:
                     connection, _ = await loop.sock_accept(self._listener)
-                    tasks.create_task(self._serve(connection))
+                    tasks.create_task(self._serve_safely(connection))
+
+    async def _serve_safely(self, connection: socket.socket) -> None:
+        """Serve a connection; whatever a program of a pod sends must not end the node."""
+        try:
+            await self._serve(connection)
+        except Exception:
+            log.exception("command in another pod failed")
 
     async def _serve(self, connection: socket.socket) -> None:
         connection.setblocking(False)

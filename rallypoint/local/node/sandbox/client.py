@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import os
 import signal
 import socket
@@ -101,6 +102,8 @@ class SandboxClient:
             await self.call(do, descriptors, run=number, **fields)
         except BaseException:
             self._exit_codes.pop(number, None)
+            # The daemon may start it all the same, as after a cancellation: nobody would wait for it.
+            self.send("signal", run=number, which=int(signal.SIGKILL))
             raise
         return SandboxHandle(self, number, end)
 
@@ -117,7 +120,7 @@ class SandboxClient:
     def _send(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> tuple[bytes, Sequence[int]]:
         if self._is_closed:
             raise CannotStart(DAEMON_ENDED)
-        packed = orjson.dumps(request), descriptors
+        packed = json.dumps(request).encode(), descriptors  # Escapes what is not UTF-8.
         self._unsent.append(packed)
         if len(self._unsent) == 1:
             self._flush()

@@ -69,12 +69,22 @@ class Log:
             self._offsets, self._times = array("Q", [0]), array("d", [found.st_mtime])
 
     def write(self, data: bytes, now: datetime) -> None:
+        """Append a chunk. What arrives after the log was closed, as that of a pod that was deleted by force, is lost.
+
+        Raises:
+            OSError: the disk is full, or fails.
+        """
+        if self.closed:
+            return
         timestamp = now.timestamp()
         if not self._times or timestamp - self._times[-1] > COARSE_SECONDS:
             self._offsets.append(self._size)
             self._times.append(timestamp)
-        self._file.write(data)
-        self._size += len(data)
+        rest = memoryview(data)
+        while rest:  # An unbuffered file may take a part.
+            written = self._file.write(rest)
+            self._size += written
+            rest = rest[written:]
         self._wake()
 
     def close(self) -> None:
@@ -190,14 +200,20 @@ class Log:
         if lines <= 0:
             return self._size
         with self.path.open("rb") as file:
-            position, tail = self._size, b""
-            while position > 0 and tail.rstrip(b"\n").count(b"\n") < lines:
+            end = position = self._size
+            while position > 0:
                 step = min(CHUNK_BYTES, position)
                 position -= step
                 file.seek(position)
-                tail = file.read(step) + tail
-        last_lines = io.BytesIO(tail).readlines()[-lines:]
-        return self._size - sum(map(len, last_lines))
+                block = file.read(step)
+                at = len(block)
+                while (at := block.rfind(b"\n", 0, at)) >= 0:
+                    if position + at + 1 == end:
+                        continue  # the end of the last line
+                    lines -= 1
+                    if not lines:
+                        return position + at + 1
+        return 0
 
     def _line_start(self, offset: int) -> int:
         """Return the offset of the line that contains ``offset``."""

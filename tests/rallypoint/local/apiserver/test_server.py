@@ -13,7 +13,7 @@ from aiohttp import web
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.local.apiserver.apimachinery.errors import StatusError
 from rallypoint.local.apiserver.serving import watch
-from rallypoint.testing.http_trace import MERGE, RawClient, Step
+from rallypoint.testing.http_trace import MERGE, TABLE, RawClient, Step
 from tests.support.faults import Faults
 
 pytestmark = pytest.mark.looptime(False)
@@ -207,3 +207,32 @@ async def test_a_notice_is_a_warning_on_create() -> None:
 
     assert made.warnings == ('299 - "it has no effect here"',)
     assert changed.warnings == ()
+
+
+async def test_objects_with_missing_names_do_not_break_tables(client: RawClient) -> None:
+    containers = [{"name": "c", "image": "i"}]
+    spec = {"containers": containers, "readinessGates": [{}]}
+    body = {"metadata": {"name": "gated"}, "spec": spec}
+    pods = "/api/v1/namespaces/default/pods"
+    assert (await client.send(Step("POST", pods, body))).code in (201, 422)
+
+    assert (await client.send(Step("GET", pods, accept=TABLE))).code == 200
+
+
+async def test_an_unexpected_exception_is_a_status(server: ApiServer, client: RawClient) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("rallypoint.local.apiserver.serving.handlers.list_entries", lambda *_: 1 / 0)
+        answer = await client.send(Step("GET", CONFIGMAPS))
+
+    assert (answer.code, answer.body["reason"]) == (500, "InternalError")
+    assert "ZeroDivisionError" in answer.body["message"]
+
+
+async def test_a_timeout_of_0_is_the_default(server: ApiServer, client: RawClient) -> None:
+    async with client.stream(
+        CONFIGMAPS, {"watch": "true", "timeoutSeconds": "0"}, "application/json"
+    ) as lines:
+        await asyncio.sleep(0)
+        await client.send(Step("POST", CONFIGMAPS, {"metadata": {"name": "c"}}))
+        async with asyncio.timeout(10):
+            assert b"ADDED" in await anext(aiter(lines))

@@ -1,6 +1,7 @@
 """Real processes: found, started, read, signalled, and gone with their children; descriptors closed once."""
 
 import asyncio
+import errno
 import os
 import pty
 import signal
@@ -218,3 +219,28 @@ def test_descriptors_of_other_threads_stay_open(loop: Callable[[], asyncio.Abstr
             thread.join()
 
     assert lost == []
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_output_that_cannot_be_kept_does_not_end_the_process(
+    loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path
+) -> None:
+    """As when the disk is full. uvloop closes a pipe whose protocol raises."""
+    kept: list[bytes] = []
+
+    def output(data: bytes) -> None:
+        kept.append(data)
+        if len(kept) == 1:
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+    async def use() -> int:
+        guard_client = await GuardClient.start(f"test-{os.getpid()}-output", tmp_path / "volumes")
+        try:
+            process = await captured(shell("echo one; sleep 0.2; echo two"), guard_client, output)
+            return await process.wait()
+        finally:
+            await guard_client.stop()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert runner.run(use()) == 0
+    assert kept == [b"one\n", b"two\n"]

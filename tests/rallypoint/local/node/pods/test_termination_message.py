@@ -1,5 +1,6 @@
 """Termination messages: their length and their source."""
 
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,3 +81,18 @@ def test_the_end_of_the_log(log: Log) -> None:
 
 def test_many_containers_share_the_size_limit_of_a_pod(log: Log) -> None:
     assert len(termination_message.message(pod(6), container(), "a" * 4096, 0, log)) == 2048
+
+
+def test_what_is_no_readable_file_is_no_message(tmp_path: Path) -> None:
+    """A program may replace its file."""
+    termination_message.clear(container(), tmp_path)
+    source = termination_message.mount(container(), tmp_path).source
+    secret = tmp_path / "secret"
+    secret.write_text("of another")
+
+    for replace in (source.mkdir, lambda: os.mkfifo(source), lambda: source.symlink_to(secret)):
+        source.unlink()
+        replace()
+        assert termination_message.read(container(), tmp_path) == ""
+        termination_message.clear(container(), tmp_path)
+        assert source.read_bytes() == b""

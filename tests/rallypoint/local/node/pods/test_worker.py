@@ -235,6 +235,18 @@ async def test_deletion_sends_sigterm_first(runtime: FakePodRuntime) -> None:
     assert runtime.state["terminated"]["exitCode"] == 143
 
 
+async def test_a_pod_that_waits_to_start_is_deleted_at_once(runtime: FakePodRuntime) -> None:
+    worker = PodWorker(pod(), cast("Any", runtime))
+    began = asyncio.get_running_loop().time()
+    waiting = asyncio.create_task(worker.wait_to_start(30))
+    await asyncio.sleep(1)
+    worker.delete(runtime.now())
+    await waiting
+
+    assert asyncio.get_running_loop().time() - began == pytest.approx(1)
+    await worker.wait_to_start(0)
+
+
 async def test_deletion_kills_a_process_that_ignores_sigterm(runtime: FakePodRuntime) -> None:
     runtime.stubborn = True
     async with running(runtime, pod()) as (task, work):

@@ -1,12 +1,17 @@
 """Logs while they are written."""
 
 import asyncio
+import io
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from rallypoint.local.node.streams import logs
 from rallypoint.local.node.streams.logs import Log, Logs, NoLog, Selection
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -164,3 +169,20 @@ def test_a_container_that_has_not_run_has_no_log(tmp_path: Path) -> None:
         Logs(tmp_path).of(POD, "main")
     with pytest.raises(NoLog, match="previous terminated container"):
         Logs(tmp_path).of(POD, "main", previous=True)
+
+
+@given(st.lists(st.sampled_from([b"\n", b"a", b"bb\n", b"c\n\n", b"\r"]), max_size=30), st.integers(1, 8))
+def test_the_last_lines_are_those_of_the_whole_text(pieces: list[bytes], lines: int) -> None:
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(logs, "CHUNK_BYTES", 3)
+        log = Log(Path(folder) / "0.log")
+        log.write(content := b"".join(pieces), NOW)
+        log.close()
+
+        assert log.tail(lines, 1000) == b"".join(io.BytesIO(content).readlines()[-lines:])
+
+
+def test_output_after_the_end_of_a_log_is_dropped(log: Log) -> None:
+    log.write(b"more", NOW)
+
+    assert log.tail(1, 100) == b"four"
