@@ -94,7 +94,7 @@ async def test_the_latest_change_of_one_store_is_enough_for_another(
         await write(client, "first")
         await write(client, "second")
         await client.delete(CONFIG_MAPS, NAMESPACE, "first")
-        while {"first", "second"} & {row.name for row in leading.store} != {"second"}:
+        while {"first", "second"} & {row.name for row in leading.store} != {"second"}:  # noqa: ASYNC110 - a store has no event
             await asyncio.sleep(0.05)
         latest_change = leading.store.latest_change
         assert latest_change is not None

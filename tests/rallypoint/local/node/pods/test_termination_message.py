@@ -1,7 +1,7 @@
 """Termination messages: their length and their source."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,12 @@ def test_what_is_no_readable_file_is_no_message(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("of another")
 
-    for replace in (source.mkdir, lambda: os.mkfifo(source), lambda: source.symlink_to(secret)):
+    others: list[Callable[[], object]] = [
+        source.mkdir,
+        lambda: os.mkfifo(source),
+        lambda: source.symlink_to(secret),
+    ]
+    for replace in others:
         source.unlink()
         replace()
         assert termination_message.read(container(), tmp_path) == ""
