@@ -67,6 +67,19 @@ class Event(msgspec.Struct):
     object: msgspec.Raw
 
 
+class ObjectMeta(msgspec.Struct, rename="camel"):
+    """The metadata of a listed object."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Item(msgspec.Struct):
+    metadata: ObjectMeta
+
+
 class Bookmark(msgspec.Struct):
     """The position of a watch. ``ends_whole``: the watch has now sent all objects of the initial list."""
 
@@ -75,6 +88,7 @@ class Bookmark(msgspec.Struct):
 
 
 _decode_list = msgspec.json.Decoder(_List).decode
+_decode_item = msgspec.json.Decoder(_Item).decode
 _decode_event = msgspec.json.Decoder(Event).decode
 _decode_bookmark = msgspec.json.Decoder(_Bookmark).decode
 _decode_status = msgspec.json.Decoder(_Status).decode
@@ -87,6 +101,15 @@ def list_items(answer: bytes) -> list[msgspec.Raw]:
         msgspec.DecodeError: the answer is not a list.
     """
     return _decode_list(answer).items or []
+
+
+def read_metadata(item: msgspec.Raw) -> ObjectMeta:
+    """Return the metadata of an object of a list.
+
+    Raises:
+        msgspec.DecodeError: this is not an object.
+    """
+    return _decode_item(item).metadata
 
 
 def read_bookmark(event: Event) -> Bookmark:

@@ -15,7 +15,7 @@ from api.meta import Resource
 from controller.kube.client import METADATA_ONLY_LIST, Client
 from controller.kube.concurrency import PriorityLevel
 from controller.kube.errors import ApiError, Forbidden, Invalid, NotFound, NotLeading, describe
-from controller.runtime.listwatch import Source
+from controller.runtime.listwatch import ObjectMeta, Source, read_metadata
 
 DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
@@ -28,12 +28,6 @@ FIRST_PAUSE_SECONDS = 5.0
 LONGEST_PAUSE_SECONDS = 600.0
 
 log = structlog.get_logger()
-
-
-class _Meta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    namespace: str = ""
-    name: str = ""
 
 
 class _Version(msgspec.Struct):
@@ -50,13 +44,9 @@ class _Status(msgspec.Struct, rename="camel"):
 
 
 class _Definition(msgspec.Struct):
-    metadata: _Meta
+    metadata: ObjectMeta
     spec: _Spec
     status: _Status = msgspec.field(default_factory=_Status)
-
-
-class _Item(msgspec.Struct):
-    metadata: _Meta
 
 
 async def migrated(client: Client, resource: Resource) -> None:
@@ -125,18 +115,18 @@ async def migrate(client: Client, resource: Resource, *, settled_seconds: float 
     return written
 
 
-async def _pages(client: Client, resource: Resource) -> AsyncIterator[Sequence[_Meta]]:
+async def _pages(client: Client, resource: Resource) -> AsyncIterator[Sequence[ObjectMeta]]:
     """Yield all objects in pages, by name. Objects created meanwhile are stored in the right version anyway."""
     source = Source(client, resource, namespace="", selectors={}, accept=lambda _: METADATA_ONLY_LIST)
     rest = ""
     while True:
         page = await source.page(rest, metadata_only=True)
-        yield [_decode_item(item).metadata for item in page.items]
+        yield [read_metadata(item) for item in page.items]
         if not (rest := page.rest):
             return
 
 
-async def _rewrite(client: Client, resource: Resource, meta: _Meta) -> bool:
+async def _rewrite(client: Client, resource: Resource, meta: ObjectMeta) -> bool:
     """Rewrite an object with an empty patch. Return False if the server refuses it; a deleted object counts as rewritten."""
     try:
         await client.patch(resource, meta.namespace, meta.name, b"{}", level=PriorityLevel.EVENT)
@@ -154,4 +144,3 @@ async def _rewrite(client: Client, resource: Resource, meta: _Meta) -> bool:
 
 
 _decode_definition = msgspec.json.Decoder(_Definition).decode
-_decode_item = msgspec.json.Decoder(_Item).decode

@@ -21,7 +21,7 @@ import structlog
 
 from controller.kube import errors
 from controller.runtime.informer import Informer
-from controller.runtime.listwatch import PER_SLICE
+from controller.runtime.listwatch import PER_SLICE, ObjectMeta, read_metadata
 from controller.runtime.store import Change, R
 
 PERIOD_SECONDS = (280.0, 440.0)
@@ -49,20 +49,6 @@ _FAILURES = (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError, ValueE
 """Errors of lists and reads; an answer that cannot be parsed is a ValueError."""
 
 log = structlog.get_logger()
-
-
-class _Meta(msgspec.Struct, rename="camel"):
-    name: str
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-
-
-class _Item(msgspec.Struct):
-    metadata: _Meta
-
-
-_decode_item = msgspec.json.Decoder(_Item).decode
 
 
 class _DoesNotFit(Exception):
@@ -164,7 +150,7 @@ class Relist(Generic[R]):
                 raise _DoesNotFit("the list is older than the last watch event")
             found.resource_version = page.resource_version
             for count, raw in enumerate(page.items, 1):
-                self._take(_decode_item(raw).metadata, found)
+                self._take(read_metadata(raw), found)
                 if count % PER_SLICE == 0:
                     await asyncio.sleep(0)
             rest = page.rest
@@ -173,7 +159,7 @@ class Relist(Generic[R]):
             del page
             await asyncio.sleep(PAGE_PAUSE_SECONDS)
 
-    def _take(self, item: _Meta, found: _Findings) -> None:
+    def _take(self, item: ObjectMeta, found: _Findings) -> None:
         key, version = (item.namespace, item.name), int(item.resource_version)
         row = self._store.get(*key)
         if row is not None and row.uid == item.uid:
