@@ -105,20 +105,13 @@ def problems(kind: JobKind[Any], job: Job, options: Options) -> list[Problem]:
 
 def _problems(kind: JobKind[Any], normal: Job, options: Options) -> list[Problem]:
     """Return the problems of a job with the fields that all kinds share; its Services are decided."""
-    policy = normal.spec.policy
-    found = [
-        *(kind.flow or cast(Replicas[Any], kind)).problems(normal, options),
-        *validation.problems(normal, kind.roles(normal), options, has_flow=kind.flow is not None),
-    ]
-    if not found:
-        flow = kind.flow
-        pods = (
-            flow.first_pods(normal, options)
-            if flow
-            else in_place.first_pods(cast(Replicas[Any], kind), normal, options)
-        )
-        found += in_place.problems(policy, pods)
-    return [problem for problem in found if not (problem.at_start and _has_started(normal.status))]
+    roles = kind.roles(normal)
+    if flow := kind.flow:
+        own, pods = flow.problems(normal, options), flow.first_pods(normal, options)
+    else:
+        replicas = cast(Replicas[Any], kind)
+        own, pods = replicas.problems(normal, options), in_place.first_pods(replicas, normal, options)
+    return validation.spec_problems(normal, roles, options, own, pods, has_flow=flow is not None)
 
 
 def refuse(kind: JobKind[Any], job: Job, problem: Problem, now: datetime) -> Plan:

@@ -58,14 +58,11 @@ class LauncherFlavor(LauncherFlavorSpec):
         sync = LauncherSync(self, job, self.roles(job), snapshot, builder, options)
         if builder.is_over:
             return sync.clean_up()
-        problems = [*malformed] or [
-            *self.problems(job, options),
-            *validation.problems(job, sync.roles, options, has_flow=True),
-        ]
-        problems = problems or [*in_place.problems(job.spec.policy, self.first_pods(job, options))]
-        has_started = builder.status.start_time is not None
-        problems = [problem for problem in problems if not (problem.at_start and has_started)]
-        if problems and not has_started:
+        own, pods = self.problems(job, options), self.first_pods(job, options)
+        problems = [*malformed] or validation.spec_problems(
+            job, sync.roles, options, own, pods, has_flow=True
+        )
+        if problems and builder.status.start_time is None:
             builder.invalid(_validation_message(problems))
             return builder.plan()
         builder.created(self.created_note(job, sync.roles))
