@@ -39,7 +39,7 @@ class BoundedServer:
         app.middlewares.append(self._track_request)
         self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=idle_seconds, **runner_options)
         self._listeners: dict[socket.socket, asyncio.Task[None]] = {}
-        self._handshakes: dict[asyncio.Task[None], RequestHandler | None] = {}
+        self._handshakes: dict[asyncio.Task[None], RequestHandler] = {}
         """Connections that are being opened, the oldest first, with their request handlers."""
         self._busy: set[RequestHandler] = set()
 
@@ -79,7 +79,8 @@ class BoundedServer:
         await self._runner.cleanup()
 
     async def _accept(self, listener: socket.socket, tls: TLS | None) -> None:
-        loop = asyncio.get_running_loop()
+        loop, server = asyncio.get_running_loop(), self._runner.server
+        assert server is not None
         while True:
             # Yield, so that a flood of connections does not block the other tasks.
             await asyncio.sleep(0)
@@ -93,22 +94,17 @@ class BoundedServer:
             if self._count() >= self._max_connections and not self._close_oldest_idle():
                 connection.close()
                 continue
-            task = asyncio.create_task(self._open(connection, tls), name="open a connection")
-            self._handshakes[task] = None
+            handler = server()
+            task = asyncio.create_task(self._open(connection, handler, tls), name="open a connection")
+            self._handshakes[task] = handler
             task.add_done_callback(lambda done: self._handshakes.pop(done, None))
 
-    async def _open(self, connection: socket.socket, tls: TLS | None) -> None:
-        """Assign a connection to a new request handler, after the TLS handshake if there is one."""
-        server = self._runner.server
-        assert server is not None
+    async def _open(self, connection: socket.socket, handler: RequestHandler, tls: TLS | None) -> None:
+        """Assign a connection to its request handler, after the TLS handshake if there is one."""
         context = tls() if tls else None
         if tls and context is None:
             connection.close()
             return
-        handler = server()
-        task = asyncio.current_task()
-        assert task is not None
-        self._handshakes[task] = handler
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: handler,

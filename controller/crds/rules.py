@@ -7,7 +7,7 @@ status writes of the operator, of a job that was stored before the rule existed.
 - for jobs without a status. The API server drops the status of a new job, and the operator writes one in its first reconcile.
   Until then, no release of Kubernetes accepts an update of a stored job that breaks the rule, except of its status.
 - as a transition rule: an update must not make a valid job invalid. A status write cannot change the spec, so the rule holds at once if the
-  status changes; an update of the spec cannot change the status. That saves the API server a third of a status write.
+  status changes; an update of the spec cannot change the status. See docs/decisions/0002-validation.md for what that saves.
 
 ``optionalOldSelf`` would express the first, but Kubernetes 1.29 does not know it.
 """
