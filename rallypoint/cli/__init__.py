@@ -4,6 +4,7 @@ Only the module of the requested command is imported, so other commands never lo
 """
 
 import argparse
+import io
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -34,7 +35,12 @@ DELEGATES = ("controller", "crds")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status: 130 after an interrupt that the command does not handle."""
+    """Run one command and return its exit status: 130 after an interrupt that the command does not handle.
+
+    Characters that standard output cannot encode are escaped, because training programs print any.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         return _main(list(sys.argv[1:] if arguments is None else arguments))
     except KeyboardInterrupt:

@@ -233,10 +233,6 @@ class Run:
         try:
             chosen.write(text)
             chosen.flush()
-        except UnicodeEncodeError:
-            encoding = chosen.encoding or "ascii"
-            chosen.write(text.encode(encoding, "backslashreplace").decode(encoding))
-            chosen.flush()
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), chosen.fileno())
             self._broken_pipe = True

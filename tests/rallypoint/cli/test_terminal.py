@@ -3,6 +3,9 @@
 import argparse
 import ast
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -123,3 +126,16 @@ def test_commands_write_only_through_the_terminal_module(file: Path) -> None:
     ]
 
     assert not found
+
+
+def test_characters_that_a_terminal_cannot_show_are_escaped() -> None:
+    """Training programs print progress bars, whatever the locale is."""
+    program = "from rallypoint import cli; cli._main = lambda given: print('done \u2588') or 0; raise SystemExit(cli.main([]))"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii:strict"},
+    )
+
+    assert (done.returncode, done.stdout) == (0, b"done \\u2588\n")

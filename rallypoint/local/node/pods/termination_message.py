@@ -7,7 +7,6 @@ Source: Kubernetes, pkg/kubelet/kuberuntime/kuberuntime_container.go (getTermina
 runtime.go (the lengths), pkg/kubelet/status/status_manager.go (normalizeStatus).
 """
 
-import contextlib
 import os
 import shutil
 import stat
@@ -41,8 +40,10 @@ def clear(container: Manifest, volumes: Path) -> None:
     """
     file = mount(container, volumes).source
     private.folder(file.parent)
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(file) if file.is_dir() and not file.is_symlink() else file.unlink()
+    if file.is_dir() and not file.is_symlink():
+        shutil.rmtree(file)
+    else:
+        file.unlink(missing_ok=True)
     private.file(file)
 
 

@@ -13,6 +13,7 @@ from aiohttp import web
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.local.apiserver.apimachinery.errors import StatusError
 from rallypoint.local.apiserver.serving import watch
+from rallypoint.local.apiserver.serving.handlers import BODY_LIMIT
 from rallypoint.testing.http_trace import MERGE, TABLE, RawClient, Step
 from tests.support.faults import Faults
 
@@ -236,3 +237,11 @@ async def test_a_timeout_of_0_is_the_default(server: ApiServer, client: RawClien
         await client.send(Step("POST", CONFIGMAPS, {"metadata": {"name": "c"}}))
         async with asyncio.timeout(10):
             assert b"ADDED" in await anext(aiter(lines))
+
+
+async def test_a_body_that_is_too_large_is_refused(client: RawClient) -> None:
+    body = {"metadata": {"name": "c"}, "data": {"a": "x" * BODY_LIMIT}}
+
+    answer = await client.send(Step("POST", CONFIGMAPS, body))
+
+    assert (answer.code, answer.body["reason"]) == (413, "RequestEntityTooLarge")

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from api.meta import PODS
 from rallypoint.local.cluster import LocalCluster, local_cluster
+from rallypoint.local.node.remote.shim import SOCKET
 from rallypoint.local.node.sandbox.selection import IsolationMode
 
 pytestmark = pytest.mark.looptime(False)
@@ -156,6 +158,26 @@ async def test_errors_have_the_words_of_the_real_tools(
     bench: Bench, script: str, status: int, said: str
 ) -> None:
     assert await bench.says(script) == (status, "", said)
+
+
+async def test_words_that_are_not_utf_8_reach_the_command(bench: Bench) -> None:
+    script = (
+        "ssh pi-worker-0 \"printf 'caf$(printf '\\351')' | od -An -tx1\"; ssh pi-worker-0 'echo still here'"
+    )
+
+    assert await bench.says(script) == (0, " 63 61 66 e9\nstill here\n", "")
+
+
+async def test_a_request_that_makes_no_sense_does_not_end_the_node(bench: Bench) -> None:
+    """A program of a pod can write to the socket itself."""
+    send = (
+        "import os, socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
+        "socket.send_fds(s, [(7).to_bytes(4, 'big') + b'a\\0bogus'], [0, 1, 2]); s.recv(1)"
+    )
+    folder = next(bench.cluster.node.isolation.folder.rglob(SOCKET)).parent
+    assert await bench.says(f'cd {folder}; exec {sys.executable} -c "{send}" {SOCKET}') == (0, "", "")
+
+    assert await bench.says("ssh pi-worker-0 'echo still here'") == (0, "still here\n", "")
 
 
 async def test_pods_of_other_jobs_are_not_reachable(bench: Bench) -> None:
