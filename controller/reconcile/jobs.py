@@ -4,15 +4,18 @@ A field that cannot be parsed becomes a problem with the field's name.
 """
 
 import contextlib
+from collections import OrderedDict
 from typing import Any
 
 import msgspec
 from pydantic import ValidationError
 
-from api.job import Job
+from api.job import Job, JobSpec
 from api.labels import LAST_APPLIED
 from controller.domain import Problem
 
+PARSED_BYTES = 512 * 1024
+"""JSON of the specs that are kept parsed, which takes several times as much memory: a few hundred small jobs."""
 MOST_PRUNINGS = 5
 """How often a status is parsed again without its invalid fields before the whole status counts as unreadable."""
 
@@ -185,19 +188,55 @@ def _shorten(annotations: dict[str, str]) -> None:
             annotations[LAST_APPLIED] = msgspec.json.encode(applied).decode()
 
 
-def parse(row: JobRow, model: type[Job], kind: str) -> tuple[Job, tuple[Problem, ...]]:
+class JobParser:
+    """Parses the jobs of one kind, and keeps some of them: a new job is reconciled several times within a second, with the same spec."""
+
+    def __init__(self, model: type[Job], kind: str, most_bytes: int = PARSED_BYTES) -> None:
+        self._model = model
+        self._kind = kind
+        self._parsed = OrderedDict[str, tuple[JobRow, Job]]()
+        """Jobs without problems, by UID; those that were parsed last come last."""
+        self._free_bytes = most_bytes
+
+    def parse(self, row: JobRow) -> tuple[Job, tuple[Problem, ...]]:
+        """Return the job and its problems like ``parse``. Nobody may change the job: later callers get the same spec."""
+        known, job = self._parsed.get(row.uid, (None, None))
+        if known is row and job is not None:
+            return job, ()
+        spec = job.spec if known and job and known.spec == row.spec else None
+        job, problems = parse(row, self._model, self._kind, spec)
+        self._discard(row.uid)
+        if not problems:
+            self._keep(row, job)
+        return job, problems
+
+    def _keep(self, row: JobRow, job: Job) -> None:
+        self._parsed[row.uid] = row, job
+        self._free_bytes -= len(row.spec)
+        while self._free_bytes < 0:
+            self._discard(next(iter(self._parsed)))
+
+    def _discard(self, uid: str) -> None:
+        if kept := self._parsed.pop(uid, None):
+            self._free_bytes += len(kept[0].spec)
+
+
+def parse(
+    row: JobRow, model: type[Job], kind: str, spec: JobSpec | None = None
+) -> tuple[Job, tuple[Problem, ...]]:
     """Parse the job into its kind's model. With problems in its spec, the spec of the result has at most the run policy and plain strings.
 
-    With problems in its status or metadata, the result lacks the invalid fields. See ``of_spec``.
+    With problems in its status or metadata, the result lacks the invalid fields. See ``of_spec``. ``spec`` is the parsed spec, if it is known.
     """
     whole: dict[str, Any] = {
         "kind": kind,
         "metadata": msgspec.json.decode(row.metadata),
-        "spec": msgspec.json.decode(row.spec),
+        "spec": spec or msgspec.json.decode(row.spec),
         "status": msgspec.json.decode(row.status) or None,
     }
     with contextlib.suppress(ValidationError):
         return model.model_validate(whole), ()
+    whole["spec"] = msgspec.json.decode(row.spec)
     unreadable: list[Problem] = []
     for _ in range(MOST_PRUNINGS):
         wrong_fields = _unreadable(whole, model)

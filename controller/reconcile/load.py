@@ -16,7 +16,7 @@ from controller.kind.idle import is_blocked
 from controller.kube import errors
 from controller.kube.client import Client
 from controller.reconcile.apply import Applier, Cache
-from controller.reconcile.jobs import JobRow, job_from_json, parse
+from controller.reconcile.jobs import JobParser, JobRow, job_from_json
 from controller.reconcile.memory import JobMemories, JobMemory
 from controller.reconcile.observe import Sources
 from controller.reconcile.parent import Parent, Pods
@@ -71,6 +71,7 @@ class Loader:
         """``is_held`` returns whether a job must be treated as suspended although its spec does not suspend it."""
         self._is_held = is_held
         self._kind = kind
+        self._parser = JobParser(kind.model, kind.resource.kind)
         self._client = client
         self._jobs = jobs
         self._caches = caches
@@ -142,7 +143,7 @@ class Loader:
         return loaded
 
     def _parse(self, row: JobRow, memory: JobMemory, *, is_first: bool) -> LoadedJob:
-        job, malformed = parse(row, self._kind.model, self._kind.resource.kind)
+        job, malformed = self._parser.parse(row)
         if self._is_held(row):
             job = suspended(job)
         kind = self._kind.variant(job, self._sources.of(row.uid, row.namespace))

@@ -8,7 +8,7 @@ import pytest
 
 from api.job import Job
 from api.v1.pytorchjob import PyTorchJob
-from controller.reconcile.jobs import JobRow, job_from_json, parse, stored_status
+from controller.reconcile.jobs import JobParser, JobRow, job_from_json, parse, stored_status
 from tests.support.builders import pytorch_job
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -283,3 +283,63 @@ def test_the_status_survives_an_unreadable_spec() -> None:
 def test_json_that_is_not_an_object_is_an_error(raw: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         job_from_json(raw)
+
+
+def test_a_job_is_parsed_once_for_each_version() -> None:
+    parser, job_row = JobParser(PyTorchJob, "PyTorchJob"), row()
+
+    job, problems = parser.parse(job_row)
+
+    assert not problems
+    assert parser.parse(job_row)[0] is job
+
+
+def test_an_unchanged_spec_is_not_parsed_again() -> None:
+    parser = JobParser(PyTorchJob, "PyTorchJob")
+    job, _ = parser.parse(row())
+
+    later, problems = parser.parse(row(status={"startTime": "2026-01-01T12:00:00Z"}))
+
+    assert not problems
+    assert later.spec is job.spec
+    assert later.status is not None
+    assert later.status.start_time is not None
+
+
+def test_a_changed_spec_is_parsed() -> None:
+    parser = JobParser(PyTorchJob, "PyTorchJob")
+    parser.parse(row())
+
+    job, problems = parser.parse(row(spec={"runPolicy": {"suspend": True}}))
+
+    assert not problems
+    assert job.spec.policy.suspend is True
+
+
+def test_problems_are_found_each_time() -> None:
+    parser, broken = JobParser(PyTorchJob, "PyTorchJob"), row(spec={"runPolicy": {"suspend": "perhaps"}})
+
+    assert [str(problem) for problem in parser.parse(broken)[1]] == parsed(
+        spec={"runPolicy": {"suspend": "perhaps"}}
+    )[1]
+    assert parser.parse(broken)[1]
+
+
+def test_a_status_that_cannot_be_read_does_not_hide_the_known_spec() -> None:
+    parser = JobParser(PyTorchJob, "PyTorchJob")
+    job, _ = parser.parse(row())
+
+    broken, problems = parser.parse(row(status={"startTime": "noon"}))
+
+    assert [problem.field for problem in problems] == ["status.startTime"]
+    assert broken.spec == job.spec
+
+
+def test_a_parser_keeps_no_more_specs_than_fit() -> None:
+    first, second = (row(metadata={"name": name, "uid": name}) for name in ("a", "b"))
+    parser = JobParser(PyTorchJob, "PyTorchJob", most_bytes=len(first.spec) * 3 // 2)
+    job, _ = parser.parse(first)
+
+    parser.parse(second)
+
+    assert parser.parse(first)[0].spec is not job.spec
