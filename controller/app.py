@@ -562,7 +562,14 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key], memories
             )  # the namespace accepts objects, because it accepted this one
         triggers.on_job(queue, before, after)
 
-    jobs = Informer[JobRow](shared.client, kind.resource, job_from_json, on_job, namespace=settings.namespace)
+    jobs = Informer[JobRow](
+        shared.client,
+        kind.resource,
+        job_from_json,
+        on_job,
+        namespace=settings.namespace,
+        echoed=("MODIFIED",),
+    )
     nodes = shared.nodes.get(kind.node_label(options))
     needed = [informer for resource, informer in shared.owned.items() if resource in kind.children]
     reconciler = Reconciler(

@@ -67,6 +67,16 @@ class Store(Generic[R]):
         """Return the rows whose index is ``value``."""
         return tuple(self._by_index[value].values()) if value in self._by_index else ()
 
+    def has(self, namespace: str, name: str, uid: str, resource_version: int) -> bool:
+        """Return whether the store has an object in this version or a later one, so that ``put`` would change nothing."""
+        key = (namespace, name)
+        row = self._rows.get(key)
+        if row is None or row.uid != uid or row.resource_version < resource_version:
+            return False
+        if row.resource_version == resource_version:
+            self.unselected.discard(key)  # as in ``put``
+        return True
+
     def put(self, row: R) -> Change[R] | None:
         """Store a row from a watch or from the answer to a write. Return None if it is not newer than the known row.
 

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 from aiohttp import web
@@ -89,6 +90,18 @@ class Script:
 
 def saying(*lines: Any, **end: Any) -> Answer:
     return lambda request: answer_lines(request, lines, **end)
+
+
+class Later:
+    """A watch that says its lines when the test says so, then no news."""
+
+    def __init__(self) -> None:
+        self.lines: list[Any] = []
+        self.is_due = asyncio.Event()
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        await self.is_due.wait()
+        return await answer_lines(request, self.lines, silence_seconds=1e9)
 
 
 async def silent(request: web.Request) -> web.StreamResponse:
@@ -382,6 +395,31 @@ async def test_changes_are_reported_in_order() -> None:
 
         assert running.changes == [(None, "a"), ("a", "a"), (None, "b"), ("a", None)]
         assert running.names == {"b"}
+
+
+async def test_the_echo_of_an_own_create_is_not_decoded() -> None:
+    decoded: list[str] = []
+
+    async with informing(Script(watches=[say_later := Later()])) as running:
+        decode = running.informer.decode
+
+        def counting(raw: msgspec.Raw) -> Pod:
+            decoded.append((row := decode(raw)).name)
+            return row
+
+        running.informer.decode = counting
+        running.informer.store.put(decode(msgspec.Raw(orjson.dumps(pod("own", 11)))))
+        say_later.lines += [
+            event("ADDED", "own", 11),
+            event("ADDED", "other", 12),
+            event("MODIFIED", "own", 13),
+        ]
+        say_later.is_due.set()
+        await minutes(1)
+
+        assert decoded == ["other", "own"]
+        assert running.changes == [(None, "other"), ("own", "own")]
+        assert running.informer.store.last_synced_resource_version == 13
 
 
 async def test_an_ended_watch_resumes_at_its_resource_version() -> None:

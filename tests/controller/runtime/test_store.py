@@ -349,3 +349,30 @@ def test_a_list_without_changes_does_not_change_the_latest_change() -> None:
     store.replace([thing], 30)
 
     assert store.latest_change == 5
+
+
+@pytest.mark.parametrize(
+    ("thing", "is_known"),
+    [
+        pytest.param(Thing("a", 4), True, id="an older version"),
+        pytest.param(Thing("a", 5), True, id="the same version"),
+        pytest.param(Thing("a", 6), False, id="a newer version"),
+        pytest.param(Thing("a", 4, uid="2"), False, id="another object of that name"),
+        pytest.param(Thing("b", 4), False, id="another name"),
+        pytest.param(Thing("a", 4, namespace="other"), False, id="another namespace"),
+    ],
+)
+def test_has(thing: Thing, is_known: bool) -> None:
+    assert (
+        stored(Thing("a", 5)).has(thing.namespace, thing.name, thing.uid, thing.resource_version) is is_known
+    )
+
+
+def test_an_event_of_the_version_that_was_read_by_name_selects_the_row() -> None:
+    store = stored()
+    store.put_unselected(Thing("a", 5))
+
+    assert store.has("default", "a", "1", 4)
+    assert store.unselected == {("default", "a")}
+    assert store.has("default", "a", "1", 5)
+    assert store.unselected == set()
