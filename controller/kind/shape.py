@@ -110,6 +110,10 @@ class Shape(KindDefaults, Generic[J]):
     """The class of the kind's own options, whose fields are flags of the controller."""
     flow: None = None
     _replica_field: ReplicaField = field(init=False, repr=False, compare=False)
+    _last_roles: tuple[Mapping[str, ReplicaSpec] | None, Roles] = field(
+        init=False, default=(None, {}), repr=False, compare=False
+    )
+    """The last replica map whose roles were needed, which nobody changes, and its roles."""
 
     def __post_init__(self) -> None:
         self._default("framework", self.resource.singular.removesuffix("job"))
@@ -170,6 +174,13 @@ class Shape(KindDefaults, Generic[J]):
         Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/defaulting_utils.go.
         """
         given = self.replicas(job) or {}
+        specs, roles = self._last_roles
+        if specs is not given:  # A reconcile asks six times about the same job.
+            roles = self._roles_of(given)
+            object.__setattr__(self, "_last_roles", (given, roles))
+        return roles
+
+    def _roles_of(self, given: Mapping[str, ReplicaSpec]) -> Roles:
         canonical = {name.lower(): name for name in self.role_names}
         specs = {canonical.get(key.lower(), key): spec for key, spec in given.items()}
         return {

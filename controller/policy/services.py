@@ -15,6 +15,8 @@ from api.services import ServiceMode
 from controller.kind import JobKind, Options
 from controller.kind.services import annotation_of, names_itself
 
+_MODES = frozenset(ServiceMode)
+
 
 def decided(kind: JobKind[Any], job: Job, pods: Collection[Pod], options: Options) -> Options:
     """Return the options with the mode of this job in place of the flag's; ``pods`` are those that it has, also ended ones.
@@ -24,7 +26,7 @@ def decided(kind: JobKind[Any], job: Job, pods: Collection[Pod], options: Option
     if kind.flow is not None:
         return options
     value = annotation_of(job)
-    mode = ServiceMode(value) if value in set(ServiceMode) else options.services
+    mode = ServiceMode(value) if value in _MODES else options.services
     if any(pod.service == job.metadata.name for pod in pods):
         mode = ServiceMode.PER_JOB
     elif pods and mode == ServiceMode.PER_JOB:

@@ -285,21 +285,23 @@ class Reconciler:
             The result of the children (None if all is done, the seconds until more is due, or the error), and the seconds until the next
             reconcile is due, None for never.
         """
-        children, written = await asyncio.gather(
-            self._applier.apply(
-                decision.parent,
-                decision.plan.create,
-                decision.plan.delete,
-                is_partial=decision.plan.is_partial,
-            ),
-            self._committer.write(decision.loaded, decision.plan),
-            return_exceptions=True,
-        )
+        plan, parent, loaded = decision.plan, decision.parent, decision.loaded
+        children: float | BaseException | None
+        written: float | BaseException | None
+        if plan.create or plan.delete:
+            children, written = await asyncio.gather(
+                self._applier.apply(parent, plan.create, plan.delete, is_partial=plan.is_partial),
+                self._committer.write(loaded, plan),
+                return_exceptions=True,
+            )
+        else:  # Most reconciles write no children, and then two tasks would be a tenth of their time.
+            children = await self._applier.apply(parent, (), (), is_partial=plan.is_partial)
+            written = await self._committer.write(loaded, plan)
         if isinstance(written, BaseException):
             raise written
         if decision.creates and children is None:
-            decision.loaded.memory.status.restart()
-        return children, _earliest(decision.plan.requeue_after_seconds, written)
+            loaded.memory.status.restart()
+        return children, _earliest(plan.requeue_after_seconds, written)
 
     async def _result(
         self, decision: _Decision, children: float | BaseException | None, due: float | None
