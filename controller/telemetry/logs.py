@@ -24,14 +24,16 @@ LONGEST_TRACEBACK = 12_000
 
 _SECRETS = (
     (
+        "authorization",
         re.compile(r"""(authorization["'\\]*\s*[:=]\s*["'\\]*)(?:\w+\s+)?[^\s"'\\,)}>]+""", re.IGNORECASE),
         r"\1…",
     ),
-    (re.compile(r"(bearer\s+)[\w.~+/=-]{16,}", re.IGNORECASE), r"\1…"),
-    (re.compile(r"""(://)[^\s/@"'\\]+@"""), r"\1…@"),
-    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"), "…"),
+    ("bearer", re.compile(r"(bearer\s+)[\w.~+/=-]{16,}", re.IGNORECASE), r"\1…"),
+    ("://", re.compile(r"""(://)[^\s/@"'\\]+@"""), r"\1…@"),
+    ("eyj", re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"), "…"),
 )
-"""Patterns of credentials in headers, tokens, and user names and passwords in proxy URLs, with their replacements.
+"""Credentials in headers, tokens, and user names and passwords in proxy URLs: a part of each match in lower case, which is found faster
+than the pattern; the pattern; and its replacement.
 
 The controller never logs credentials itself; these protect against credentials in the texts of errors.
 """
@@ -186,6 +188,8 @@ def _short(key: str, value: object) -> object:
 
 def without_secrets(line: str) -> str:
     """Return the line with ``…`` in place of credentials."""
-    for secret, instead in _SECRETS:
-        line = secret.sub(instead, line)
+    lowered = line.lower()
+    for part, secret, instead in _SECRETS:
+        if part in lowered:
+            line = secret.sub(instead, line)
     return line
