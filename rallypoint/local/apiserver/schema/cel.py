@@ -29,6 +29,12 @@ CONTEXT = cel.Context()
 """Shared by all rules, which run one at a time; ``set_values`` sets ``self`` and ``oldSelf``."""
 add_stdlib_to_context(CONTEXT)
 
+EVALUATION_ERRORS = (ValueError, TypeError, RuntimeError, KeyError, IndexError)
+"""What the package raises for an expression that has no result."""
+
+LONGEST_MESSAGE_BYTES = 5 * 1024
+"""The API server takes no longer result of a message expression."""
+
 REASONS = {
     "FieldValueInvalid": "Invalid value",
     "FieldValueForbidden": "Forbidden",
@@ -104,9 +110,10 @@ class Rule:
         try:
             if self.program.execute(CONTEXT) is True:
                 return None
-            message = self._message()
-        except (ValueError, TypeError, RuntimeError, KeyError, IndexError) as error:
+        except EVALUATION_ERRORS as error:
             message = f"rule: {self.source}: evaluation failed: {error}"
+        else:
+            message = self._message()
         shown = quoted(value) + ": " if not isinstance(value, dict | list) else ""
         message_text = (
             f"{REASONS[self.reason]}: {shown}{message}" if self.reason == "FieldValueInvalid" else ""
@@ -118,8 +125,16 @@ class Rule:
         )
 
     def _message(self) -> str:
-        if self.message_program is not None:
-            expression = self.message_program.execute(CONTEXT)
-            if isinstance(expression, str) and expression.strip():
-                return expression
-        return self.message
+        """Return the result of the message expression; the constant message if there is none, or if its result is no message.
+
+        Source: apiextensions-apiserver, pkg/apiserver/schema/cel, evalMessageExpression.
+        """
+        if self.message_program is None:
+            return self.message
+        try:
+            text = self.message_program.execute(CONTEXT)
+        except EVALUATION_ERRORS:
+            return self.message
+        text = text.strip() if isinstance(text, str) else ""
+        is_message = text and "\n" not in text and len(text.encode()) <= LONGEST_MESSAGE_BYTES
+        return text if is_message else self.message

@@ -59,3 +59,18 @@ def test_the_error_of_a_rule_at_the_root_names_the_field() -> None:
     found = errors("has(self.a)", {}, fieldPath=".a", reason="FieldValueRequired")
 
     assert found == ["a: Required value: broken"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        pytest.param("'a is ' + string(self.a)", "a is 0", id="a text"),
+        pytest.param("' padded '", "padded", id="spaces around it"),
+        pytest.param("string(self.b)", "broken", id="an error"),
+        pytest.param("' '", "broken", id="an empty text"),
+        pytest.param("'two\\nlines'", "broken", id="a line break"),
+        pytest.param(f"'{'x' * 5121}'", "broken", id="too long"),
+    ],
+)
+def test_the_message_expression_falls_back_to_the_message(expression: str, expected: str) -> None:
+    assert errors("self.a > 0", {"a": 0}, messageExpression=expression) == [f": Invalid value: {expected}"]
