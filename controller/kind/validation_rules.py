@@ -79,7 +79,7 @@ def common_rules(kind: RoleKind) -> Iterator[ValidationRule]:
     if Check.MAIN_CONTAINER not in kind.left_to_controller:
         found = f"{{containers}}.exists(container, container.name == '{kind.container}')"
         yield ValidationRule(
-            for_templates(specs, found),
+            for_templates(specs, f"{{containers}}.size() == 0 || {found}"),
             f"the template of each role {kind.missing_container.format(kind.container)}",
             field_of(specs),
             REQUIRED,
@@ -219,11 +219,15 @@ def for_replicas(specs: str, condition: str, unless: str = "") -> str:
 
 
 def for_templates(specs: str, condition: str, unless: str = "") -> str:
-    """Return the expression that is true if each list of containers meets the condition on ``{containers}``; empty lists do."""
+    """Return the expression that is true if the containers of each template meet the condition on ``{containers}``.
+
+    The list may be empty.
+    """
     template = f"{specs}[role].template"
-    containers = f"{template}.spec.containers"
-    is_missing = f"!has({template}) || !has({template}.spec) || {containers}.size() == 0"
-    return for_roles(specs, f"{is_missing} || {condition.format(containers=containers)}", unless)
+    is_missing = f"!has({template}) || !has({template}.spec)"
+    return for_roles(
+        specs, f"{is_missing} || {condition.format(containers=f'{template}.spec.containers')}", unless
+    )
 
 
 def field_of(expression: str) -> str:

@@ -177,3 +177,20 @@ def test_the_error_names_the_field(control_plane: ControlPlane, crds: list[Path]
         create(control_plane, namespace, manifest, PYTORCH.resource)
 
     assert f'PyTorchJob.kubeflow.org "test" is invalid: {PYTORCH_ROLES}: ' in str(refused.value)
+
+
+def test_two_mistakes_are_refused_with_one_error_that_names_both(
+    control_plane: ControlPlane, crds: list[Path], namespace: str
+) -> None:
+    """More than one error would be in brackets. Older servers print the type of the value before the message."""
+    wrong = {"Chief": role(name="pytorch", replicas=-1), "Worker": role(name="pytorch")}
+    both = "the names of roles must be Master or Worker; replicas must not be negative"
+    expected = rf"is invalid: {PYTORCH_ROLES}: Invalid value: (\S+: )?{both}$"
+    path = f"{PYTORCH.resource.path(namespace)}/train"
+
+    with pytest.raises(Refused, match=expected):
+        create(control_plane, namespace, job(PYTORCH, wrong), PYTORCH.resource, "?dryRun=All")
+    create(control_plane, namespace, job(PYTORCH, roles(PYTORCH), name="train"), PYTORCH.resource)
+    control_plane.request("PATCH", f"{path}/status", {"status": STATUS})
+    with pytest.raises(Refused, match=expected):
+        control_plane.request("PATCH", path, {"spec": {"pytorchReplicaSpecs": wrong}})

@@ -101,9 +101,9 @@ def _v2beta1_rules() -> Iterator[ValidationRule]:
 
 
 def _v2beta1(path: str, condition: str, message: str) -> ValidationRule:
-    """Return a rule about a field of the spec, which may be missing."""
+    """Return a rule about a field of the spec, which may be missing. It reads the flavor last: valid values need no flavor."""
     parts = path.split(".")
     parents = ["spec." + ".".join(parts[: length + 1]) for length in range(len(parts))]
     missing = " || ".join(f"!has({parent})" for parent in parents)
     value = condition.format(value=f"spec.{path}")
-    return ValidationRule(f"{_IS_NOT_V2BETA1} || {missing} || {value}", message, f".{path}", INVALID)
+    return ValidationRule(f"{missing} || {value} || {_IS_NOT_V2BETA1}", message, f".{path}", INVALID)

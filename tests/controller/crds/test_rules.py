@@ -11,8 +11,9 @@ import yaml
 
 from api.mpijob import FLAVOR, Flavor
 from controller.crds import all_crds
-from controller.crds.rules import creation_rules
+from controller.crds.rules import creation_rules, update_rules
 from controller.kind import Options, ValidationRule
+from controller.kind.validation_rules import REQUIRED
 from controller.kinds import ALL
 from controller.kinds.mxnet import MXNET
 from controller.kinds.pytorch import PYTORCH
@@ -328,6 +329,112 @@ def test_words_in_literals_of_an_expression_stay() -> None:
     assert rule["rule"].endswith(
         "(self.spec.kind == 'spec of a name' && self.metadata.name != self.spec.name)"
     )
+
+
+GROUP = [
+    ValidationRule("spec.a > 0", "a must be positive", ".a"),
+    ValidationRule("spec.b > 0", "b must be positive, and 'b' set", ".a"),
+    ValidationRule("spec.c > 0", "c must be positive", ".a"),
+    ValidationRule("spec.a < 9", "a must be below 9", ".a", REQUIRED),
+]
+"""The first three have one field and one reason."""
+MESSAGES = [rule.message for rule in GROUP[:3]]
+
+
+def errors_of(new: Object, old: Object | None = None) -> list[str]:
+    """Return the errors of a small object with the rules of ``GROUP``."""
+    numbers = {"type": "object", "properties": {key: {"type": "integer"} for key in "abc"}}
+    schema = {
+        "type": "object",
+        "properties": {
+            "spec": numbers,
+            "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        },
+        "x-kubernetes-validations": [*creation_rules(GROUP), *update_rules(GROUP)],
+    }
+    found = validate(compiled(schema), {"metadata": {"name": "test"}, **new}, old)
+    return [f"{error.field}: {error.message}" for error in found]
+
+
+@pytest.mark.parametrize(
+    ("spec", "broken"),
+    [
+        pytest.param({"a": 1, "b": 1, "c": 1}, [], id="valid"),
+        pytest.param({"a": 0, "b": 1, "c": 1}, [0], id="the first"),
+        pytest.param({"a": 1, "b": 0, "c": 1}, [1], id="the second"),
+        pytest.param({"a": 1, "b": 1, "c": 0}, [2], id="the third"),
+        pytest.param({"a": 0, "b": 1, "c": 0}, [0, 2], id="two"),
+        pytest.param({"a": 0, "b": 0, "c": 0}, [0, 1, 2], id="all"),
+        pytest.param({"a": 0, "b": 1}, [0, 1, 2], id="the first, and the third has an error"),
+    ],
+)
+def test_rules_with_one_field_and_reason_are_reported_together(spec: Object, broken: list[int]) -> None:
+    """If the message cannot be made because a condition has an error, it lists all that must hold."""
+    valid: Object = {"spec": {"a": 1, "b": 1, "c": 1}, "status": STATUS}
+    expected = [f"spec.a: Invalid value: {'; '.join(MESSAGES[index] for index in broken)}"] if broken else []
+
+    assert errors_of({"spec": spec}) == expected
+    assert errors_of({"spec": spec, "status": STATUS}, valid) == expected
+
+
+def test_an_error_says_what_an_update_has_broken() -> None:
+    """What was broken before is left out."""
+    stored: Object = {"spec": {"a": 0, "b": 1, "c": 1}, "status": STATUS}
+
+    assert errors_of({**stored, "spec": {"a": 0, "b": 0, "c": 1}}, stored) == [
+        f"spec.a: Invalid value: {MESSAGES[1]}"
+    ]
+    assert errors_of({**stored, "spec": {"a": 0, "b": 1, "c": 2}}, stored) == []
+
+
+def test_a_status_write_of_a_stored_job_that_breaks_rules_is_accepted() -> None:
+    stored: Object = {"spec": {"a": 0, "b": 0, "c": 9}}
+
+    assert errors_of({**stored, "status": STATUS}, stored) == []
+    assert errors_of({**stored, "status": {}}, {**stored, "status": STATUS}) == []
+
+
+def test_rules_of_another_reason_are_reported_apart() -> None:
+    assert errors_of({"spec": {"a": 9, "b": 0, "c": 1}}) == [
+        f"spec.a: Invalid value: {MESSAGES[1]}",
+        "spec.a: Required value: a must be below 9",
+    ]
+
+
+def test_a_rule_by_itself_has_a_constant_message() -> None:
+    *_, rule = creation_rules(GROUP)
+
+    assert "messageExpression" not in rule
+    assert rule["message"] == "a must be below 9"
+
+
+@pytest.mark.parametrize("message", ["both ' and \"", "a \\ in it", "two\nlines"])
+def test_a_message_that_needs_escapes_is_refused(message: str) -> None:
+    with pytest.raises(ValueError, match="a message has"):
+        creation_rules([ValidationRule("true", message), ValidationRule("true", "other")])
+
+
+def test_a_job_with_two_mistakes_is_refused_with_both() -> None:
+    manifest = job(PYTORCH, {"Chief": role(name="pytorch", replicas=-1), "Worker": role(name="pytorch")})
+    stored = {**job(PYTORCH, roles(PYTORCH)), "status": STATUS}
+    expected = [
+        f"{PYTORCH_ROLES}: Invalid value: the names of roles must be Master or Worker; replicas must not be negative"
+    ]
+
+    assert create(manifest) == expected
+    assert update(stored, changed(stored, pytorchReplicaSpecs=manifest["spec"]["pytorchReplicaSpecs"])) == (
+        expected
+    )
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind.resource.kind, id=kind.resource.kind) for kind in ALL])
+def test_no_rule_of_the_root_has_the_field_and_the_reason_of_another(kind: str) -> None:
+    """Once for new jobs, and once for updates: each rule of the root takes time in each write."""
+    (definition,) = all_crds(kinds=[known for known in ALL if known.resource.kind == kind])
+    for version in definition["spec"]["versions"]:
+        rules = version["schema"]["openAPIV3Schema"]["x-kubernetes-validations"]
+        places = [(rule["fieldPath"], rule["reason"], "oldSelf" in rule["rule"]) for rule in rules[1:]]
+        assert len(set(places)) == len(places)
 
 
 MPI_ROLES = "spec.mpiReplicaSpecs"
