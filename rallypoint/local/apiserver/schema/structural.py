@@ -18,6 +18,7 @@ import orjson
 from typing_extensions import override
 
 from api import quantity
+from api.times import parse_time
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.schema.cel import MISSING, Rule
 from rallypoint.local.apiserver.schema.projection import Fields, united
@@ -55,8 +56,11 @@ class Node:
     embedded_resource: bool = False
     omit_empty: bool = False
     """Whether an empty list or map is dropped, as Go structs with ``omitempty`` do."""
+    zero: Any = MISSING
+    """What null becomes as an element of a list or a map, which Go structs decode into the zero value of their type."""
 
 
+ZERO_VALUES = {"object": {}, "array": [], "string": "", "integer": 0, "number": 0, "boolean": False}
 LIMITS = (
     "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems",
     "maxItems", "minProperties", "maxProperties", "multipleOf",
@@ -121,6 +125,8 @@ class Compiler:
         node.rules = tuple(Rule.parse(rule) for rule in schema.get("x-kubernetes-validations", ()))
         node.rule_fields = united(rule.fields for rule in node.rules)
         node.omit_empty = self._omit_empty and (node.type == "array" or node.additional is not None)
+        if self._omit_empty:
+            node.zero = "0" if node.format == "quantity" else ZERO_VALUES.get(node.type, MISSING)
         node.embedded_resource = schema.get("x-kubernetes-embedded-resource", False)
 
 
@@ -161,13 +167,19 @@ def prune_and_default(node: Node, value: Any, unknown: list[str], path: str = ""
         return _prune_object(node, value, unknown, path)
     if isinstance(value, list) and node.items is not None:
         pruned = [
-            prune_and_default(node.items, item, unknown, f"{path}[{i}]") for i, item in enumerate(value)
+            prune_and_default(node.items, _decoded(node.items, item), unknown, f"{path}[{i}]")
+            for i, item in enumerate(value)
         ]
         return value if all(new is old for new, old in zip(pruned, value, strict=True)) else pruned
     if node.format == "quantity" and isinstance(value, str | int | float):
         canonical = quantity.canonical(str(value))
         return value if canonical is None or canonical == value else canonical
     return value
+
+
+def _decoded(node: Node, element: Any) -> Any:
+    """Return an element of a list or a map; in built-in kinds, null becomes a new zero value."""
+    return element if element is not None or node.zero is MISSING else copy.copy(node.zero)
 
 
 def _prune_object(node: Node, value: Json, unknown: list[str], path: str) -> Json:
@@ -188,6 +200,8 @@ def _prune_object(node: Node, value: Json, unknown: list[str], path: str) -> Jso
                 unknown.append(f"{path}.{name}" if path else name)
                 changed = True
             continue
+        if name not in node.properties:
+            old = _decoded(part, old)
         if old is None and not part.nullable and (part.type or part.int_or_string):
             changed = True
             continue
@@ -196,7 +210,7 @@ def _prune_object(node: Node, value: Json, unknown: list[str], path: str) -> Jso
             changed = True
             continue
         result[name] = new
-        changed = changed or new is not old
+        changed = changed or new is not value[name]
     for name, default in node.defaults:
         if name not in result:
             filled = prune_and_default(
@@ -214,6 +228,11 @@ JSON_TYPES = {dict: "object", list: "array", str: "string", bool: "bool", int: "
 
 INTEGER_BOUNDS = {"int32": 2**31, "int64": 2**63}
 """Exclusive upper bounds of the integer formats."""
+INT32 = Node(type="integer", format="int32")
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:[0-5]\d(?P<fraction>[.,]\d+)?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
+"""The times that Go parses, which are fewer than those of the format ``date-time``."""
+GO_LAYOUT = "2006-01-02T15:04:05Z07:00"
+GO_MICRO_LAYOUT = "2006-01-02T15:04:05.000000Z07:00"
 NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=\r\n]|=(?=[^=\r\n])")
 
 INVALID_QUANTITY = (
@@ -242,12 +261,18 @@ def find_type_mismatch(node: Node, value: Any, path: str = "", struct: str = "")
     """Return the first value with a wrong type or an invalid format; None if there is none. No other rule is checked."""
     if node.format == "quantity" and value is not None and _is_invalid_quantity(value):
         return INVALID_QUANTITY
-    if value is None or node.int_or_string or not node.type:
+    if value is None:
+        return None
+    if node.format == "int-or-string":
+        return None if isinstance(value, str) else find_type_mismatch(INT32, value, path, struct)
+    if node.int_or_string or not node.type:
         return None
     if not _fits(node, value):
         return TypeMismatch(path, struct, _json_type(node, value), _go_type(node))
     if node.format == "byte" and (end := _base64_error_offset(value)) is not None:
         return f"illegal base64 data at input byte {end}"
+    if node.format == "date-time":
+        return _time_error(value, GO_MICRO_LAYOUT if node.name.endswith("MicroTime") else GO_LAYOUT)
     if isinstance(value, dict):
         inner = node.name.rpartition(".")[2] or struct
         for name, item in value.items():
@@ -275,6 +300,19 @@ def _base64_error_offset(text: str) -> int | None:
         return wrong.start()
     encoded = text.replace("\r", "").replace("\n", "")
     return len(encoded) // 4 * 4 if len(encoded) % 4 else None
+
+
+def _time_error(text: str, layout: str) -> str | None:
+    """Return why Go cannot parse a time; None for a valid time."""
+    found = TIME.fullmatch(text)
+    try:
+        if found and (layout == GO_LAYOUT or len(found["fraction"] or "") == len(".000000")):
+            parse_time(text)
+            return None
+    except ValueError:
+        pass
+    quoted = orjson.dumps(text).decode()
+    return f'parsing time {quoted} as "{layout}": cannot parse {quoted} as "2006"'
 
 
 def _is_invalid_quantity(value: Any) -> bool:
