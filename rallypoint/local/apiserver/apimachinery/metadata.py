@@ -61,7 +61,7 @@ def validate(
     elif old is None and (wrong := validate_name(name)):
         yield field_errors.invalid("metadata.name", name, wrong)
     yield from validate_labels(metadata.get("labels") or {}, "metadata.labels")
-    yield from _validate_annotations(metadata.get("annotations") or {})
+    yield from validate_annotations(metadata.get("annotations") or {}, "metadata.annotations")
     yield from _validate_owners(metadata.get("ownerReferences") or [])
     for i, finalizer in enumerate(metadata.get("finalizers") or []):
         yield from _validate_finalizer(f"metadata.finalizers[{i}]", finalizer)
@@ -84,13 +84,13 @@ def validate_labels(labels: Json, path: str) -> Iterator[FieldError]:
             yield field_errors.invalid(path, value, wrong)
 
 
-def _validate_annotations(annotations: Json) -> Iterator[FieldError]:
+def validate_annotations(annotations: Json, path: str) -> Iterator[FieldError]:
     for key in annotations:
         if wrong := names.qualified(key.lower()):
-            yield field_errors.invalid("metadata.annotations", key, wrong)
+            yield field_errors.invalid(path, key, wrong)
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if size > ANNOTATIONS_LIMIT:
-        yield field_errors.too_long("metadata.annotations", ANNOTATIONS_LIMIT)
+        yield field_errors.too_long(path, ANNOTATIONS_LIMIT)
 
 
 def _validate_owners(owners: list[Any]) -> Iterator[FieldError]:
@@ -109,7 +109,7 @@ def _validate_owners(owners: list[Any]) -> Iterator[FieldError]:
 
 def _validate_finalizer(path: str, finalizer: str) -> Iterator[FieldError]:
     if wrong := names.qualified(finalizer):
-        yield field_errors.invalid(path, finalizer, wrong)
-    elif "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
+        yield field_errors.invalid("metadata.finalizers", finalizer, wrong)
+    if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
         detail = "name is neither a standard finalizer name nor is it fully qualified"
         yield field_errors.invalid(path, finalizer, detail)

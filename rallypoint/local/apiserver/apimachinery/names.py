@@ -5,6 +5,7 @@ Each function returns an error message, or "" for a valid value.
 Source: apimachinery, pkg/util/validation/validation.go.
 """
 
+import ipaddress
 import random
 import re
 
@@ -14,6 +15,9 @@ QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 PORT = re.compile(r"[-a-z0-9]+")
+HEADER = re.compile(r"[-A-Za-z0-9]+")
+SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
+INVALID_IP_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 
 SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 """The characters of generated suffixes; without vowels they spell no words."""
@@ -92,6 +96,32 @@ def label_value(value: str) -> str:
         "and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for "
         "validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
     )
+
+
+def ip_address(text: str) -> str:
+    """Validate an IPv4 or IPv6 address without a zone."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return INVALID_IP_ADDRESS
+    return INVALID_IP_ADDRESS if "%" in text else ""
+
+
+def header(name: str) -> str:
+    """Validate the name of an HTTP header."""
+    if HEADER.fullmatch(name):
+        return ""
+    return (
+        "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for "
+        "validation is '[-A-Za-z0-9]+')"
+    )
+
+
+def sysctl(name: str) -> str:
+    """Validate the name of a kernel parameter."""
+    if len(name) <= 253 and SYSCTL.fullmatch(name):
+        return ""
+    return f"must have at most 253 characters and match regex ^{SYSCTL.pattern}$"
 
 
 def port_number(number: int) -> str:

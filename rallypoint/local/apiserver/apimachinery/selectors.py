@@ -1,12 +1,15 @@
-"""Label and field selectors, parsed into predicates over objects.
+"""Label and field selectors, parsed into predicates over objects, and the validation of label selectors in objects.
 
-Source: apimachinery, pkg/labels/selector.go and pkg/fields/selector.go.
+Source: apimachinery, pkg/labels/selector.go, pkg/fields/selector.go, pkg/apis/meta/v1/validation/validation.go.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
 
+from rallypoint.local.apiserver.apimachinery import field_errors, names
 from rallypoint.local.apiserver.apimachinery.errors import bad_request
+from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
+from rallypoint.local.apiserver.apimachinery.metadata import validate_labels
 from rallypoint.local.apiserver.apimachinery.unstructured import Json, read_path
 
 Predicate = Callable[[Json], bool]
@@ -76,6 +79,28 @@ def _numeric_requirement(key: str, operator: str, bound: str) -> Callable[[Label
         return value.isdecimal() and (int(value) > limit if operator == ">" else int(value) < limit)
 
     return test
+
+
+def validate_label_selector(selector: Json, path: str) -> Iterator[FieldError]:
+    """Yield the errors in a label selector of an object."""
+    yield from validate_labels(selector.get("matchLabels") or {}, f"{path}.matchLabels")
+    for i, requirement in enumerate(selector.get("matchExpressions") or ()):
+        item_path = f"{path}.matchExpressions[{i}]"
+        operator, values = requirement.get("operator", ""), requirement.get("values") or ()
+        if operator in ("In", "NotIn"):
+            if not values:
+                detail = "must be specified when `operator` is 'In' or 'NotIn'"
+                yield field_errors.required(f"{item_path}.values", detail)
+        elif operator not in ("Exists", "DoesNotExist"):
+            yield field_errors.invalid(f"{item_path}.operator", operator, "not a valid selector operator")
+        elif values:
+            detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            yield field_errors.forbidden(f"{item_path}.values", detail)
+        if wrong := names.qualified(requirement.get("key", "")):
+            yield field_errors.invalid(f"{item_path}.key", requirement.get("key", ""), wrong)
+        for j, value in enumerate(values):
+            if wrong := names.label_value(value):
+                yield field_errors.invalid(f"{item_path}.values[{j}]", value, wrong)
 
 
 def path_reader(path: str) -> FieldReader:

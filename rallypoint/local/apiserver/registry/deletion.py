@@ -107,9 +107,10 @@ def _waits_for_node(resource: Resource, obj: Json) -> bool:
 def _grace(resource: Resource, obj: Json, options: DeleteOptions) -> int:
     if not _waits_for_node(resource, obj):
         return 0
-    if options.grace_seconds is not None:
-        return max(options.grace_seconds, 0)
-    return int(obj["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS))
+    seconds = options.grace_seconds
+    if seconds is None:
+        seconds = int(obj["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS))
+    return seconds if seconds >= 0 else 1
 
 
 def _finalizers(resource: Resource, meta: Json, options: DeleteOptions) -> list[str]:

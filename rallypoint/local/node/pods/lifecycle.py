@@ -140,8 +140,11 @@ def _kill(pod: Mapping[str, Any], container: Container, policy: str) -> Kill:
 
 
 def grace_seconds(pod: Mapping[str, Any]) -> float:
+    """Return the grace period of a pod; a negative one counts as one second."""
     seconds = pod["spec"].get("terminationGracePeriodSeconds")
-    return DEFAULT_GRACE_SECONDS if seconds is None else float(seconds)
+    if seconds is None:
+        return DEFAULT_GRACE_SECONDS
+    return float(seconds) if seconds >= 0 else 1.0
 
 
 def _has_post_start(container: Container) -> bool:

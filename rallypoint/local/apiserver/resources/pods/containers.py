@@ -10,7 +10,7 @@ from api.quantity import value as amount
 from rallypoint.local.apiserver.apimachinery import field_errors, names
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.resources.pods import probes, volumes
+from rallypoint.local.apiserver.resources.pods import probes, security, volumes
 
 STANDARD_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 """Resources without a domain that containers can request, besides huge pages."""
@@ -49,6 +49,7 @@ def _container(container: Json, path: str, mountable: set[str], used_names: set[
     yield from _env_from(container.get("envFrom") or (), f"{path}.envFrom")
     yield from _mounts(container.get("volumeMounts") or (), f"{path}.volumeMounts", mountable)
     yield from _resources(container.get("resources") or {}, f"{path}.resources")
+    yield from security.validate_ids(container.get("securityContext") or {}, f"{path}.securityContext")
 
 
 def _ports(ports: list[Json] | tuple[()], path: str) -> Iterator[FieldError]:
@@ -110,14 +111,14 @@ def _key(reference: Json, path: str) -> Iterator[FieldError]:
 
 
 def _env_from(sources: list[Json] | tuple[()], path: str) -> Iterator[FieldError]:
-    for source in sources:
+    for i, source in enumerate(sources):
         kinds = [kind for kind in ("configMapRef", "secretRef") if source.get(kind) is not None]
         for kind in kinds:
             name = source[kind].get("name", "")
             if not name:
-                yield field_errors.required(f"{path}.{kind}.name")
+                yield field_errors.required(f"{path}[{i}].{kind}.name")
             elif wrong := names.subdomain(name):
-                yield field_errors.invalid(f"{path}.{kind}.name", name, wrong)
+                yield field_errors.invalid(f"{path}[{i}].{kind}.name", name, wrong)
         if not kinds:
             yield field_errors.invalid(path, "", f"{NO_SOURCE}`configMapRef` or `secretRef`")
         elif len(kinds) > 1:

@@ -11,8 +11,8 @@ from rallypoint.local.apiserver.apimachinery import field_errors, names
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.metadata import validate_labels
 from rallypoint.local.apiserver.apimachinery.selectors import path_reader
-from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.resources.pods import containers, scheduling, volumes
+from rallypoint.local.apiserver.apimachinery.unstructured import Json, set_if_empty
+from rallypoint.local.apiserver.resources.pods import containers, network, scheduling, security, volumes
 from rallypoint.local.apiserver.resources.resource import Strategy
 
 FIELDS = {
@@ -38,11 +38,9 @@ NOT_READY_SECONDS = 300
 
 def default_spec(spec: Json) -> None:
     """Set the defaults of a pod spec in place. Parts shared with a stored pod already have them."""
-    spec.setdefault("restartPolicy", "Always")
+    set_if_empty(spec, restartPolicy="Always", dnsPolicy="ClusterFirst", schedulerName="default-scheduler")
     spec.setdefault("terminationGracePeriodSeconds", 30)
-    spec.setdefault("dnsPolicy", "ClusterFirst")
     spec.setdefault("securityContext", {})
-    spec.setdefault("schedulerName", "default-scheduler")
     if "serviceAccountName" in spec:
         spec.setdefault("serviceAccount", spec["serviceAccountName"])
     for container in _containers(spec):
@@ -62,9 +60,12 @@ def _default_container(container: Json, *, host_network: bool) -> None:
         requests = {**resources["limits"], **(resources.get("requests") or {})}
         if requests != resources.get("requests"):
             resources["requests"] = requests
-    container.setdefault("terminationMessagePath", "/dev/termination-log")
-    container.setdefault("terminationMessagePolicy", "File")
-    container.setdefault("imagePullPolicy", _pull_policy(container.get("image", "")))
+    set_if_empty(
+        container,
+        terminationMessagePath="/dev/termination-log",
+        terminationMessagePolicy="File",
+        imagePullPolicy=_pull_policy(container.get("image", "")),
+    )
     for port in container.get("ports") or ():
         if host_network and "containerPort" in port:
             port.setdefault("hostPort", port["containerPort"])
@@ -194,9 +195,6 @@ def validate_spec(spec: Json, path: str) -> Iterator[FieldError]:
     for i, volume in enumerate(spec.get("volumes") or ()):
         yield from volumes.validate_volume(volume, f"{path}.volumes[{i}]", mountable)
     yield from containers.validate_containers(spec, path, mountable)
-    if spec.get("terminationGracePeriodSeconds", 0) < 0:
-        field, given = f"{path}.terminationGracePeriodSeconds", spec["terminationGracePeriodSeconds"]
-        yield field_errors.invalid(field, given, "must be greater than or equal to 0")
     if spec.get("activeDeadlineSeconds", 1) < 1:
         field, given = f"{path}.activeDeadlineSeconds", spec["activeDeadlineSeconds"]
         yield field_errors.invalid(field, given, "must be between 1 and 2147483647, inclusive")
@@ -206,6 +204,12 @@ def validate_spec(spec: Json, path: str) -> Iterator[FieldError]:
         if spec.get(name) and (wrong := names.label(spec[name])):
             yield field_errors.invalid(f"{path}.{name}", spec[name], wrong)
     yield from scheduling.validate_tolerations(spec.get("tolerations") or (), f"{path}.tolerations")
+    yield from scheduling.validate_spread(
+        spec.get("topologySpreadConstraints") or (), f"{path}.topologySpreadConstraints"
+    )
+    yield from scheduling.validate_gates(spec, path)
+    yield from security.validate_pod(spec.get("securityContext") or {}, f"{path}.securityContext")
+    yield from network.validate(spec, path)
 
 
 FIXED = (

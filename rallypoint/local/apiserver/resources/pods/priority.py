@@ -56,6 +56,8 @@ def _validate(priority_class: Json) -> Iterator[FieldError]:
     elif priority_class.get("value", 0) > HIGHEST_USER_VALUE:
         detail = f"maximum allowed value of a user defined priority is {HIGHEST_USER_VALUE}"
         yield field_errors.forbidden("value", detail)
+    if priority_class.get("preemptionPolicy") == "":
+        yield field_errors.required("preemptionPolicy")
 
 
 STRATEGY = Strategy(validate=_validate)

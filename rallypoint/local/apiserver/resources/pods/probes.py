@@ -77,6 +77,14 @@ def _command(action: Json, path: str) -> Iterator[FieldError]:
         yield field_errors.required(f"{path}.command")
 
 
+def _http(action: Json, path: str) -> Iterator[FieldError]:
+    yield from _port(action, path)
+    for header in action.get("httpHeaders") or ():
+        name = header.get("name", "")
+        if wrong := names.header(name):
+            yield field_errors.invalid(f"{path}.httpHeaders", name, wrong)
+
+
 def _port(action: Json, path: str) -> Iterator[FieldError]:
     port = action.get("port", 0)
     if wrong := names.port(port):
@@ -85,7 +93,7 @@ def _port(action: Json, path: str) -> Iterator[FieldError]:
 
 CHECKS: dict[str, Callable[[Json, str], Iterator[FieldError]]] = {
     "exec": _command,
-    "httpGet": _port,
+    "httpGet": _http,
     "tcpSocket": _port,
     "grpc": _port,
 }

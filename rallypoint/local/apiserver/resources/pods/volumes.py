@@ -6,6 +6,7 @@ Source: kubernetes, pkg/apis/core/validation/validation.go.
 import re
 from collections.abc import Callable, Collection, Iterator
 
+from api.quantity import value as amount
 from rallypoint.local.apiserver.apimachinery import field_errors, names
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
@@ -57,13 +58,25 @@ def validate_name(obj: Json, path: str, used_names: set[str]) -> Iterator[FieldE
 
 
 def validate_volume(volume: Json, path: str, used_names: set[str]) -> Iterator[FieldError]:
+    """Validate a volume; add its name to ``used_names`` if the volume is valid, as only valid ones can be mounted."""
+    found = [*_sources(volume, path), *validate_name(volume, path, set(used_names))]
+    yield from found
+    if not found:
+        used_names.add(volume["name"])
+
+
+def _sources(volume: Json, path: str) -> Iterator[FieldError]:
     kinds = [kind for kind in KINDS if volume.get(kind) is not None]
     for kind in kinds[1:]:
         yield field_errors.forbidden(f"{path}.{kind}", "may not specify more than 1 volume type")
     for kind in kinds[:1]:
         if kind in CHECKS:
             yield from CHECKS[kind](volume[kind], f"{path}.{kind}")
-    yield from validate_name(volume, path, used_names)
+
+
+def _empty_dir(source: Json, path: str) -> Iterator[FieldError]:
+    if amount(str(source.get("sizeLimit") or 0)) < 0:
+        yield field_errors.forbidden(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity")
 
 
 def _host_path(source: Json, path: str) -> Iterator[FieldError]:
@@ -128,6 +141,7 @@ def _projected(source: Json, path: str) -> Iterator[FieldError]:
 
 
 CHECKS: dict[str, Callable[[Json, str], Iterator[FieldError]]] = {
+    "emptyDir": _empty_dir,
     "hostPath": _host_path,
     "secret": _secret,
     "persistentVolumeClaim": _claim,
