@@ -14,7 +14,7 @@ from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.selectors import FieldReader, path_reader
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.auth.authorization import GROUP as RBAC
-from rallypoint.local.apiserver.resources import configuration, jobs, persistentvolumes, services
+from rallypoint.local.apiserver.resources import configuration, jobs, persistentvolumes, rbac, services
 from rallypoint.local.apiserver.resources.columns import BUILTIN as COLUMNS
 from rallypoint.local.apiserver.resources.pods import pods, priority
 from rallypoint.local.apiserver.resources.resource import Resource, Strategy
@@ -51,7 +51,7 @@ class Schemas:
 
 
 def _prepare_namespace(obj: Json) -> Json:
-    labels = {"kubernetes.io/metadata.name": obj["metadata"]["name"]}
+    labels = {"kubernetes.io/metadata.name": obj["metadata"].get("name", "")}
     obj["metadata"]["labels"] = {**(obj["metadata"].get("labels") or {}), **labels}
     obj["spec"] = {"finalizers": ["kubernetes"]}
     obj["status"] = {"phase": "Active"}
@@ -120,22 +120,15 @@ def _validate_autoscaler(obj: Json) -> Iterator[FieldError]:
         yield field_errors.invalid("spec.scaleTargetRef.apiVersion", version, detail)
 
 
-def _validate_role_unchanged(new: Json, old: Json) -> Iterator[FieldError]:
-    if new.get("roleRef") != old.get("roleRef"):
-        yield field_errors.invalid("roleRef", new.get("roleRef"), "cannot change roleRef")
-
-
-def _default_role(obj: Json) -> Json:
-    obj.setdefault("rules", None)
-    return obj
-
-
-def _default_binding(obj: Json) -> Json:
-    obj.setdefault("roleRef", {}).setdefault("apiGroup", "rbac.authorization.k8s.io")
-    for subject in obj.get("subjects") or ():
-        if subject.get("kind") != "ServiceAccount":
-            subject.setdefault("apiGroup", "rbac.authorization.k8s.io")
-    return obj
+def _validate_lease(lease: Json) -> Iterator[FieldError]:
+    spec = lease.get("spec") or {}
+    if spec.get("leaseDurationSeconds", 1) <= 0:
+        yield field_errors.invalid(
+            "spec.leaseDurationSeconds", spec["leaseDurationSeconds"], "must be greater than 0"
+        )
+    if spec.get("leaseTransitions", 0) < 0:
+        detail = "must be greater than or equal to 0"
+        yield field_errors.invalid("spec.leaseTransitions", spec["leaseTransitions"], detail)
 
 
 DEFAULT_STRATEGY = Strategy()
@@ -174,8 +167,13 @@ def _resource(
 
 def resources() -> list[Resource]:
     """Return new definitions of all built-in resources."""
-    lease = Strategy(requires_version=True, allows_create_on_update=True)
-    event = Strategy(default=_default_event, validate=_validate_event_namespace, allows_create_on_update=True)
+    lease = Strategy(validate=_validate_lease, requires_version=True, allows_create_on_update=True)
+    event = Strategy(
+        default=_default_event,
+        validate=_validate_event_namespace,
+        validate_name=names.path_segment,
+        allows_create_on_update=True,
+    )
     return [
         _resource(
             "", "v1", "Pod", "pods", short_names="po", status=True, category="all", strategy=pods.STRATEGY, fields=pods.FIELDS,
@@ -207,13 +205,10 @@ def resources() -> list[Resource]:
                 category="all",
                 strategy=Strategy(default=_default_autoscaler, prepare_create=_prepare_autoscaler, validate=_validate_autoscaler)),
         _resource("coordination.k8s.io", "v1", "Lease", "leases", strategy=lease),
-        _resource(RBAC, "v1", "Role", "roles", strategy=Strategy(default=_default_role, validate_name=names.path_segment)),
-        _resource(RBAC, "v1", "RoleBinding", "rolebindings",
-                strategy=Strategy(default=_default_binding, validate_update=_validate_role_unchanged, validate_name=names.path_segment)),
-        _resource(RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False,
-                strategy=Strategy(default=_default_role, validate_name=names.path_segment)),
-        _resource(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False,
-                strategy=Strategy(default=_default_binding, validate_update=_validate_role_unchanged, validate_name=names.path_segment)),
+        _resource(RBAC, "v1", "Role", "roles", strategy=rbac.ROLES),
+        _resource(RBAC, "v1", "RoleBinding", "rolebindings", strategy=rbac.BINDINGS),
+        _resource(RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False, strategy=rbac.CLUSTER_ROLES),
+        _resource(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False, strategy=rbac.CLUSTER_BINDINGS),
         _resource("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", short_names="pc", namespaced=False,
                 strategy=priority.STRATEGY),
     ]  # fmt: skip

@@ -14,6 +14,7 @@ from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.resource import Strategy
 
 HEADLESS = "None"
+IP_FAMILIES = ("IPv4", "IPv6")
 
 
 def default(service: Json) -> Json:
@@ -26,8 +27,8 @@ def default(service: Json) -> Json:
         spec.setdefault("internalTrafficPolicy", "Cluster")
     for port in spec.get("ports") or ():
         port.setdefault("protocol", "TCP")
-        if "port" in port:
-            port.setdefault("targetPort", port["port"])
+        if port.get("targetPort", 0) in (0, ""):
+            port["targetPort"] = port.get("port", 0)
     return service
 
 
@@ -59,11 +60,24 @@ def validate(service: Json) -> Iterator[FieldError]:
         yield field_errors.required("spec.ports")
     if spec.get("type") == "ExternalName" and not spec.get("externalName"):
         yield field_errors.required("spec.externalName")
+    yield from _addresses(spec)
     used_names: set[str] = set()
     for i, port in enumerate(ports):
         yield from _port(port, f"spec.ports[{i}]", used_names, alone=len(ports) == 1)
     yield from validate_labels(spec.get("selector") or {}, "spec.selector")
     yield from _distinct(ports)
+
+
+def _addresses(spec: Json) -> Iterator[FieldError]:
+    address = spec.get("clusterIP")
+    if address and address != HEADLESS and (wrong := names.ip_address(address)):
+        yield field_errors.invalid("spec.clusterIPs[0]", address, wrong)
+    for i, address in enumerate(spec.get("externalIPs") or ()):
+        if wrong := names.ip_address(address):
+            yield field_errors.invalid(f"spec.externalIPs[{i}]", address, wrong)
+    for i, family in enumerate(spec.get("ipFamilies") or ()):
+        if not family:
+            yield field_errors.not_supported(f"spec.ipFamilies[{i}]", family, IP_FAMILIES)
 
 
 def _port(port: Json, path: str, used_names: set[str], *, alone: bool) -> Iterator[FieldError]:
