@@ -7,7 +7,6 @@ Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/common_types.go.
 """
 
 from enum import StrEnum
-from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field
@@ -298,7 +297,6 @@ class ReplicaField(NamedTuple):
     wire_name: str
 
 
-@cache
 def replica_field(model: type[Job]) -> ReplicaField:
     """Return the field of the job's spec that maps roles to replica specs.
 

@@ -1,6 +1,7 @@
 """The problems of the run policy and of the gang that all kinds check."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from api.job import Job, replica_field
@@ -41,5 +42,9 @@ def problems(job: Job, roles: Roles, options: Options, *, has_flow: bool) -> Ite
     yield from recovery.problems(policy, roles)
     yield from success.problems(policy, roles, is_supported=not has_flow)
     yield from hangs.problems(policy, roles)
-    path = f"spec.{replica_field(type(job)).wire_name}"
-    yield from native_gang.problems(roles, path, is_scheduler=options.gang_scheduler == KUBERNETES)
+    yield from native_gang.problems(roles, _replicas_path(type(job)), is_scheduler=options.gang_scheduler == KUBERNETES)
+
+
+@cache
+def _replicas_path(model: type[Job]) -> str:
+    return f"spec.{replica_field(model).wire_name}"
