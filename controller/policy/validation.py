@@ -42,7 +42,9 @@ def problems(job: Job, roles: Roles, options: Options, *, has_flow: bool) -> Ite
     yield from recovery.problems(policy, roles)
     yield from success.problems(policy, roles, is_supported=not has_flow)
     yield from hangs.problems(policy, roles)
-    yield from native_gang.problems(roles, _replicas_path(type(job)), is_scheduler=options.gang_scheduler == KUBERNETES)
+    yield from native_gang.problems(
+        roles, _replicas_path(type(job)), is_scheduler=options.gang_scheduler == KUBERNETES
+    )
 
 
 @cache

@@ -15,7 +15,7 @@ from api.labels import LAST_APPLIED
 from controller.domain import Problem
 
 PARSED_BYTES = 512 * 1024
-"""JSON of the specs that are kept parsed, which takes several times as much memory: a few hundred small jobs."""
+"""JSON of the jobs of one kind that are kept parsed, which takes several times as much memory: about two hundred small jobs."""
 MOST_PRUNINGS = 5
 """How often a status is parsed again without its invalid fields before the whole status counts as unreadable."""
 
@@ -194,9 +194,9 @@ class JobParser:
     def __init__(self, model: type[Job], kind: str, most_bytes: int = PARSED_BYTES) -> None:
         self._model = model
         self._kind = kind
+        self._most_bytes = self._free_bytes = most_bytes
         self._parsed = OrderedDict[str, tuple[JobRow, Job]]()
         """Jobs without problems, by UID; those that were parsed last come last."""
-        self._free_bytes = most_bytes
 
     def parse(self, row: JobRow) -> tuple[Job, tuple[Problem, ...]]:
         """Return the job and its problems like ``parse``. Nobody may change the job: later callers get the same spec."""
@@ -205,20 +205,25 @@ class JobParser:
             return job, ()
         spec = job.spec if known and job and known.spec == row.spec else None
         job, problems = parse(row, self._model, self._kind, spec)
-        self._discard(row.uid)
-        if not problems:
+        self.discard(row.uid)
+        if not problems and _size_bytes(row) <= self._most_bytes:
             self._keep(row, job)
         return job, problems
 
+    def discard(self, uid: str) -> None:
+        """Drop a job that is deleted or being deleted."""
+        if kept := self._parsed.pop(uid, None):
+            self._free_bytes += _size_bytes(kept[0])
+
     def _keep(self, row: JobRow, job: Job) -> None:
         self._parsed[row.uid] = row, job
-        self._free_bytes -= len(row.spec)
+        self._free_bytes -= _size_bytes(row)
         while self._free_bytes < 0:
-            self._discard(next(iter(self._parsed)))
+            self.discard(next(iter(self._parsed)))
 
-    def _discard(self, uid: str) -> None:
-        if kept := self._parsed.pop(uid, None):
-            self._free_bytes += len(kept[0].spec)
+
+def _size_bytes(row: JobRow) -> int:
+    return len(row.metadata) + len(row.spec) + len(row.status)
 
 
 def parse(

@@ -105,6 +105,8 @@ class Loader:
         is_gone = memory is not None and (row is None or row.deleting or row.uid != memory.uid)
         if memory is not None and is_gone and memory.is_managed:
             log.info("job deleted", uid=memory.uid)
+        if memory is not None and is_gone:
+            self._parser.discard(memory.uid)
         if row is None or row.deleting:
             self._memories.discard(key)
             return None

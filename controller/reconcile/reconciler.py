@@ -279,7 +279,7 @@ class Reconciler:
         )
 
     async def _apply(self, decision: _Decision) -> tuple[float | BaseException | None, float | None]:
-        """Write children and status concurrently.
+        """Write children and status, concurrently if there are children to write.
 
         Returns:
             The result of the children (None if all is done, the seconds until more is due, or the error), and the seconds until the next
@@ -294,11 +294,11 @@ class Reconciler:
                 self._committer.write(loaded, plan),
                 return_exceptions=True,
             )
-        else:  # Most reconciles write no children, and then two tasks would be a tenth of their time.
+            if isinstance(written, BaseException):
+                raise written
+        else:  # Without children there is no call for them, and two tasks would take a tenth of such a reconcile.
             children = await self._applier.apply(parent, (), (), is_partial=plan.is_partial)
             written = await self._committer.write(loaded, plan)
-        if isinstance(written, BaseException):
-            raise written
         if decision.creates and children is None:
             loaded.memory.status.restart()
         return children, _earliest(plan.requeue_after_seconds, written)

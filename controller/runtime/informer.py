@@ -424,7 +424,7 @@ class Informer(Generic[R]):
                 raise _Lost("resourceVersion of the API server went back")
             self._reached(reached)
             return
-        if event.type in self._echoed and self._is_echo(event.object):
+        if event.type in self._echoed and self._skips(event.object):
             return
         row = self._row(event.object)
         if row is None:
@@ -434,14 +434,17 @@ class Informer(Generic[R]):
         if change is not None:
             self.on_change(*change)
 
-    def _is_echo(self, raw: msgspec.Raw) -> bool:
-        """Return whether the store has this object already, from the answer to a write. To find that takes a tenth of decoding the object."""
+    def _skips(self, raw: msgspec.Raw) -> bool:
+        """Pass over an object that the store has already, from the answer to a write; return False if it does not have it.
+
+        That takes a tenth of decoding the object.
+        """
         try:
             meta = read_metadata(raw)
             version = int(meta.resource_version)
         except (msgspec.DecodeError, ValueError):
             return False
-        if not self.store.has(meta.namespace, meta.name, meta.uid, version):
+        if not self.store.confirm(meta.namespace, meta.name, meta.uid, version):
             return False
         self._reached(version)
         return True

@@ -283,7 +283,7 @@ class Recorder:
         line = self._children if series.priority is EventPriority.CHILD else self._urgent
         line.push(series, level=series.priority, group=series.subject.namespace)
         self._idle.clear()
-        if line is self._urgent or not self._is_taken or self._is_overdue():
+        if line is self._urgent or not self._is_taken or self._hurries or self._is_overdue():
             self._wake.set()
 
     async def _run_worker(self) -> None:
@@ -324,8 +324,8 @@ class Recorder:
         finally:
             if takes_slot:
                 self._is_taken = False
-                if len(self._children) and self._is_overdue():  # otherwise this sender alone sends them
-                    self._wake.set()
+                if len(self._children) and (self._hurries or self._is_overdue()):
+                    self._wake.set()  # Otherwise this sender alone sends them.
             if pauses:
                 asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._sent, series)
             else:

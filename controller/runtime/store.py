@@ -67,14 +67,17 @@ class Store(Generic[R]):
         """Return the rows whose index is ``value``."""
         return tuple(self._by_index[value].values()) if value in self._by_index else ()
 
-    def has(self, namespace: str, name: str, uid: str, resource_version: int) -> bool:
-        """Return whether the store has an object in this version or a later one, so that ``put`` would change nothing."""
+    def confirm(self, namespace: str, name: str, uid: str, resource_version: int) -> bool:
+        """Take note that the watch reports an object in this version, if the store has it in this version or a later one.
+
+        Return whether it has; then ``put`` would change nothing.
+        """
         key = (namespace, name)
         row = self._rows.get(key)
         if row is None or row.uid != uid or row.resource_version < resource_version:
             return False
         if row.resource_version == resource_version:
-            self.unselected.discard(key)  # as in ``put``
+            self.unselected.discard(key)  # the watch has reached the version that was read by name
         return True
 
     def put(self, row: R) -> Change[R] | None:

@@ -131,3 +131,11 @@ def test_common_problems_come_before_those_of_the_kind() -> None:
         "spec.pytorchReplicaSpecs[Master].template.spec.containers",
         "spec.pytorchReplicaSpecs[Worker]",
     ]
+
+
+def test_the_roles_are_those_of_the_given_job() -> None:
+    first, second = (pytorch_job(pytorchReplicaSpecs={"Worker": {"replicas": count}}) for count in (1, 2))
+
+    assert PYTORCH.roles(first) is PYTORCH.roles(first)
+    assert PYTORCH.roles(second)["Worker"].replicas == 2
+    assert PYTORCH.roles(first)["Worker"].replicas == 1

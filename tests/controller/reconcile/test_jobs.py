@@ -337,9 +337,30 @@ def test_a_status_that_cannot_be_read_does_not_hide_the_known_spec() -> None:
 
 def test_a_parser_keeps_no_more_specs_than_fit() -> None:
     first, second = (row(metadata={"name": name, "uid": name}) for name in ("a", "b"))
-    parser = JobParser(PyTorchJob, "PyTorchJob", most_bytes=len(first.spec) * 3 // 2)
+    size_bytes = len(first.metadata) + len(first.spec) + len(first.status)
+    parser = JobParser(PyTorchJob, "PyTorchJob", most_bytes=size_bytes * 3 // 2)
     job, _ = parser.parse(first)
 
     parser.parse(second)
 
     assert parser.parse(first)[0].spec is not job.spec
+
+
+def test_a_large_job_does_not_displace_the_others() -> None:
+    small, large = row(), row(metadata={"name": "b", "uid": "b", "annotations": {"note": "x" * 10_000}})
+    parser = JobParser(PyTorchJob, "PyTorchJob", most_bytes=5_000)
+    job, _ = parser.parse(small)
+
+    parser.parse(large)
+
+    assert parser.parse(small)[0] is job
+    assert parser.parse(large)[0] is not parser.parse(large)[0]
+
+
+def test_a_deleted_job_is_dropped() -> None:
+    parser, job_row = JobParser(PyTorchJob, "PyTorchJob"), row()
+    job, _ = parser.parse(job_row)
+
+    parser.discard(job_row.uid)
+
+    assert parser.parse(job_row)[0].spec is not job.spec

@@ -92,8 +92,8 @@ def saying(*lines: Any, **end: Any) -> Answer:
     return lambda request: answer_lines(request, lines, **end)
 
 
-class Later:
-    """A watch that says its lines when the test says so, then no news."""
+class DelayedWatch:
+    """A watch that sends its lines once ``is_due`` is set, and nothing after them."""
 
     def __init__(self) -> None:
         self.lines: list[Any] = []
@@ -400,21 +400,21 @@ async def test_changes_are_reported_in_order() -> None:
 async def test_the_echo_of_an_own_create_is_not_decoded() -> None:
     decoded: list[str] = []
 
-    async with informing(Script(watches=[say_later := Later()])) as running:
+    async with informing(Script(watches=[watch := DelayedWatch()])) as running:
         decode = running.informer.decode
 
-        def counting(raw: msgspec.Raw) -> Pod:
+        def recording_decode(raw: msgspec.Raw) -> Pod:
             decoded.append((row := decode(raw)).name)
             return row
 
-        running.informer.decode = counting
+        running.informer.decode = recording_decode
         running.informer.store.put(decode(msgspec.Raw(orjson.dumps(pod("own", 11)))))
-        say_later.lines += [
+        watch.lines += [
             event("ADDED", "own", 11),
             event("ADDED", "other", 12),
             event("MODIFIED", "own", 13),
         ]
-        say_later.is_due.set()
+        watch.is_due.set()
         await minutes(1)
 
         assert decoded == ["other", "own"]

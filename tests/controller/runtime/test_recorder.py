@@ -328,6 +328,20 @@ async def test_an_event_that_has_waited_long_is_sent_without_a_pause() -> None:
         assert len(harness.made()) == 8, "all senders together"
 
 
+async def test_an_event_that_comes_while_the_recorder_is_flushed_waits_for_no_other() -> None:
+    slow = Rule(Delay(5.0), verb="create", plural="events")
+    async with recording(slow, senders=4) as harness:
+        harness.recorder.record(JOB, "Normal", "SuccessfulCreatePod", "first", priority=EventPriority.CHILD)
+        await asyncio.sleep(0.1)
+        flushing = asyncio.create_task(harness.recorder.flushed())
+        await asyncio.sleep(0.1)
+        harness.recorder.record(JOB, "Normal", "SuccessfulCreatePod", "second", priority=EventPriority.CHILD)
+        await asyncio.sleep(0.1)
+
+        assert [body["message"] for body in harness.made()] == ["first", "second"]
+        await flushing
+
+
 async def test_more_waiting_events_lengthen_each_wait() -> None:
     """Those of many jobs at once are not behind time when they take as long as so many do."""
     slow = Rule(Delay(0.5), verb="create", plural="events")

@@ -362,9 +362,10 @@ def test_a_list_without_changes_does_not_change_the_latest_change() -> None:
         pytest.param(Thing("a", 4, namespace="other"), False, id="another namespace"),
     ],
 )
-def test_has(thing: Thing, is_known: bool) -> None:
+def test_confirm(thing: Thing, is_known: bool) -> None:
     assert (
-        stored(Thing("a", 5)).has(thing.namespace, thing.name, thing.uid, thing.resource_version) is is_known
+        stored(Thing("a", 5)).confirm(thing.namespace, thing.name, thing.uid, thing.resource_version)
+        is is_known
     )
 
 
@@ -372,7 +373,7 @@ def test_an_event_of_the_version_that_was_read_by_name_selects_the_row() -> None
     store = stored()
     store.put_unselected(Thing("a", 5))
 
-    assert store.has("default", "a", "1", 4)
+    assert store.confirm("default", "a", "1", 4)
     assert store.unselected == {("default", "a")}
-    assert store.has("default", "a", "1", 5)
+    assert store.confirm("default", "a", "1", 5)
     assert store.unselected == set()

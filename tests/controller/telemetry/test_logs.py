@@ -219,6 +219,7 @@ SECRETS = ("opensesame", "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrIn0.c2ln", "b3BlbjpzZ
     "text",
     [
         "Authorization: Bearer opensesame",
+        "AUTHORIZATION: BEARER opensesame",
         "{'Authorization': 'Bearer opensesame', 'Accept': 'kept'}",
         '{"Proxy-Authorization": "Basic b3BlbjpzZXNhbWU=", "Accept": "kept"}',
         "proxy-authorization=opensesame, kept",
