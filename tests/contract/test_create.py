@@ -55,6 +55,14 @@ def service(*ports: dict[str, Any], name: str = "s", **spec: Any) -> dict[str, A
     return {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": list(ports), **spec}}
 
 
+def indexed_job(**spec: Any) -> dict[str, Any]:
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    return {
+        "metadata": {"name": "j"},
+        "spec": {"completionMode": "Indexed", "completions": 5, "template": template, **spec},
+    }
+
+
 def named(name: Any, **fields: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, **fields}}
 
@@ -411,6 +419,23 @@ REFUSED = {
     "a service port out of range": post(SERVICES, service({"port": 0}, clusterIP="None"), 422),
     "a job whose pods always restart": post(
         JOBS, {**named("j"), "spec": {"template": {"spec": {"restartPolicy": "Always", "containers": [{"name": "c", "image": "i"}]}}}}, 422
+    ),
+    "a job of more successes than completions": post(JOBS, indexed_job(successPolicy={"rules": [{"succeededCount": 6}]}), 422),
+    "a job of more successes than listed indexes": post(
+        JOBS, indexed_job(successPolicy={"rules": [{"succeededIndexes": "0,2-3", "succeededCount": 4}]}), 422
+    ),
+    "a job with exit codes of no container": post(
+        JOBS,
+        indexed_job(
+            podFailurePolicy={
+                "rules": [{"action": "FailJob", "onExitCodes": {"containerName": "x", "operator": "In", "values": [1]}}]
+            }
+        ),
+        422,
+    ),
+    "a job with a negative limit per index": post(JOBS, indexed_job(backoffLimitPerIndex=-1, maxFailedIndexes=-1), 422),
+    "a job with limits per index and no indexes": post(
+        JOBS, indexed_job(completionMode="NonIndexed", backoffLimitPerIndex=1, maxFailedIndexes=1), 422
     ),
     "an autoscaler without maximum": post(
         AUTOSCALERS, {**named("h"), "spec": {"maxReplicas": 0, "scaleTargetRef": {"kind": "PyTorchJob", "name": "x"}}}, 422

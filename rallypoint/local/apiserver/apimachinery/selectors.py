@@ -105,10 +105,10 @@ def validate_label_selector(selector: Json, path: str) -> Iterator[FieldError]:
 
 def path_reader(path: str) -> FieldReader:
     """Return a reader of a dotted path for field selectors: a missing value reads as "", a boolean as ``true`` or ``false``."""
-    names = tuple(path.split("."))
+    parts = tuple(path.split("."))
 
     def read(obj: Json) -> str:
-        value = read_path(obj, names)
+        value = read_path(obj, parts)
         if isinstance(value, bool):
             return str(value).lower()
         return "" if value is None else str(value)

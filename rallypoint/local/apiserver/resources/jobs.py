@@ -64,11 +64,17 @@ def validate(job: Json) -> Iterator[FieldError]:
         "backoffLimit",
         "ttlSecondsAfterFinished",
         "activeDeadlineSeconds",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
     ):
         if spec.get(name, 0) < 0:
             yield field_errors.invalid(f"spec.{name}", spec[name], "must be greater than or equal to 0")
     if spec["completionMode"] == "Indexed":
         yield from _validate_indexed(job)
+    else:
+        for name in ("backoffLimitPerIndex", "maxFailedIndexes"):
+            if name in spec:
+                yield field_errors.invalid(f"spec.{name}", spec[name], "requires indexed completion mode")
     if spec.get("podFailurePolicy") is not None:
         yield from _validate_failure_policy(spec)
     if spec.get("successPolicy") is not None:
@@ -105,6 +111,10 @@ def _validate_failure_policy(spec: Json) -> Iterator[FieldError]:
             yield field_errors.invalid(f"{path}.action", rule["action"], detail)
         if codes is not None:
             yield from _validate_exit_codes(codes, f"{path}.onExitCodes")
+            container = codes.get("containerName")
+            if container is not None and container not in _container_names(spec["template"]["spec"]):
+                detail = "must be one of the container or initContainer names in the pod template"
+                yield field_errors.invalid(f"{path}.onExitCodes.containerName", container, detail)
         for j, condition in enumerate(conditions):
             yield from _validate_condition(condition, f"{path}.onPodConditions[{j}]")
         if codes is not None and conditions:
@@ -154,8 +164,16 @@ def _validate_success_policy(spec: Json) -> Iterator[FieldError]:
         if indexes and (wrong := _index_error(indexes, spec.get("completions") or 0)):
             detail = f"error parsing succeededIndexes: {wrong}"
             yield field_errors.invalid(f"{path}.succeededIndexes", indexes, detail)
+            continue
         if count is not None and count < 0:
             yield field_errors.invalid(f"{path}.succeededCount", count, "must be greater than or equal to 0")
+        completions = spec.get("completions")
+        if count is not None and completions is not None and count > completions:
+            detail = f"must be less than or equal to {completions} (the number of specified completions)"
+            yield field_errors.invalid(f"{path}.succeededCount", count, detail)
+        if count is not None and indexes and count > (listed := _index_count(indexes)):
+            detail = f"must be less than or equal to {listed} (the number of indexes in the specified succeededIndexes field)"
+            yield field_errors.invalid(f"{path}.succeededCount", count, detail)
 
 
 def _index_error(text: str, completions: int) -> str:
@@ -174,6 +192,17 @@ def _index_error(text: str, completions: int) -> str:
         if len(limits) > 2:
             return f'the fragment "{interval}" violates the requirement that an index interval can have at most two parts'
     return ""
+
+
+def _index_count(text: str) -> int:
+    """Return how many indexes a valid list such as ``0,2-4`` contains."""
+    intervals = (interval.split("-") for interval in text.split(","))
+    return sum(int(limits[-1]) - int(limits[0]) + 1 for limits in intervals)
+
+
+def _container_names(template: Json) -> set[str]:
+    containers = (*(template.get("containers") or ()), *(template.get("initContainers") or ()))
+    return {container.get("name", "") for container in containers}
 
 
 def _go_list(values: tuple[str, ...]) -> str:
