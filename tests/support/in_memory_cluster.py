@@ -150,9 +150,11 @@ class InMemoryCluster:
         )
 
     def step(self) -> Plan:
-        """Plan one reconcile and apply it."""
+        """Plan one reconcile and apply it. Neither may change the spec, which all reconciles of a job share."""
+        spec, planned = self.job.spec, self.job.spec.model_copy(deep=True)
         plan = self.decide()
         self.apply(plan)
+        assert spec == planned
         return plan
 
     def settle(self) -> list[Plan]:
