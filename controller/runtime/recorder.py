@@ -283,7 +283,7 @@ class Recorder:
         line = self._children if series.priority is EventPriority.CHILD else self._urgent
         line.push(series, level=series.priority, group=series.subject.namespace)
         self._idle.clear()
-        if line is self._urgent or not self._is_taken or self._hurries or self._is_overdue():
+        if line is self._urgent or not self._is_taken or self._is_unpaced():
             self._wake.set()
 
     async def _run_worker(self) -> None:
@@ -302,12 +302,16 @@ class Recorder:
             return self._urgent.pop(), False
         if not len(self._children):
             return None
-        if self._hurries or self._is_overdue():
+        if self._is_unpaced():
             return self._children.pop(), False
         if self._is_taken:
             return None
         self._is_taken = True
         return self._children.pop(), True
+
+    def _is_unpaced(self) -> bool:
+        """Return whether several senders take the waiting child events."""
+        return self._hurries or self._is_overdue()
 
     def _is_overdue(self) -> bool:
         """Return whether the first waiting child event is overdue."""
@@ -324,7 +328,7 @@ class Recorder:
         finally:
             if takes_slot:
                 self._is_taken = False
-                if len(self._children) and (self._hurries or self._is_overdue()):
+                if len(self._children) and self._is_unpaced():
                     self._wake.set()  # Otherwise this sender alone sends them.
             if pauses:
                 asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._sent, series)

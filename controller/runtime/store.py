@@ -85,11 +85,11 @@ class Store(Generic[R]):
 
         A missing row below ``last_synced_resource_version`` was deleted: neither a late answer nor a repeated event may add it again.
         """
+        if self.confirm(row.namespace, row.name, row.uid, row.resource_version):
+            return None
         key = (row.namespace, row.name)
         before = self._rows.get(key)
         known = self.last_synced_resource_version if before is None else before.resource_version
-        if before is not None and row.resource_version == known:
-            self.unselected.discard(key)  # the watch has reached the version that was read by name
         if row.resource_version <= known:
             return None
         self._set(key, before, row)

@@ -43,6 +43,10 @@ def invalid(field: str, value: object, detail: str) -> FieldError:
     return FieldError("FieldValueInvalid", field, f"Invalid value: {quoted(value)}: {detail}")
 
 
+def negative(field: str, value: object) -> FieldError:
+    return invalid(field, value, "must be greater than or equal to 0")
+
+
 def type_invalid(field: str, value: object, detail: str) -> FieldError:
     return FieldError("FieldValueTypeInvalid", field, f"Invalid value: {quoted(value)}: {detail}")
 

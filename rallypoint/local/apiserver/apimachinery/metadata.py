@@ -84,6 +84,20 @@ def validate_labels(labels: Json, path: str) -> Iterator[FieldError]:
             yield field_errors.invalid(path, value, wrong)
 
 
+def validate_unique_name(
+    obj: Json, path: str, used_names: set[str], validate_name: Callable[[str], str] = names.label
+) -> Iterator[FieldError]:
+    """Yield the error in the name of an item of a list, if there is one, and add the name to ``used_names``, those of the items before it."""
+    name = obj.get("name", "")
+    if not name:
+        yield field_errors.required(f"{path}.name")
+    elif wrong := validate_name(name):
+        yield field_errors.invalid(f"{path}.name", name, wrong)
+    elif name in used_names:
+        yield field_errors.duplicate(f"{path}.name", name)
+    used_names.add(name)
+
+
 def validate_annotations(annotations: Json, path: str) -> Iterator[FieldError]:
     for key in annotations:
         if wrong := names.qualified(key.lower()):

@@ -127,8 +127,7 @@ def _validate_lease(lease: Json) -> Iterator[FieldError]:
             "spec.leaseDurationSeconds", spec["leaseDurationSeconds"], "must be greater than 0"
         )
     if spec.get("leaseTransitions", 0) < 0:
-        detail = "must be greater than or equal to 0"
-        yield field_errors.invalid("spec.leaseTransitions", spec["leaseTransitions"], detail)
+        yield field_errors.negative("spec.leaseTransitions", spec["leaseTransitions"])
 
 
 DEFAULT_STRATEGY = Strategy()

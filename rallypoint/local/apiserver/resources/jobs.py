@@ -68,7 +68,7 @@ def validate(job: Json) -> Iterator[FieldError]:
         "maxFailedIndexes",
     ):
         if spec.get(name, 0) < 0:
-            yield field_errors.invalid(f"spec.{name}", spec[name], "must be greater than or equal to 0")
+            yield field_errors.negative(f"spec.{name}", spec[name])
     if spec["completionMode"] == "Indexed":
         yield from _validate_indexed(job)
     else:
@@ -166,7 +166,7 @@ def _validate_success_policy(spec: Json) -> Iterator[FieldError]:
             yield field_errors.invalid(f"{path}.succeededIndexes", indexes, detail)
             continue
         if count is not None and count < 0:
-            yield field_errors.invalid(f"{path}.succeededCount", count, "must be greater than or equal to 0")
+            yield field_errors.negative(f"{path}.succeededCount", count)
         completions = spec.get("completions")
         if count is not None and completions is not None and count > completions:
             detail = f"must be less than or equal to {completions} (the number of specified completions)"

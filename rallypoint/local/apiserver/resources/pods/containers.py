@@ -9,6 +9,7 @@ from typing import Any
 from api.quantity import value as amount
 from rallypoint.local.apiserver.apimachinery import field_errors, names
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
+from rallypoint.local.apiserver.apimachinery.metadata import validate_unique_name
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.pods import probes, security, volumes
 
@@ -43,7 +44,7 @@ def _container(container: Json, path: str, mountable: set[str], used_names: set[
         yield field_errors.invalid(
             f"{path}.image", container["image"], "must not have leading or trailing whitespace"
         )
-    yield from volumes.validate_name(container, path, used_names)
+    yield from validate_unique_name(container, path, used_names)
     yield from _ports(container.get("ports") or (), f"{path}.ports")
     yield from _environment(container.get("env") or (), f"{path}.env")
     yield from _env_from(container.get("envFrom") or (), f"{path}.envFrom")
@@ -165,7 +166,7 @@ def _quantity(name: str, text: Any, path: str) -> Iterator[FieldError]:
         yield field_errors.invalid(path, name, "must be a standard resource type or fully qualified")
         yield field_errors.invalid(path, name, "must be a standard resource for containers")
     if amount(str(text)) < 0:
-        yield field_errors.invalid(path, text, "must be greater than or equal to 0")
+        yield field_errors.negative(path, text)
     if _is_extended(name) and amount(str(text)).denominator != 1:
         yield field_errors.invalid(path, text, "must be an integer")
 

@@ -38,8 +38,7 @@ def _probe(name: str, probe: Json, path: str, grace_seconds: int) -> Iterator[Fi
     yield from _handler(probe, path, grace_seconds)
     for counter in COUNTERS:
         if probe.get(counter, 0) < 0:
-            detail = "must be greater than or equal to 0"
-            yield field_errors.invalid(f"{path}.{counter}", probe[counter], detail)
+            yield field_errors.negative(f"{path}.{counter}", probe[counter])
     own = probe.get("terminationGracePeriodSeconds")
     if own is not None and own <= 0:
         yield field_errors.invalid(f"{path}.terminationGracePeriodSeconds", own, "must be greater than 0")

@@ -11,8 +11,8 @@ from rallypoint.local.apiserver.apimachinery.selectors import validate_label_sel
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-UNSATISFIABLE_ACTIONS = ("DoNotSchedule", "ScheduleAnyway")
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+UNSATISFIABLE_ACTIONS = ("DoNotSchedule", "ScheduleAnyway")
 
 
 def validate_affinity(affinity: Json, path: str) -> Iterator[FieldError]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rallypoint.local.apiserver.apimachinery import field_errors, names
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
+from rallypoint.local.apiserver.apimachinery.metadata import validate_unique_name
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 
 HIGHEST_ID = 2**31 - 1
@@ -19,14 +20,7 @@ def validate_pod(context: Json, path: str) -> Iterator[FieldError]:
         yield from _id(group, f"{path}.supplementalGroups[{i}]")
     used_names: set[str] = set()
     for i, parameter in enumerate(context.get("sysctls") or ()):
-        name = parameter.get("name", "")
-        if not name:
-            yield field_errors.required(f"{path}.sysctls[{i}].name")
-        elif wrong := names.sysctl(name):
-            yield field_errors.invalid(f"{path}.sysctls[{i}].name", name, wrong)
-        elif name in used_names:
-            yield field_errors.duplicate(f"{path}.sysctls[{i}].name", name)
-        used_names.add(name)
+        yield from validate_unique_name(parameter, f"{path}.sysctls[{i}]", used_names, names.sysctl)
 
 
 def validate_ids(context: Json, path: str) -> Iterator[FieldError]:

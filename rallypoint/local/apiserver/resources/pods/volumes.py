@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from api.quantity import value as amount
 from rallypoint.local.apiserver.apimachinery import field_errors, names
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
+from rallypoint.local.apiserver.apimachinery.metadata import validate_unique_name
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 
 KINDS = (
@@ -45,21 +46,9 @@ HUGE_PAGES = ("limits.hugepages-", "requests.hugepages-")
 INVALID_MODE = "must be a number between 0 and 0777 (octal), both inclusive"
 
 
-def validate_name(obj: Json, path: str, used_names: set[str]) -> Iterator[FieldError]:
-    """Validate the name of a volume or container, which is unique."""
-    name = obj.get("name", "")
-    if not name:
-        yield field_errors.required(f"{path}.name")
-    elif wrong := names.label(name):
-        yield field_errors.invalid(f"{path}.name", name, wrong)
-    elif name in used_names:
-        yield field_errors.duplicate(f"{path}.name", name)
-    used_names.add(name)
-
-
 def validate_volume(volume: Json, path: str, used_names: set[str]) -> Iterator[FieldError]:
     """Validate a volume; add its name to ``used_names`` if the volume is valid, as only valid ones can be mounted."""
-    found = [*_sources(volume, path), *validate_name(volume, path, set(used_names))]
+    found = [*_sources(volume, path), *validate_unique_name(volume, path, set(used_names))]
     yield from found
     if not found:
         used_names.add(volume["name"])
