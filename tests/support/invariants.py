@@ -188,6 +188,16 @@ class Invariants(History):
         if has(after, "Succeeded") and has(after, "Failed"):
             self.violations.append(f"{_named(after)} has both succeeded and failed")
         self._restarts_are_right(before, after)
+        self._restarts_are_kept(before, after)
+
+    def _restarts_are_kept(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """Check that no role loses restarts.
+
+        The restarts of an MPIJob's workers are the failed attempts of its launcher Job. A restored backup sets that Job back, and the controller
+        may learn of the restored MPIJob first.
+        """
+        if self.workload.has_launcher_job and after["metadata"]["uid"] in self.restored_jobs:
+            return
         for role, earlier in replica_statuses(before).items():
             now = replica_statuses(after).get(role)
             if now is not None and (now.get("restarts") or 0) < (earlier.get("restarts") or 0):
