@@ -73,12 +73,12 @@ KINDS = (Kind("PyTorchJob", "master-0", ("Master", "Worker")), Kind("JAXJob", "w
 
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("cluster", help="start jobs on nodes with kubelets; needs Linux and root")
-    parser.add_argument("--runs", type=int, default=5, help="runs of each size; default 5")
+    parser.add_argument("--runs", type=int, default=5, help="runs of each size; default: 5")
     parser.add_argument(
         "--power-cuts",
         type=int,
         default=3,
-        help="how often to cut the power of a node under a job; default 3",
+        help="how often to cut the power of a node under a job; default: 3",
     )
     parser.add_argument("--no-record", action="store_true", help="show the figures without recording them")
     parser.set_defaults(execute=execute)

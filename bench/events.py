@@ -56,8 +56,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "events", help="delay of events beside a large job that cannot pull its image"
     )
-    parser.add_argument("--pods", type=int, default=5000, help="pods of the large job; default 5000")
-    parser.add_argument("--runs", type=int, default=3, help="number of runs; default 3")
+    parser.add_argument("--pods", type=int, default=5000, help="pods of the large job; default: 5000")
+    parser.add_argument("--runs", type=int, default=3, help="number of runs; default: 3")
     parser.add_argument("--no-record", action="store_true", help="show the figures without recording them")
     parser.set_defaults(execute=execute)
 

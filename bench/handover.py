@@ -43,7 +43,7 @@ LABELS = {
 
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("handover", help="stop or kill the leader of two controllers")
-    parser.add_argument("--runs", type=int, default=5, help="runs of each signal; default 5")
+    parser.add_argument("--runs", type=int, default=5, help="runs of each signal; default: 5")
     parser.add_argument("--no-record", action="store_true", help="show the figures without recording them")
     parser.set_defaults(execute=execute)
 

@@ -52,8 +52,8 @@ COMMAND = "echo $$ > {folder}/$RALLYPOINT_RESTART_ATTEMPT-$RANK; exec sleep 1000
 
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("in-place", help="restart the commands of a job in their pods")
-    parser.add_argument("--pods", type=int, default=256, help="pods of the job; default 256")
-    parser.add_argument("--failures", type=int, default=3, help="failures, one after the other; default 3")
+    parser.add_argument("--pods", type=int, default=256, help="pods of the job; default: 256")
+    parser.add_argument("--failures", type=int, default=3, help="failures, one after the other; default: 3")
     parser.add_argument("--no-record", action="store_true", help="show the figures without recording them")
     parser.set_defaults(execute=execute)
 

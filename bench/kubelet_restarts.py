@@ -38,8 +38,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "kubelet-restarts", help="restart a job on real kubelets; needs Linux and root"
     )
-    parser.add_argument("--pods", type=int, default=8, help="pods of the job; default 8")
-    parser.add_argument("--runs", type=int, default=3, help="jobs with each strategy; default 3")
+    parser.add_argument("--pods", type=int, default=8, help="pods of the job; default: 8")
+    parser.add_argument("--runs", type=int, default=3, help="jobs with each strategy; default: 3")
     parser.add_argument("--no-record", action="store_true", help="show the figures without recording them")
     parser.set_defaults(execute=execute)
 

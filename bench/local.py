@@ -47,8 +47,8 @@ LABELS = {
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("local", help="run many jobs at once in local mode")
     parser.add_argument("--jobs", type=int, default=100)
-    parser.add_argument("--pods", type=int, default=4, help="pods of each job; default 4")
-    parser.add_argument("--runs", type=int, default=3, help="runs of each mode; default 3")
+    parser.add_argument("--pods", type=int, default=4, help="pods of each job; default: 4")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each mode; default: 3")
     parser.add_argument("--isolation", choices=get_args(IsolationMode), default="auto")
     parser.add_argument("--no-record", action="store_true", help="show the figures without recording them")
     parser.set_defaults(execute=execute)

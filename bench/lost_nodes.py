@@ -35,7 +35,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "lost-nodes", help="cut the power of a node under a job; needs Linux and root"
     )
-    parser.add_argument("--runs", type=int, default=10, help="power cuts; default 10")
+    parser.add_argument("--runs", type=int, default=10, help="power cuts; default: 10")
     parser.add_argument("--no-record", action="store_true", help="show the figures without recording them")
     parser.set_defaults(execute=execute)
 

@@ -57,11 +57,11 @@ Figures = dict[str, float]
 
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("many", help="start and take over among 10,000 jobs and 100,000 pods")
-    parser.add_argument("--jobs", type=int, default=10_000, help="number of running jobs; default 10000")
-    parser.add_argument("--replicas", type=int, default=10, help="pods of each job; default 10")
-    parser.add_argument("--namespaces", type=int, default=100, help="their namespaces; default 100")
+    parser.add_argument("--jobs", type=int, default=10_000, help="number of running jobs; default: 10000")
+    parser.add_argument("--replicas", type=int, default=10, help="pods of each job; default: 10")
+    parser.add_argument("--namespaces", type=int, default=100, help="their namespaces; default: 100")
     parser.add_argument("--services", help="the controller's flag --services; default as shipped")
-    parser.add_argument("--runs", type=int, default=3, help="runs without and with the jobs; default 3")
+    parser.add_argument("--runs", type=int, default=3, help="runs without and with the jobs; default: 3")
     parser.add_argument("--no-record", action="store_true", help="show the figures without recording them")
     parser.set_defaults(execute=execute)
 

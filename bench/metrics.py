@@ -78,9 +78,9 @@ SCRAPE = "import sys, time, urllib.request as u; t = time.time(); b = u.urlopen(
 
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("metrics", help="series, memory and scrape time of many jobs")
-    parser.add_argument("--jobs", type=int, default=10_000, help="number of jobs; default 10000")
-    parser.add_argument("--namespaces", type=int, default=500, help="number of namespaces; default 500")
-    parser.add_argument("--runs", type=int, default=5, help="number of runs; default 5")
+    parser.add_argument("--jobs", type=int, default=10_000, help="number of jobs; default: 10000")
+    parser.add_argument("--namespaces", type=int, default=500, help="number of namespaces; default: 500")
+    parser.add_argument("--runs", type=int, default=5, help="number of runs; default: 5")
     parser.add_argument("--no-record", action="store_true", help="show the figures without recording them")
     parser.set_defaults(execute=execute)
 

@@ -61,9 +61,9 @@ class Phase:
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("recovery", help="fail one pod of jobs that restart as a whole")
     parser.add_argument(
-        "--sizes", type=int, nargs="+", default=SIZES, help="pods of the jobs; default 8 64 256"
+        "--sizes", type=int, nargs="+", default=SIZES, help="pods of the jobs; default: 8 64 256"
     )
-    parser.add_argument("--runs", type=int, default=3, help="runs of each size; default 3")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each size; default: 3")
     parser.add_argument("--no-record", action="store_true", help="show the figures without recording them")
     parser.set_defaults(execute=execute)
 

@@ -40,8 +40,8 @@ LABELS = {
 
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("relist", help="compare a full cache with the server")
-    parser.add_argument("--rows", type=int, default=100_000, help="number of pods; default 100000")
-    parser.add_argument("--runs", type=int, default=3, help="number of runs; default 3")
+    parser.add_argument("--rows", type=int, default=100_000, help="number of pods; default: 100000")
+    parser.add_argument("--runs", type=int, default=3, help="number of runs; default: 3")
     parser.add_argument("--no-record", action="store_true", help="show the figures without recording them")
     parser.set_defaults(execute=execute)
 

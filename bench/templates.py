@@ -65,8 +65,8 @@ LABELS = {
 
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("templates", help="measure what the schema of pod templates costs")
-    parser.add_argument("--jobs", type=int, default=200, help="jobs in a round; default 200")
-    parser.add_argument("--runs", type=int, default=9, help="rounds; default 9")
+    parser.add_argument("--jobs", type=int, default=200, help="jobs in a round; default: 200")
+    parser.add_argument("--runs", type=int, default=9, help="rounds; default: 9")
     parser.add_argument("--no-record", action="store_true", help="show the figures without recording them")
     parser.set_defaults(execute=execute)
 

@@ -40,7 +40,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--before", metavar="COMMIT", required=True, help="a commit without the code for traces"
     )
-    parser.add_argument("--runs", type=int, default=5, help="number of runs; default 5")
+    parser.add_argument("--runs", type=int, default=5, help="number of runs; default: 5")
     parser.add_argument("--no-record", action="store_true", help="show the figures without recording them")
     parser.set_defaults(execute=execute)
 

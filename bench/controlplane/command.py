@@ -46,7 +46,7 @@ def add_parser(subparsers: Subparsers) -> None:
     flag(
         "--events",
         choices=("full", "compact", "off"),
-        help="--events of the controller for the scenarios; default full",
+        help="--events of the controller for the scenarios; default: full",
     )
     flag(
         "--compare",
@@ -56,7 +56,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="measure another operator in turn with that of the working tree and the loader: the tuned Go operators, or "
         "that of a commit with flags of the controller; repeatable",
     )
-    flag("--runs", type=int, default=3, help="runs of each case; default 3")
+    flag("--runs", type=int, default=3, help="runs of each case; default: 3")
     flag("--profile", action="store_true", help="run each case once more under py-spy")
     flag("--no-record", action="store_true", help="show the figures without recording them")
     flag("flags", nargs="*", metavar="-- FLAG", help="flags of the controller, after --")

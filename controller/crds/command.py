@@ -68,7 +68,7 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
         choices=[KEYED, ATOMIC],
         default=KEYED,
         help="how the API server tracks lists in pod templates: by the key of each element, so that several managers can "
-        "share a list in server-side apply, or as a whole, which takes less of its CPU; default keyed",
+        "share a list in server-side apply, or as a whole, which takes less of its CPU; default: keyed",
     )
     parser.add_argument(
         "--kind",

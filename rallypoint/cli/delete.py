@@ -37,7 +37,7 @@ def add_parser(
         "--wait",
         choices=("true", "false"),
         default="true",
-        help="wait until the objects are gone (default: true)",
+        help="wait until the objects are gone; default: true",
     )
     clusters.add_flags(parser)
     parser.set_defaults(execute=execute)

@@ -48,8 +48,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--isolation",
         choices=get_args(IsolationMode),
         default="auto",
-        help="how pods are isolated: by Linux namespaces, or only by addresses on loopback "
-        "(default: auto, namespaces where the machine allows them)",
+        help="how pods are isolated: by Linux namespaces, or only by addresses on loopback; "
+        "default: auto, namespaces where the machine allows them",
     )
     parser.add_argument(
         "--egress",
@@ -75,7 +75,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpus",
         metavar="N|UUID,...",
-        help="number or UUIDs of the NVIDIA GPUs to use (default: those of CUDA_VISIBLE_DEVICES, else all)",
+        help="number or UUIDs of the NVIDIA GPUs to use; default: those of CUDA_VISIBLE_DEVICES, else all",
     )
     parser.add_argument(
         "--node-labels",
@@ -96,8 +96,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--services",
         choices=tuple(map(str, ServiceMode)),
         default=SETTINGS.services,
-        help="Services of jobs without the annotation, as with the controller's flag: per-replica, addressed or per-job "
-        "(default: per-replica)",
+        help="Services of jobs without the annotation, as with the controller's flag: per-replica, addressed or per-job; "
+        "default: per-replica",
     )
 
 

@@ -56,7 +56,7 @@ def add_parser(
         "-n",
         type=namespace,
         default="default",
-        help="namespace of documents without one (default: default)",
+        help="namespace of documents without one; default: default",
     )
     parser.add_argument(
         "--timeout", type=seconds, metavar="TIME", help="stop after this time: 90, 15m, 1h30m"
@@ -72,7 +72,7 @@ def add_parser(
         "--run-dir",
         type=Path,
         metavar="DIR",
-        help="folder for logs (default: a new folder in .rallypoint/runs)",
+        help="folder for logs; default: a new folder in .rallypoint/runs",
     )
     parser.add_argument(
         "--wait",

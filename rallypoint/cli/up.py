@@ -49,13 +49,13 @@ def add_parser(
         epilog="Exit status: 0 stopped, 1 it could not start.",
     )
     parser.add_argument(
-        "--port", type=clusters.port, default=0, help="port of the API server (default: any free port)"
+        "--port", type=clusters.port, default=0, help="port of the API server; default: any free port"
     )
     parser.add_argument(
         "--kubeconfig-out",
         type=Path,
         metavar="FILE",
-        help="kubeconfig file to write (default: kubeconfig in the data or log folder)",
+        help="kubeconfig file to write; default: kubeconfig in the data or log folder",
     )
     parser.add_argument(
         "--data",
@@ -67,19 +67,19 @@ def add_parser(
         "--run-dir",
         type=Path,
         metavar="DIR",
-        help="folder for logs without --data (default: a new folder in .rallypoint/runs)",
+        help="folder for logs without --data; default: a new folder in .rallypoint/runs",
     )
     parser.add_argument(
         "--ui-port",
         type=clusters.port,
         default=0,
-        help="port of the web UI (default: any free port)",
+        help="port of the web UI; default: any free port",
     )
     parser.add_argument(
         "--ui",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="serve the web UI, and record finished jobs for it (default: yes)",
+        help="serve the web UI, and record finished jobs for it; default: yes",
     )
     local_flags.add_flags(parser)
     parser.set_defaults(execute=execute)

@@ -27,12 +27,12 @@ def add_parser(
         "It reads the cluster with the rights of the kubeconfig and changes nothing. Default: all namespaces; -n shows one.",
     )
     parser.add_argument(
-        "--port", type=clusters.port, default=0, help="port of the web UI (default: any free port)"
+        "--port", type=clusters.port, default=0, help="port of the web UI; default: any free port"
     )
     parser.add_argument(
         "--address",
         default=LOOPBACK,
-        help=f"address to listen on (default: {LOOPBACK}); with another one, everybody who knows the URL with its token reads what you may read, "
+        help=f"address to listen on; default: {LOOPBACK}; with another one, everybody who knows the URL with its token reads what you may read, "
         "and the connection is not encrypted",
     )
     clusters.add_flags(parser)

@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         command=_check
     )
     up = commands.add_parser("up", help="run a cluster with the operator, until Ctrl-C or `down`")
-    up.add_argument("--nodes", type=int, default=2, help="number of nodes; default 2")
+    up.add_argument("--nodes", type=int, default=2, help="number of nodes; default: 2")
     up.add_argument("--detach", action="store_true", help="return when the cluster is up")
     up.set_defaults(command=_up)
     shown = commands.add_parser(
