@@ -176,6 +176,16 @@ class Invariants(History):
                 if has(launcher, condition):
                     self._allowed_ends[owner["metadata"]["uid"]].add(end)
 
+    def _launcher_pod_changed(self, pod: Mapping[str, Any]) -> None:
+        """Record a failure of the attempt if the pod belongs to the launcher Job of a job."""
+        launcher = self.now.get((BATCH_JOBS.kind, _owner(pod).get("name", "")))
+        job = self._job_of(launcher) if launcher is not None else None
+        if job is not None and self._ends_its_attempt(pod):
+            self._failed_attempts.add((job["metadata"]["uid"], _attempt(pod)))
+
+    def _ends_its_attempt(self, pod: Mapping[str, Any]) -> bool:
+        return _phase(pod) == "Failed" or pod["metadata"]["uid"] in self.deleted_by_others
+
     def _job_changed(self, before: Mapping[str, Any], after: dict[str, Any]) -> None:
         specs = self._specs[after["metadata"]["uid"]]
         if not specs or specs[-1][1] != after["spec"]:
@@ -261,6 +271,7 @@ class Invariants(History):
     def _pod_changed(self, type_: str, before: dict[str, Any], pod: dict[str, Any]) -> None:
         job = self._job_of(pod)
         if job is None:
+            self._launcher_pod_changed(pod)
             return
         role = job["metadata"]["uid"], self.workload.role_of(pod)
         self.failed[role] += _phase(pod) == "Failed" != _phase(before)
@@ -268,7 +279,7 @@ class Invariants(History):
             self._allowed_ends[role[0]].add(_phase(pod))
         if pod["metadata"]["uid"] in self.deleted_by_others:
             self._allowed_ends[role[0]].add("Failed")  # a deleted running pod counts as failed
-        if _phase(pod) == "Failed" or pod["metadata"]["uid"] in self.deleted_by_others:
+        if self._ends_its_attempt(pod):
             self._failed_attempts.add((role[0], _attempt(pod)))
         is_going = type_ == "DELETED" or "deletionTimestamp" in pod["metadata"]
         if not is_going or "deletionTimestamp" in before["metadata"] or is_finished(job):
