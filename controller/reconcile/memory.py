@@ -95,6 +95,9 @@ class JobMemory:
     such as the launcher of ready workers. It is lost together with ``complete_at_version``."""
     troubles_since: Mapping[TroubleKey, datetime] = field(default_factory=dict[TroubleKey, datetime])
     """Since when pods have had troubles, for failure rules that name reasons. If it is lost, their time begins again."""
+    removed_pods: frozenset[str] = frozenset()
+    """UIDs of pods that were deleted because the job was scaled down. If it is lost, one that still terminates when the job is scaled up
+    again counts as deleted by somebody else."""
     failures: Mapping[str, Failure] = field(default_factory=dict[str, Failure])
     """By name: the last failures of the job's pods. If it is lost, the annotations of pods provide the counts, and the Failed message of a
     limit lacks the failure of a pod that has been replaced."""
@@ -163,7 +166,9 @@ class JobMemories:
     def observe_pod(self, before: Pod | None, after: Pod | None) -> None:
         """Record that a pod of a reconciled job is gone, for the metrics: the next reconcile may find its replacement."""
         memory = self._by_uid.get(before.owner_uid) if before is not None and after is None else None
-        if before is not None and memory is not None and memory.history is not None:
+        if before is None or memory is None or memory.history is None:
+            return
+        if before.uid not in memory.removed_pods:
             memory.history.record_lost_pod(before)
 
     def _get(self, uid: str) -> JobMemory:

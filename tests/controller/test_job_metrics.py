@@ -408,6 +408,24 @@ async def test_jobs_count_again_when_their_kind_is_served_again(clock: Any) -> N
         assert again.oldest_pending_seconds["pytorch"] > 360
 
 
+async def test_a_pod_that_scaling_down_removed_is_no_restart(clock: Any) -> None:
+    async with controller(clock) as (harness, answer):
+        await harness.submit(workers=2)
+        await harness.settle()
+        await harness.bind("train-worker-1", "node-0")
+        await harness.set_phase("Running")
+        await harness.settle()
+        for workers in (1, 2):
+            roles = {"pytorchReplicaSpecs": {"Worker": {"replicas": workers}}}
+            await harness.change(RESOURCE, "train", {"spec": roles})
+            await harness.settle()
+        await harness.delete(PODS, "train-worker-1", grace_period_seconds=0)
+        await harness.settle(5)
+
+        assert "train-worker-1" in await harness.names(PODS)
+        assert (await scrape(answer)).restarts == {}
+
+
 async def test_a_restart_of_the_whole_job_is_counted_by_its_action(clock: Any) -> None:
     rules = [{"action": "RestartJobAndIgnoreMaxRestarts"}]
     async with controller(clock) as (harness, answer):

@@ -623,6 +623,8 @@ class World(RuleBasedStateMachine):
                 await asyncio.sleep(0)
 
         self.injector.killed += 1
+        for invariants in self.kinds.values():
+            invariants.forgets_removed_pods = True
         self.away_seconds = away
         if isinstance(after, CrashPoint):
             self.injector.add_point(CrashPoint(self.injector.call_count + after.number, after.moment))

@@ -48,6 +48,8 @@ class Invariants(History):
         """By job UID: its specs, each with its version."""
         self._created_at: dict[str, int] = {}
         """By UID: the version of a pod at its creation."""
+        self.forgets_removed_pods = False
+        """Whether a new process may not know which pods the last one removed to scale down: it takes those that terminate for failed."""
         self.restored_jobs: set[str] = set()
         """UIDs of jobs that a restored backup has reset. The server does not know what was counted since."""
         self.time = NOON
@@ -282,6 +284,9 @@ class Invariants(History):
         if self._ends_its_attempt(pod):
             self._failed_attempts.add((role[0], _attempt(pod)))
         is_going = type_ == "DELETED" or "deletionTimestamp" in pod["metadata"]
+        if self.forgets_removed_pods and is_going and not all(self._expected_since_creation(job, pod)):
+            self._allowed_ends[role[0]].add("Failed")
+            self._failed_attempts.add((role[0], _attempt(pod)))
         if not is_going or "deletionTimestamp" in before["metadata"] or is_finished(job):
             return
         if pod["metadata"]["uid"] in self.deleted_by_others or not all(
