@@ -121,7 +121,7 @@ def test_jobs_that_finish_are_compared(plane: ControlPlane, policy: dict[str, An
 
 @pytest.mark.parametrize("policy", ["OnFailure", "ExitCode", "Never"])
 def test_what_becomes_of_failed_pods_is_compared(plane: ControlPlane, policy: str) -> None:
-    """A worker of each job ends with 137, which ExitCode retries."""
+    """A worker of each job ends with 137, which ExitCode retries. Of these kinds, only TFJob has ``/scale`` here and not in training-operator."""
     plane.apply(*all_crds())
     install(plane, SHADOW)
     jobs = Jobs(plane)
@@ -137,4 +137,11 @@ def test_what_becomes_of_failed_pods_is_compared(plane: ControlPlane, policy: st
             jobs.end(kind, "old", "worker-1", code=137)
         report = beside.report()
         assert undeclared(report) == []
-        assert {rule["rule"] for rule in report["rules"]} <= {"init-container", "lost-pod", "running"}
+        assert {rule["rule"] for rule in report["rules"]} <= {
+            "init-container",
+            "lost-pod",
+            "running",
+            "selector",
+        }
+        without_selector = {entry["kind"] for entry in report["differences"] if entry["rule"] == "selector"}
+        assert without_selector <= {"TFJob"}
