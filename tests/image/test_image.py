@@ -21,8 +21,11 @@ from tools.image.start import Container
 from tools.packages import as_root
 
 ROOT = Path(__file__).parents[2]
-LIMIT_BYTES = {"archive": 30_000_000, "unpacked": 85_000_000, "operator": 1_200_000}
-"""Not much more than there is, so that growth is noticed."""
+LIMIT_BYTES = {"archive": 30_000_000, "unpacked": 85_000_000, "operator": 1_600_000}
+"""Not much more than there is, so that growth is noticed. The operator's layer has its sources, a third of it, and their bytecode.
+
+The operator imports all of it, except the agent, which it puts into pods, and ``python -m controller.crds``, 3 % of the layer.
+"""
 CREDENTIALS = "import os; print(os.getuid(), os.getgid())"
 WRITE = "open('/opt/rallypoint/x', 'w')"
 START = """\
