@@ -1,5 +1,6 @@
 """The CustomResourceDefinitions in a real kube-apiserver: validation, pruning, immutable fields and scaling."""
 
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,8 @@ from controller.kube.connect import from_kubeconfig
 from controller.kube.errors import ApiError, Conflict, Invalid
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.requests import Refused
+from tests.support.kubectl import run
+from tests.support.last_applied import NAME, annotations_bytes, last_applied
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "parity" / "golden"
@@ -84,6 +87,18 @@ def test_definitions_are_established_and_structural(control_plane: ControlPlane,
             f"{name} established", lambda: conditions().get("Established") == "True", seconds=30
         )
         assert conditions() == {"NamesAccepted": "True", "Established": "True"}
+
+
+def test_kubectl_remembers_a_definition_as_its_size_is_measured(control_plane: ControlPlane) -> None:
+    """tests/controller/crds/test_definition.py measures what client-side ``kubectl apply`` stores of each definition."""
+    for path in sorted((ROOT / "manifests/base/crds").glob("kubeflow.org_*.yaml")):
+        made = run(control_plane, f"kubectl create --save-config --dry-run=client -o json -f {path}")
+
+        annotations = json.loads(made)["metadata"]["annotations"]
+        definition = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
+        assert annotations[NAME] == last_applied(definition)
+        size = sum(len(name.encode()) + len(text.encode()) for name, text in annotations.items())
+        assert size == annotations_bytes(definition)
 
 
 @pytest.mark.parametrize(("kind", "case"), RECORDED)
