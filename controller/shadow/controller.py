@@ -48,6 +48,7 @@ from controller.shadow.compare import (
 from controller.shadow.declared import Difference, Rule, settle
 from controller.shadow.report import NOT_QUIET, JobResult, KindResults
 from controller.shadow.verdicts import (
+    REPLACED,
     Verdict,
     cleanup_differences,
     judge,
@@ -162,9 +163,11 @@ class ShadowController:
         with self._reporting(after, Rule.CLEANUP, "job"):
             job, earlier = self._load(after), self._load(before)
             if conditions.is_finished(job.job.status) and not conditions.is_finished(earlier.job.status):
-                self._shadow(after.uid).kept = kept_children(
-                    job.kind, job.job, self._snapshot(job), self._now(), self._options
-                )
+                shadow = self._shadow(after.uid)
+                kept = kept_children(job.kind, job.job, self._snapshot(job), self._now(), self._options)
+                # The other operator may have deleted these before it ended the job; the watch of the pods can be behind.
+                replaced = {uid for uid, verdict in shadow.verdicts.items() if verdict.outcome == REPLACED}
+                shadow.kept = {uid: subject for uid, subject in kept.items() if uid not in replaced}
 
     def observe_pod(self, before: Pod | None, after: Pod | None) -> None:
         """Decide about a pod that has just failed, before the other operator deletes it."""
@@ -183,6 +186,9 @@ class ShadowController:
             job = self._load(row)
             snapshot = self._snapshot(job)
             is_own = any(pod.uid == after.uid for pod in snapshot.pods)
+            if is_own and conditions.is_finished(job.job.status):
+                # It may have failed before the job ended, and its deletion then belongs to the restart.
+                self._shadow(row.uid).kept.pop(after.uid, None)
             if is_own and not (job.malformed or self._ownership.is_other(_loaded(job))):
                 verdict = judge(job.kind, job.job, snapshot, after, self._now(), self._options)
                 self._shadow(row.uid).verdicts[after.uid] = verdict

@@ -176,21 +176,47 @@ async def test_a_difference_is_reported_while_it_exists_and_logged_once() -> Non
     assert "decision no longer differs" in {line["event"] for line in logs}
 
 
+async def fail_job(harness: Harness) -> None:
+    """Write what another operator writes when a pod has failed."""
+    job = await harness.job()
+    failed = {"type": "Failed", "status": "True", "reason": "PyTorchJobFailed"}
+    status = {
+        **job["status"],
+        "conditions": [*job["status"]["conditions"], failed],
+        "completionTime": "2026-01-01T12:00:00Z",
+    }
+    await harness.change(RESOURCE, "train", {"status": status}, "status")
+
+
 async def test_an_operator_that_fails_a_job_whose_pod_would_be_replaced_is_reported() -> None:
     async with alone() as (harness, answer):
         await harness.set_phase("Failed", "train-worker-0", code=137)
-        job = await harness.job()
-        failed = {"type": "Failed", "status": "True", "reason": "PyTorchJobFailed"}
-        status = {
-            **job["status"],
-            "conditions": [*job["status"]["conditions"], failed],
-            "completionTime": "2026-01-01T12:00:00Z",
-        }
-        await harness.change(RESOURCE, "train", {"status": status}, "status")
+        await fail_job(harness)
         await harness.settle(SETTLED_SECONDS)
 
         assert await results(answer) == {"different": 1}
         assert (await rules(answer))["restart"] == 1
+
+
+@pytest.mark.parametrize("is_failure_first", [True, False], ids=["the failure first", "the failure second"])
+async def test_the_pod_that_an_operator_deletes_before_it_fails_the_job_is_no_cleanup(
+    is_failure_first: bool,
+) -> None:
+    """training-operator does so for an XGBoostJob. The watch of the jobs may be ahead of that of the pods."""
+    async with alone() as (harness, answer):
+        if is_failure_first:
+            await harness.set_phase("Failed", "train-worker-0", code=137)
+            await harness.settle(0.1)
+            await fail_job(harness)
+        else:
+            await fail_job(harness)
+            await harness.settle(0.1)
+            await harness.set_phase("Failed", "train-worker-0", code=137)
+        await harness.settle(0.1)
+        await harness.delete(PODS, "train-worker-0", grace_period_seconds=0)
+        await harness.settle(SETTLED_SECONDS)
+
+        assert "cleanup" not in await rules(answer)
 
 
 async def test_an_operator_that_replaces_a_pod_where_the_job_would_fail_is_reported() -> None:
