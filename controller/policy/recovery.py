@@ -13,6 +13,8 @@ from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any, Final
 
+import msgspec
+
 from api.batch import BatchJob
 from api.children import Exit, Pod, end_order
 from api.failure_policy import (
@@ -26,7 +28,7 @@ from api.failure_policy import (
 from api.job import JobStatus, RestartPolicy, RunPolicy
 from api.labels import RESTART_ATTEMPT
 from api.messages import without_control
-from controller.domain import Child, Counts, Problem, Role, Stacks, shortened
+from controller.domain import Child, Counts, Problem, Role, Snapshot, Stacks, shortened
 from controller.kind.checks import unknown_role_problems, unsupported_value
 from controller.policy.replacement import LONGEST_PAUSE_SECONDS, RESET_AFTER, pause_seconds
 from controller.policy.restart import Reaction
@@ -224,6 +226,25 @@ def failure_of(role: Role, pod: Pod) -> PodFailure | None:
     )
 
 
+def leaving(before: Collection[str], pods: Iterable[Pod]) -> frozenset[str]:
+    """Return the UIDs of the terminating pods that had not ended when their deletion was observed; ``before`` are those known so far."""
+    return frozenset(pod.uid for pod in pods if pod.deleting and (not pod.is_finished or pod.uid in before))
+
+
+def with_deletions(snapshot: Snapshot, leaving: Collection[str]) -> Snapshot:
+    """Return the snapshot in which these pods have the reason ``DELETED``, also when their containers have ended since and they have failed.
+
+    The kubelet reports the phase Failed of a deleted pod before the pod is gone.
+    """
+    pods = tuple(
+        msgspec.structs.replace(pod, reason=DELETED)
+        if pod.phase == "Failed" and not pod.reason and pod.uid in leaving
+        else pod
+        for pod in snapshot.pods
+    )
+    return replace(snapshot, pods=pods)
+
+
 def device_message(pod: Pod) -> str:
     """Return which devices of the pod are unhealthy; empty if none is."""
     return f"unhealthy: {pod.unhealthy_devices}" if pod.unhealthy_devices else ""
@@ -298,7 +319,7 @@ def adjusted(
         counts,
         failed=counts.failed - failed,
         vanished=counts.vanished - gone,
-        leaving=counts.leaving - leaving,
+        leaving=max(counts.leaving - leaving, 0),
     )
 
 
@@ -318,7 +339,7 @@ def ended(
     """Return the record of the current attempt, which this failure ends. ``now`` is in whole seconds, ``saved`` the newest checkpoint."""
     number, failure, end = status.restarts or 0, matched.failure, matched.end
     past = status.attempts or []
-    since = past[-1].restart_time if past else status.start_time
+    since = began(status)
     failed_at = min(failure.at or now, now)
     attempt = Attempt(
         number=number,
@@ -371,7 +392,9 @@ def recovered(status: JobStatus, now: datetime) -> dict[str, Any]:
     last = status.last_attempt
     if last is None or last.restart_time is None or last.lost_seconds is not None or last.end_time is None:
         return {}
-    lost = max(round((now - last.end_time).total_seconds()), 0)
+    # A suspension since then ended the loss: the job started anew when it was resumed.
+    since = max(filter(None, (last.end_time, status.start_time)))
+    lost = max(round((now - since).total_seconds()), 0)
     return {
         "attempts": [*(status.attempts or ())[:-1], last.model_copy(update={"lost_seconds": lost})],
         "lost_seconds": (status.lost_seconds or 0) + lost,

@@ -96,8 +96,10 @@ class JobMemory:
     troubles_since: Mapping[TroubleKey, datetime] = field(default_factory=dict[TroubleKey, datetime])
     """Since when pods have had troubles, for failure rules that name reasons. If it is lost, their time begins again."""
     removed_pods: frozenset[str] = frozenset()
-    """UIDs of pods that were deleted because the job was scaled down. If it is lost, one that still terminates when the job is scaled up
-    again counts as deleted by somebody else."""
+    """UIDs of pods that the operator deleted before they had ended. If it is lost, those that still terminate count as deleted by somebody."""
+    leaving_pods: frozenset[str] = frozenset()
+    """UIDs of terminating pods that had not ended when their deletion was observed. If it is lost, those that have ended since count as failed
+    by themselves."""
     failures: Mapping[str, Failure] = field(default_factory=dict[str, Failure])
     """By name: the last failures of the job's pods. If it is lost, the annotations of pods provide the counts, and the Failed message of a
     limit lacks the failure of a pod that has been replaced."""
@@ -164,12 +166,16 @@ class JobMemories:
             self._on_discard(uid)
 
     def observe_pod(self, before: Pod | None, after: Pod | None) -> None:
-        """Record that a pod of a reconciled job is gone, for the metrics: the next reconcile may find its replacement."""
-        memory = self._by_uid.get(before.owner_uid) if before is not None and after is None else None
-        if before is None or memory is None or memory.history is None:
+        """Record that a pod of a reconciled job terminates or is gone. The next reconcile may find that it has ended, or its replacement."""
+        pod = after or before
+        memory = self._by_uid.get(pod.owner_uid) if pod is not None else None
+        if memory is None or pod is None:
             return
-        if before.uid not in memory.removed_pods:
-            memory.history.record_lost_pod(before)
+        if after is None:
+            if memory.history is not None and pod.uid not in memory.removed_pods:
+                memory.history.record_lost_pod(pod)
+        elif pod.deleting and not pod.is_finished:
+            memory.leaving_pods |= {pod.uid}
 
     def _get(self, uid: str) -> JobMemory:
         memory = self._by_uid.get(uid)

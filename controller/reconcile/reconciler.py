@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 
 from api import conditions
+from api.job import ConditionType
 from api.meta import Resource
 from api.nodes import NodeDomain, NodeInterest, NodeState
 from controller.domain import Count, Event, Hang, Key, Plan, Probe, Problem, Severity, Snapshot, WriteMode
@@ -22,7 +23,7 @@ from controller.kind import JobKind, Options
 from controller.kind.idle import IdleReason, has_run
 from controller.kube import errors
 from controller.kube.client import Client
-from controller.policy import hangs, replacement, scaling, troubles
+from controller.policy import hangs, recovery, removal, replacement, troubles
 from controller.policy import nodes as node_policy
 from controller.policy.gang import KUBERNETES, VOLCANO, groups_of
 from controller.reconcile import plan as planning
@@ -174,9 +175,12 @@ class Reconciler:
             warnings = self._kind.warnings(job, self._sources.of(row.uid, row.namespace))
             self._events.record(loaded.parent(), warnings)
         snapshot = observe(self._sources, loaded.kind, Key(row.namespace, row.name), row.uid)
+        if memory.leaving_pods or loaded.is_first:
+            memory.leaving_pods = recovery.leaving(memory.leaving_pods, snapshot.pods)
+            snapshot = recovery.with_deletions(snapshot, memory.leaving_pods)
         if memory.removed_pods:
             memory.removed_pods &= {pod.uid for pod in snapshot.pods}
-            snapshot = scaling.without_results(snapshot, memory.removed_pods)
+            snapshot = removal.without_results(snapshot, memory.removed_pods)
         if job.spec.policy.suspend:
             memory.failures = {}
         else:
@@ -252,9 +256,11 @@ class Reconciler:
         plan = planning.decide(loaded.kind, job, snapshot, self._now(), options, loaded.malformed)
         if Count.FAILED in plan.counts and not plan.failure_reason:
             plan = replace(plan, failure_reason=failure_reason(snapshot.batch_pods or snapshot.pods))
-        if plan.delete:
+        # The pods of a suspended job count as active until they are gone.
+        if plan.delete and not conditions.is_true(plan.status, ConditionType.SUSPENDED):
             roles = loaded.kind.roles(loaded.kind.normal(job))
-            loaded.memory.removed_pods |= scaling.surplus(roles, snapshot.pods, plan.delete)
+            removed = removal.removed(roles, plan.status, snapshot.pods, plan.delete)
+            loaded.memory.removed_pods |= removed
         parent = loaded.parent(_pods(snapshot))
         creates = any(child.write_mode is WriteMode.CREATE for child in plan.create)
         rewrites = self._applier.restores(parent, plan.create)

@@ -447,3 +447,30 @@ def test_a_failed_job_keeps_its_running_pods_unless_the_operator_cleans_up() -> 
         cluster.settle()
 
     assert [sorted(cluster.pods) for cluster in clusters] == [ALL_PODS, ["train-worker-1"]]
+
+
+def test_a_suspension_is_no_part_of_the_attempt_after_it() -> None:
+    policy = {"failurePolicy": {"rules": [ANY]}}
+    cluster = running_cluster("Never", run_policy=policy)
+    cluster.wait(100)
+    cluster.set_phase("Failed", "worker-1", code=1)
+    cluster.settle()
+    spec = cluster.job.spec
+    cluster.update_spec(pytorch_job(run_policy={**policy, "suspend": True}))
+    cluster.settle()
+    cluster.wait(36_000)
+    cluster.job = cluster.job.model_copy(update={"spec": spec})
+    cluster.settle()
+    resumed = cluster.status.start_time
+    cluster.set_phase("Running")
+    cluster.settle()
+    assert (cluster.status.lost_seconds or 0) < 3600
+    cluster.wait(5)
+    cluster.set_phase("Failed", "worker-1", code=1)
+    cluster.settle()
+
+    last = (cluster.status.attempts or [])[-1]
+    assert last.start_time == resumed
+    assert last.end_time
+    assert last.restart_time
+    assert (last.restart_time - last.end_time).total_seconds() >= 10
