@@ -69,8 +69,12 @@ class LauncherFlavor(LauncherFlavorSpec):
         if sync.record_end():
             return builder.plan()
         stopping = conditions.is_true(builder.status, ConditionType.SUSPENDED) and snapshot.pods
-        if (job.spec.policy.suspend or stopping) and not problems:
-            return sync.suspend()
+        if job.spec.policy.suspend or stopping:
+            return sync.suspend(is_valid=not problems)
+        if problems and conditions.is_true(builder.status, ConditionType.SUSPENDED):
+            # It resumes once its spec is valid.
+            _record_problems(problems, builder)
+            return builder.plan()
         if builder.resumed():
             # Write the status before creating pods: a reconcile that reads the old status would delete them as left over from before.
             return builder.plan(requeue_after_seconds=0)
@@ -90,8 +94,7 @@ class LauncherFlavor(LauncherFlavorSpec):
             return attempts.end(job, decisive, builder, snapshot.all_pods)
         if problems:
             # The job was valid when it started: keep its pods running, create and delete nothing.
-            text = f"{_validation_message(problems)}; {CONTINUES}"
-            builder.record_event(Severity.WARNING, EventReason.VALIDATION_ERROR, text, once=text)
+            _record_problems(problems, builder)
             return builder.plan()
         replicas = sync.replicas
         if late := pending.checked(job, builder, replicas):
@@ -102,6 +105,11 @@ class LauncherFlavor(LauncherFlavorSpec):
         builder = MPIStatusBuilder(self, job, now)
         builder.invalid(_validation_message([problem]))
         return builder.plan()
+
+
+def _record_problems(problems: Sequence[Problem], builder: MPIStatusBuilder) -> None:
+    text = f"{_validation_message(problems)}; {CONTINUES}"
+    builder.record_event(Severity.WARNING, EventReason.VALIDATION_ERROR, text, once=text)
 
 
 def _validation_message(problems: Sequence[Problem]) -> str:

@@ -311,8 +311,8 @@ class LauncherSync:
         self.builder.record_event(Severity.WARNING, EventReason.FLAVOR_MISMATCH, text, once=text)
         return self.builder.plan()
 
-    def suspend(self) -> Plan:
-        """Delete all pods, and suspend the launcher's Job.
+    def suspend(self, *, is_valid: bool = True) -> Plan:
+        """Delete all pods, and suspend the launcher's Job. Without a valid spec nothing is created.
 
         Differs: under cleanPodPolicy Running mpi-operator keeps workers that have ended, and never replaces them.
         See docs/decisions/0018-mpijob-v2beta1.md.
@@ -325,10 +325,10 @@ class LauncherSync:
         ):
             # Write the status before deleting pods: a reconcile that reads the old status would create them again.
             return self.builder.plan(requeue_after_seconds=0)
-        create = [*self._support_objects()]
+        create = [*self._support_objects()] if is_valid else []
         leaving: tuple[Deletion, ...] = ()
         if launcher is None:
-            create.append(self._new_launcher(suspended=True))
+            create += [self._new_launcher(suspended=True)] if is_valid else []
         elif self.legacy_workers:
             gone = (Deletion(BATCH_JOBS, launcher.name, launcher.uid), *self.legacy_workers)
             return self.builder.plan(delete=() if launcher.deleting else gone)

@@ -115,6 +115,8 @@ def extras(job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> 
     if gang.is_waiting(options.gang_scheduler, snapshot):
         return
     roles = v1spec.roles(job)
+    if LAUNCHER not in roles:  # an invalid job that is suspended before anything checks it
+        return
     launcher, desired, own = roles[LAUNCHER], v1spec.workers(roles), _workers(job, snapshot)
     yield rbac.account(OWNER, job, launcher)
     order = tuple(hosts.worker_order(own, desired, snapshot.node_domains))

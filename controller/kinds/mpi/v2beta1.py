@@ -36,6 +36,7 @@ from controller.kinds.mpi.variables import HOSTFILE, INTEL, MPICH, OPEN_MPI, imp
 
 _SEPARATORS = {OPEN_MPI: " slots=", INTEL: ":", MPICH: ":"}
 SSH_PORTS: Final = (22, 2222)
+HIGHEST_PORT: Final = 65535
 """The port for root, and the port of images for other users."""
 QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
 """Annotation: the queue of a job whose scheduling policy names none, for Volcano."""
@@ -106,7 +107,9 @@ def ssh_probe(_: MPIJob, roles: Roles, pod: Pod) -> Probe:
         roles[WORKER].template["spec"]["containers"][main_container_index(roles[WORKER])].get("ports") or ()
     )
     named = [port["containerPort"] for port in ports if port.get("name") in {"ssh", "sshd"}]
-    return Probe(pod.uid, pod.address, tuple(dict.fromkeys([*named, *SSH_PORTS])), b"SSH-")
+    # The CRD has no range for ports, and the template may have changed since the API server checked the pod.
+    possible = [port for port in named if 0 < port <= HIGHEST_PORT]
+    return Probe(pod.uid, pod.address, tuple(dict.fromkeys([*possible, *SSH_PORTS])), b"SSH-")
 
 
 def created_note(job: MPIJob, roles: Roles) -> str:

@@ -921,3 +921,41 @@ def test_a_plan_contains_only_the_first_missing_workers_up_to_the_limit() -> Non
         [],
     ]
     assert [plan.is_partial for plan in plans] == [True, True, False, False]
+
+
+INVALID = {"failurePolicy": {"rules": [{"action": "RestartJob", "roles": ["Evaluator"]}]}}
+
+
+def test_a_job_whose_spec_became_invalid_is_suspended() -> None:
+    cluster = running(graceful=True)
+    cluster.update_spec(mpi_job(runPolicy=INVALID))
+    cluster.settle()
+    cluster.update_spec(mpi_job(runPolicy={**INVALID, "suspend": True}))
+    cluster.settle()
+
+    assert cluster.conditions == "Created T, Running F, Suspended T"
+    assert all(pod.deleting for pod in cluster.pods.values())
+    # With a failure policy the Job of the launcher is deleted, not suspended.
+    assert "deletionTimestamp" in cluster.batch_jobs["pi-launcher"]["metadata"]
+    cluster.go()
+    cluster.go_batch()
+    cluster.settle()
+    assert not cluster.pods
+
+
+def test_a_suspended_job_whose_spec_becomes_invalid_stays_suspended() -> None:
+    cluster = running(graceful=True)
+    suspended(cluster)
+    cluster.go()
+    cluster.settle()
+    cluster.update_spec(mpi_job(runPolicy={**INVALID, "suspend": True}))
+    cluster.settle()
+
+    assert cluster.conditions == "Created T, Running F, Suspended T"
+    assert "MPIJobResumed" not in cluster.reasons
+    cluster.update_spec(mpi_job(runPolicy=INVALID))
+    cluster.settle()
+    assert cluster.conditions == "Created T, Running F, Suspended T"
+    assert "ValidationError" in cluster.reasons
+    suspended(cluster, yes=False)
+    assert cluster.conditions.endswith("Suspended F")

@@ -453,3 +453,19 @@ def test_a_launcher_does_not_wait_for_workers_whose_failure_a_rule_ignores() -> 
     cluster.settle()
 
     assert "pi-launcher" in cluster.pods
+
+
+def test_a_suspended_job_without_a_launcher_fails_when_it_is_resumed() -> None:
+    jobs = []
+    for suspend in (True, False):
+        job = v1_job(runPolicy={"suspend": suspend})
+        assert job.spec.mpi_replica_specs
+        del job.spec.mpi_replica_specs["Launcher"]
+        jobs.append(job)
+    cluster = InMemoryCluster(jobs[0], kind=V1)
+    cluster.settle()
+    assert cluster.conditions.endswith("Suspended T")
+
+    cluster.update_spec(jobs[1])
+    cluster.settle()
+    assert cluster.conditions.endswith("Failed T")

@@ -748,3 +748,24 @@ async def test_an_annotation_that_only_a_status_conflict_reveals_takes_effect() 
 
         assert delay.met == 1
         assert "pi-launcher" in await it.harness.names(BATCH_JOBS)
+
+
+async def test_a_port_that_cannot_exist_is_not_probed() -> None:
+    """The API server accepts it in a template, and no pod with it: the template has changed since the pods were created."""
+    async with start_harness(crds=(RESOURCE,)) as harness, running_controller(harness, SETTINGS) as operator:
+        play = Play(harness)
+        await play.submit(1, {"annotations": {WAIT_ANNOTATION: "true"}})
+        ports = [{"name": "ssh", "containerPort": 70000}]
+        changed = {"template": {"spec": {"containers": [container(ports=ports)]}}}
+        await harness.change(JOB, "pi", {"spec": {"mpiReplicaSpecs": {"Worker": changed}}})
+        await harness.settle(2)
+        ready = {
+            "phase": "Running",
+            "podIP": "127.0.0.1",
+            "podIPs": [{"ip": "127.0.0.1"}],
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
+        await harness.change(PODS, "pi-worker-0", {"status": ready}, "status")
+        await harness.settle(5)
+
+        assert not operator.done()
