@@ -315,10 +315,16 @@ def is_restarting(status: JobStatus, pods: Iterable[Pod], now: datetime) -> bool
     is_down = any(
         pod.name == last.pod
         and not pod.is_finished
-        and (pod.running_since is None or pod.running_since < ended_at)
+        and (pod.running_since is None or pod.running_since < min(ended_at, _ended_at(pod) or ended_at))
         for pod in pods
     )
     return is_down or (due_in(status, now) or 0) > 0
+
+
+def _ended_at(pod: Pod) -> datetime | None:
+    """Return when a container of the pod ended last for a restart in place: like ``running_since``, by the clock of its node."""
+    ends = (pod.previous_failure, *pod.exits)
+    return max((end.finished_at for end in ends if end and end.report and end.finished_at), default=None)
 
 
 def due_in(status: JobStatus, now: datetime) -> float | None:

@@ -393,3 +393,15 @@ def test_a_kind_without_services_gets_one_for_the_agents() -> None:
     assert service["metadata"]["name"] == worker["metadata"]["name"]
     assert service["spec"]["selector"].items() <= worker["metadata"]["labels"].items()
     assert service["spec"]["publishNotReadyAddresses"]
+
+
+def test_a_slow_clock_of_a_node_does_not_keep_a_job_restarting() -> None:
+    cluster = cluster_with()
+    ended = cluster.now - timedelta(seconds=30)  # by the clock of the node; before the attempt began
+    end = Exit("pytorch", 1, "Error", finished_at=ended, report=RestartReport(0, 1, 1))
+    cluster.set_phase("Running", "worker-0", previous_failure=end, running_since=ended + SECOND)
+    cluster.settle()
+    cluster.wait(3600)
+    cluster.settle()
+
+    assert cluster.conditions == "Created T, Running T"

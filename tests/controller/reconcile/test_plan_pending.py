@@ -21,6 +21,7 @@ PULL, BACK_OFF = (
 )
 GATED = Trouble("SchedulingGated", "Scheduling is blocked", "PodScheduled")
 GPU = "nvidia.com/gpu GPU-5aa"
+FAILS = {"onExitCodes": {"operator": "In", "values": [1]}}
 
 
 def cluster_of(*rules: dict[str, Any], limit: int | None = 60, **fields: Any) -> InMemoryCluster:
@@ -344,3 +345,28 @@ def test_a_job_without_such_rules_costs_nothing() -> None:
     cluster.set_phase("Pending", "worker-1", troubles=(PULL,))
 
     assert cluster.observe().troubles_since == {}
+
+
+def test_the_time_of_a_gang_in_its_queue_does_not_count_for_a_pod_that_is_not_created_yet() -> None:
+    policy = {"pendingTimeoutSeconds": 60, "failurePolicy": {"rules": [{"action": "RestartJob", **FAILS}]}}
+    options = Options(gang_scheduler=VOLCANO)
+    cluster = InMemoryCluster(pytorch_job(run_policy=policy), options=options, graceful=True)
+    cluster.settle()
+    cluster.admit()
+    cluster.settle()
+    cluster.set_phase("Running")
+    cluster.admit("Running")
+    cluster.settle()
+    cluster.set_phase("Failed", "worker-1", code=1)
+    cluster.settle()
+    cluster.admit("Pending")  # all pods are being deleted, and the group goes back into its queue
+    cluster.go()
+    cluster.settle()
+    cluster.wait(600)
+    cluster.admit("Inqueue")
+    cluster.step()
+    cluster.go("worker-1")  # its creation was refused, or it is beyond the first 1,000 pods
+    cluster.step()
+
+    assert cluster.conditions == "Created T, Restarting T"
+    assert "train-worker-1" in cluster.pods
