@@ -495,6 +495,57 @@ async def test_delete(cluster: LocalCluster, run: Run, tmp_path: Path) -> None:
     assert unnamed.status == 1
 
 
+async def test_delete_by_file_uses_the_namespace_of_the_document(
+    cluster: LocalCluster, run: Run, tmp_path: Path
+) -> None:
+    for namespace in ("default", "team-b"):
+        await cluster.client.create(CONFIG_MAPS, namespace, orjson.dumps({"metadata": {"name": "c"}}))
+    manifest = tmp_path / "c.yaml"
+    manifest.write_text("{apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: team-b}}")
+    refused = await run("delete", "-f", str(manifest), "-n", "default")
+    done = await run("delete", "-f", str(manifest))
+    left = await run("get", "cm", "-A", "--no-headers")
+
+    assert (refused.status, refused.out) == (1, "")
+    assert refused.err == (
+        'error: the namespace from the provided object "team-b" does not match the namespace "default". '
+        "You must pass '--namespace=team-b' to perform this operation.\n"
+    )
+    assert (done.status, done.out) == (0, 'configmap "c" deleted from team-b namespace\n')
+    assert [line.split()[0] for line in left.out.splitlines()] == ["default"]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        pytest.param(None, "No such file or directory", id="a file that does not exist"),
+        pytest.param("a: [", "not YAML: line 1, column 5: ", id="no YAML"),
+        pytest.param("{metadata: {name: c}}", "c: apiVersion: Required value", id="no kind"),
+        pytest.param("{apiVersion: v1, kind: Pod}", "Pod: metadata.name: Required value", id="no metadata"),
+        pytest.param(
+            "{apiVersion: v1, kind: Pod, metadata: a}",
+            "Pod: metadata.name: Required value",
+            id="metadata is no object",
+        ),
+        pytest.param(
+            "{apiVersion: v1, kind: Pod, metadata: {generateName: g-}}",
+            "Pod g-: metadata.name: Required value",
+            id="a generated name",
+        ),
+    ],
+)
+async def test_delete_rejects_files_that_name_no_object(
+    run: Run, tmp_path: Path, text: str | None, error: str
+) -> None:
+    manifest = tmp_path / "m.yaml"
+    if text is not None:
+        manifest.write_text(text)
+    shown = await run("delete", "-f", str(manifest))
+
+    assert (shown.status, shown.out) == (1, "")
+    assert shown.err.startswith(f"error: {manifest}: {error}")
+
+
 async def test_exec(cluster: LocalCluster, run: Run) -> None:
     await pod(cluster.client, "p", "exec sleep 100")
     said = await run("exec", "p", "--", "sh", "-c", "echo $HOSTNAME; echo problem >&2; exit 7")
