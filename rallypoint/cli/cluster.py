@@ -295,19 +295,25 @@ def _served_resource(group: str, version: str, discovered: Mapping[str, Any]) ->
     return ServedResource(resource, frozenset(names), frozenset(discovered.get("categories", ())))
 
 
-def targets(arguments: Sequence[str]) -> list[tuple[str, str]]:
+def targets(arguments: Sequence[str], *, has_selector: bool = False) -> list[tuple[str, str]]:
     """Return (kinds, name) pairs for ``KIND NAME...`` or ``KIND/NAME...``; the name is empty for all objects of a kind.
 
     Raises:
-        CommandError: the arguments mix both forms.
+        CommandError: the arguments mix both forms, or name objects although a selector selects them.
     """
     if any("/" in argument for argument in arguments):
         if not all(argument.count("/") == 1 for argument in arguments):
             raise CommandError(
                 "there is no need to specify a resource type as a separate argument with KIND/NAME"
             )
+        if has_selector:
+            raise CommandError(
+                "selectors and the all flag cannot be used when passing resource/name arguments"
+            )
         return [_pair(argument.split("/")) for argument in arguments]
     kinds, *names = arguments
+    if names and has_selector:
+        raise CommandError("name cannot be provided when a selector is specified")
     return [(kinds, name) for name in names] or [(kinds, "")]
 
 

@@ -92,16 +92,21 @@ async def _delete(args: argparse.Namespace, cluster: Cluster) -> int:
 
 
 async def _targets(args: argparse.Namespace, cluster: Cluster) -> list[_Target]:
+    if args.all and args.selector:
+        raise CommandError("cannot set --all and --selector at the same time")
+    if args.filename and args.selector:
+        # kubectl deletes those documents whose own labels match.
+        raise CommandError("cannot set --filename and --selector at the same time")
     found = _targets_of_files(args, cluster)
     if not args.what:
         if not args.filename:
             raise CommandError("You must provide one or more resources by argument or filename.")
         return found
-    for kinds, name in clusters.targets(args.what):
+    for kinds, name in clusters.targets(args.what, has_selector=args.all or bool(args.selector)):
         for served in cluster.find_all(kinds):
             if name:
                 found.append(_Target(cluster, served, name))
-            elif args.selector or args.all:
+            elif args.all or args.selector:
                 listed = await cluster.list_objects(served.resource, labelSelector=args.selector)
                 found += [_Target(cluster, served, obj["metadata"]["name"]) for obj in listed]
             else:

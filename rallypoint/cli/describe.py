@@ -46,7 +46,7 @@ def execute(args: argparse.Namespace) -> int:
 
 async def _describe(args: argparse.Namespace, cluster: Cluster) -> int:
     texts: list[str] = []
-    for kinds, name in clusters.targets(args.what):
+    for kinds, name in clusters.targets(args.what, has_selector=bool(args.selector)):
         for served in cluster.find_all(kinds):
             if name:
                 found = [await cluster.get(served, name)]

@@ -39,7 +39,9 @@ def execute(args: argparse.Namespace) -> int:
 
 async def _get(args: argparse.Namespace, cluster: Cluster) -> int:
     requested = [
-        (served, name) for kinds, name in clusters.targets(args.what) for served in cluster.find_all(kinds)
+        (served, name)
+        for kinds, name in clusters.targets(args.what, has_selector=bool(args.selector))
+        for served in cluster.find_all(kinds)
     ]
     if args.watch and len(requested) > 1:
         raise CommandError("you may only specify a single resource type with --watch")

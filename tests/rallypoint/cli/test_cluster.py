@@ -546,6 +546,54 @@ async def test_delete_rejects_files_that_name_no_object(
     assert shown.err.startswith(f"error: {manifest}: {error}")
 
 
+@pytest.mark.parametrize("command", ["get", "describe", "delete"])
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        pytest.param(["cm", "c"], "name cannot be provided when a selector is specified", id="KIND NAME"),
+        pytest.param(
+            ["cm/c"],
+            "selectors and the all flag cannot be used when passing resource/name arguments",
+            id="KIND/NAME",
+        ),
+    ],
+)
+async def test_a_name_and_a_selector_are_an_error(
+    cluster: LocalCluster, run: Run, command: str, words: list[str], error: str
+) -> None:
+    await create(cluster.client, CONFIG_MAPS, {"metadata": {"name": "c"}})
+    shown = await run(command, *words, "-l", "a=b")
+
+    assert (shown.status, shown.out, shown.err) == (1, "", f"error: {error}\n")
+    assert await cluster.client.get(CONFIG_MAPS, "default", "c")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        pytest.param(
+            ["cm", "c", "--all"], "name cannot be provided when a selector is specified", id="a name"
+        ),
+        pytest.param(
+            ["cm", "--all", "-l", "a=b"], "cannot set --all and --selector at the same time", id="a selector"
+        ),
+        pytest.param(
+            ["-f", "c.yaml", "-l", "a=b"],
+            "cannot set --filename and --selector at the same time",
+            id="a file and a selector",
+        ),
+    ],
+)
+async def test_delete_rejects_selections_that_contradict(
+    cluster: LocalCluster, run: Run, arguments: list[str], error: str
+) -> None:
+    await create(cluster.client, CONFIG_MAPS, {"metadata": {"name": "c", "labels": {"a": "b"}}})
+    shown = await run("delete", *arguments)
+
+    assert (shown.status, shown.out, shown.err) == (1, "", f"error: {error}\n")
+    assert await cluster.client.get(CONFIG_MAPS, "default", "c")
+
+
 async def test_exec(cluster: LocalCluster, run: Run) -> None:
     await pod(cluster.client, "p", "exec sleep 100")
     said = await run("exec", "p", "--", "sh", "-c", "echo $HOSTNAME; echo problem >&2; exit 7")
