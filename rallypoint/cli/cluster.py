@@ -257,8 +257,13 @@ def _archive(kubeconfig: str, context: str) -> LogArchive | None:
 
 def _kubeconfig(flag: str) -> str:
     """Return the kubeconfig file to use; empty if there is none."""
-    default = DEFAULT_KUBECONFIG.expanduser()
-    return flag or os.environ.get("KUBECONFIG", "") or (str(default) if default.is_file() else "")
+    if named := flag or os.environ.get("KUBECONFIG", ""):
+        return named
+    try:
+        default = DEFAULT_KUBECONFIG.expanduser()
+    except RuntimeError:  # Neither HOME nor the password database names a home directory.
+        return ""
+    return str(default) if default.is_file() else ""
 
 
 async def _connect(kubeconfig: str, context: str) -> Connection:

@@ -2,13 +2,14 @@
 
 import asyncio
 import json
+import pwd
 import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
 import pytest
@@ -649,3 +650,27 @@ def test_without_a_kubeconfig_the_error_says_what_to_do(
 
     assert main(["get", "pods"]) == 1
     assert capsys.readouterr().err.startswith("error: no cluster: no kubeconfig is given")
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        pytest.param([], "error: no cluster: no kubeconfig is given", id="without a kubeconfig"),
+        pytest.param(["--kubeconfig", "/none"], "error: kubeconfig /none: ", id="with a kubeconfig"),
+    ],
+)
+def test_a_user_without_a_home_directory(
+    flags: list[str],
+    error: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def no_entry(uid: int) -> NoReturn:
+        raise KeyError(uid)
+
+    for name in ("HOME", "KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", no_entry)
+
+    assert main(["get", "pods", *flags]) == 1
+    assert capsys.readouterr().err.startswith(error)
