@@ -10,7 +10,7 @@ import struct
 import sys
 import termios
 import tty
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,8 +31,9 @@ from controller.kube.remote_command import (
     split_message,
 )
 from rallypoint.cli import cluster as clusters
-from rallypoint.cli.cluster import Cluster, CommandError, container_of
+from rallypoint.cli.cluster import Cluster, CommandError, Object, container_of
 from rallypoint.cli.terminal import write_error
+from rallypoint.diagnosis.objects import is_pod_terminal, status_of
 
 CHUNK_BYTES = 32 * 1024
 
@@ -46,7 +47,9 @@ def add_parser(
         usage="rallypoint exec [-h] [-i] [-t] [-c CONTAINER] [flags] POD -- COMMAND [ARGUMENT...]",
         epilog="Exit status: that of the command, or 1 if it cannot be run.",
     )
-    parser.add_argument("what", metavar="POD", help="POD, or KIND/NAME of an owner of pods: its first pod")
+    parser.add_argument(
+        "what", metavar="POD", help="POD, or KIND/NAME of an owner of pods: its first running pod"
+    )
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="the command, after --")
     parser.add_argument(
         "--container",
@@ -65,7 +68,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 async def _exec(args: argparse.Namespace, cluster: Cluster) -> int:
-    pod = (await cluster.pods([args.what], ""))[0]
+    pod = _choose(await cluster.pods([args.what], ""))
     terminal = args.tty and sys.stdin.isatty()
     if args.tty and not terminal:
         write_error("Unable to use a TTY - input is not a terminal or the right kind of file\n")
@@ -83,6 +86,22 @@ async def _exec(args: argparse.Namespace, cluster: Cluster) -> int:
     if code:
         write_error(f"command terminated with exit code {code}\n")
     return code
+
+
+def _choose(pods: Sequence[Object]) -> Object:
+    """Return the first pod that runs, else the first pod.
+
+    Raises:
+        CommandError: that pod has completed.
+
+    Source: kubectl 1.34, pkg/cmd/exec/exec.go, ExecOptions.Run.
+    """
+    pod = next((pod for pod in pods if status_of(pod).get("phase") == "Running"), pods[0])
+    if is_pod_terminal(pod):
+        raise CommandError(
+            f"cannot exec into a container in a completed pod; current phase is {status_of(pod)['phase']}"
+        )
+    return pod
 
 
 async def _relay(

@@ -608,6 +608,22 @@ async def test_exec(cluster: LocalCluster, run: Run) -> None:
     assert (nowhere.status, nowhere.err) == (1, "error: container other is not valid for pod p\n")
 
 
+async def test_exec_chooses_a_running_pod_and_rejects_a_completed_one(
+    cluster: LocalCluster, run: Run
+) -> None:
+    owner = await job_of_workers(cluster.client)
+    await pod(cluster.client, "j-worker-0", "exit 3", until="Failed", ownerReferences=[owner])
+    all_failed = await run("exec", "pytorchjob/j", "--", "true")
+    await pod(cluster.client, "j-worker-1", "exec sleep 100", ownerReferences=[owner])
+    of_job = await run("exec", "pytorchjob/j", "--", "sh", "-c", "echo $HOSTNAME")
+    failed = await run("exec", "j-worker-0", "--", "true")
+
+    error = "error: cannot exec into a container in a completed pod; current phase is Failed\n"
+    assert (of_job.status, of_job.out) == (0, "j-worker-1\n")
+    assert (failed.status, failed.err) == (1, error)
+    assert (all_failed.status, all_failed.err) == (1, error)
+
+
 async def test_exec_with_input(cluster: LocalCluster, run: Run, tmp_path: Path) -> None:
     """The command gets all input and its end; it runs in a separate process, because standard input belongs to the process."""
     await pod(cluster.client, "p", "exec sleep 100")
