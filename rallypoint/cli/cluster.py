@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import aiohttp
 import orjson
@@ -36,6 +36,7 @@ EXIT_BROKEN_PIPE = 141
 _PAGE = 500
 DEFAULT_KUBECONFIG = Path("~/.kube/config")
 
+T = TypeVar("T")
 Object: TypeAlias = dict[str, Any]
 
 
@@ -101,15 +102,15 @@ class Cluster:
     def namespace_of(self, served: ServedResource) -> str:
         return self.namespace if served.resource.namespaced else ""
 
-    async def get(self, served: ServedResource, name: str) -> Object:
-        """Return one object.
+    async def get(self, served: ServedResource, name: str, *, accept: str = JSON) -> Object:
+        """Return one object, in the form that ``accept`` names.
 
         Raises:
             CommandError: the command covers all namespaces.
         """
         if served.resource.namespaced and not self.namespace:
             raise CommandError("a resource cannot be retrieved by name across all namespaces")
-        return await self._read(served.resource.path(self.namespace_of(served), name))
+        return await self._read(served.resource.path(self.namespace_of(served), name), accept=accept)
 
     async def list_objects(self, resource: Resource, **query: str) -> list[Object]:
         return await self.list_in(self.namespace if resource.namespaced else "", resource, **query)
@@ -117,6 +118,10 @@ class Cluster:
     async def list_in(self, namespace: str, resource: Resource, **query: str) -> list[Object]:
         """Return the objects of a namespace, empty for all."""
         return _items(resource, await self._read(resource.path(namespace), query))
+
+    async def table(self, served: ServedResource, *, accept: str, **query: str) -> Object:
+        """Return all objects of a kind as the Table that ``accept`` names."""
+        return await self._read(served.resource.path(self.namespace_of(served)), query, accept)
 
     async def pages(
         self, namespace: str, resource: Resource, *, accept: str = JSON, **query: str
@@ -344,6 +349,28 @@ def container_of(pod: Mapping[str, Any], requested: str) -> str:
         others = ", ".join([*names, *(f"{name} (init)" for name in inits)])
         write_error(f'Defaulted container "{names[0]}" out of: {others}\n')
     return chosen or str(names[0])
+
+
+async def found_or_missing(reading: Awaitable[T], missing: list[NotFound]) -> T | None:
+    """Return what is read; None if the object does not exist, whose error is added to ``missing``."""
+    try:
+        return await reading
+    except NotFound as error:
+        missing.append(error)
+        return None
+
+
+def report_missing(missing: Iterable[NotFound]) -> int:
+    """Write the errors to stderr; return the exit status, 1 if there is any."""
+    text = "".join(f"Error from server (NotFound): {error.message}\n" for error in missing)
+    return _report(text.rstrip("\n"), 1) if text else 0
+
+
+def report_none_found(cluster: Cluster, kinds: Iterable[ServedResource]) -> None:
+    """Write to stderr that the namespace, or the cluster, has no objects of these kinds."""
+    in_namespace = cluster.namespace and any(served.resource.namespaced for served in kinds)
+    suffix = f" in {cluster.namespace} namespace." if in_namespace else ""
+    write_error(f"No resources found{suffix}\n")
 
 
 async def is_gone(cluster: Cluster, served: ServedResource, name: str, uid: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from api.messages import escape_control
 from api.meta import EVENTS
+from controller.kube.errors import NotFound
 from controller.runtime import clock
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, Object, ServedResource
@@ -46,15 +47,21 @@ def execute(args: argparse.Namespace) -> int:
 
 async def _describe(args: argparse.Namespace, cluster: Cluster) -> int:
     texts: list[str] = []
-    for kinds, name in clusters.targets(args.what, has_selector=bool(args.selector)):
-        for served in cluster.find_all(kinds):
+    missing: list[NotFound] = []
+    kinds: list[ServedResource] = []
+    for words, name in clusters.targets(args.what, has_selector=bool(args.selector)):
+        for served in cluster.find_all(words):
+            kinds.append(served)
             if name:
-                found = [await cluster.get(served, name)]
+                named = await clusters.found_or_missing(cluster.get(served, name), missing)
+                found = [] if named is None else [named]
             else:
                 found = await cluster.list_objects(served.resource, labelSelector=args.selector)
             texts += [await _description(cluster, served, obj) for obj in found]
     write("\n\n".join(texts))
-    return 0
+    if not texts and not missing:
+        clusters.report_none_found(cluster, kinds)
+    return clusters.report_missing(missing)
 
 
 async def _description(cluster: Cluster, served: ServedResource, obj: Object) -> str:

@@ -1,7 +1,7 @@
 """``rallypoint get``: show objects as the server's table or as documents."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,10 +9,11 @@ import orjson
 import yaml
 
 from api.messages import escape_control
+from controller.kube.errors import NotFound
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, CommandError, Object, ServedResource
 from rallypoint.cli.columns import Columns, table_rows, table_titles
-from rallypoint.cli.terminal import write, write_error
+from rallypoint.cli.terminal import write
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
@@ -45,23 +46,30 @@ async def _get(args: argparse.Namespace, cluster: Cluster) -> int:
     ]
     if args.watch and len(requested) > 1:
         raise CommandError("you may only specify a single resource type with --watch")
+    missing: list[NotFound] = []
     if args.output in ("", "wide"):
-        return await _show_tables(args, cluster, requested)
-    found = await _objects(args, cluster, requested)
-    single = found[0] if len(found) == 1 and requested[0][1] else None
-    _print_objects(args.output, found, single)
-    return 0
+        await _show_tables(args, cluster, requested, missing)
+    else:
+        found = await _objects(args, cluster, requested, missing)
+        is_single = len(requested) == 1 and bool(requested[0][1])
+        if found or not (is_single or args.ignore_not_found):
+            _print_objects(args.output, found, found[0] if is_single else None)
+    return 0 if args.ignore_not_found else clusters.report_missing(missing)
 
 
 async def _objects(
-    args: argparse.Namespace, cluster: Cluster, requested: Sequence[tuple[ServedResource, str]]
+    args: argparse.Namespace,
+    cluster: Cluster,
+    requested: Sequence[tuple[ServedResource, str]],
+    missing: list[NotFound],
 ) -> list[Object]:
+    """Return the objects that exist; add an error to ``missing`` for each name without one."""
     found: list[Object] = []
     for served, name in requested:
-        if name:
-            found.append(await cluster.get(served, name))
-        else:
+        if not name:
             found += await cluster.list_objects(served.resource, labelSelector=args.selector)
+        elif obj := await clusters.found_or_missing(cluster.get(served, name), missing):
+            found.append(obj)
     return found
 
 
@@ -105,52 +113,52 @@ def _without_managed_fields(obj: Object) -> Object:
 
 
 async def _show_tables(
-    args: argparse.Namespace, cluster: Cluster, requested: Sequence[tuple[ServedResource, str]]
-) -> int:
+    args: argparse.Namespace,
+    cluster: Cluster,
+    requested: Sequence[tuple[ServedResource, str]],
+    missing: list[NotFound],
+) -> None:
+    """Print the objects that exist; add an error to ``missing`` for each name without one."""
     kinds = list(dict.fromkeys(served for served, _ in requested))
     shown = False
     for served in kinds:
         names = [name for resource, name in requested if resource == served]
-        shown = await _show_kind(args, cluster, served, names, several=len(kinds) > 1, again=shown) or shown
-    if not shown and not args.watch and not args.ignore_not_found:
-        suffix = f" in {cluster.namespace} namespace" if cluster.namespace and _any_namespaced(kinds) else ""
-        write_error(f"No resources found{suffix}\n" if not suffix else f"No resources found{suffix}.\n")
-    return 0
+        tables = await _tables(args, cluster, served, names, missing)
+        if not tables:
+            continue
+        wide, with_namespace = args.output == "wide", not cluster.namespace and served.resource.namespaced
+        prefix = f"{served.full_name}/" if len(kinds) > 1 else ""
+        titles = [] if args.no_headers else table_titles(tables[0], wide=wide, with_namespace=with_namespace)
+        columns = Columns(titles)
+        rows = [
+            row
+            for table in tables
+            for row in table_rows(table, table, wide=wide, with_namespace=with_namespace, prefix=prefix)
+        ]
+        if rows:
+            write(("\n" if shown else "") + columns.text(rows))
+            shown = True
+        if args.watch:
+            await _watch(args, cluster, served, names[0], columns, tables[0])
+    if not shown and not missing and not args.watch and not args.ignore_not_found:
+        clusters.report_none_found(cluster, kinds)
 
 
-def _any_namespaced(kinds: Sequence[ServedResource]) -> bool:
-    return any(served.resource.namespaced for served in kinds)
-
-
-async def _show_kind(
+async def _tables(
     args: argparse.Namespace,
     cluster: Cluster,
     served: ServedResource,
-    names: Sequence[str],
-    *,
-    several: bool,
-    again: bool,
-) -> bool:
-    """Print the objects of one kind and return whether there are any."""
-    wide, with_namespace = args.output == "wide", not cluster.namespace and served.resource.namespaced
-    prefix = f"{served.full_name}/" if several else ""
-    columns: Columns | None = None
-    first: Object = {}
+    names: Iterable[str],
+    missing: list[NotFound],
+) -> list[Object]:
+    """Return the Table of each named object that exists, or of all objects for an empty name."""
+    found: list[Object] = []
     for name in names:
-        path = served.resource.path(cluster.namespace_of(served), name)
-        query = {} if name else {"labelSelector": args.selector}
-        table = orjson.loads(await cluster.client.request("GET", path, params=query, accept=TABLE))
-        found = table_rows(table, table, wide=wide, with_namespace=with_namespace, prefix=prefix)
-        if columns is None:
-            first = table
-            columns = Columns(
-                () if args.no_headers else table_titles(table, wide=wide, with_namespace=with_namespace)
-            )
-            write("\n" if again and found else "")
-        write(columns.text(found) if found else "")
-    if args.watch and columns is not None:
-        await _watch(args, cluster, served, names[0], columns, first)
-    return bool(first.get("rows"))
+        if not name:
+            found.append(await cluster.table(served, accept=TABLE, labelSelector=args.selector))
+        elif table := await clusters.found_or_missing(cluster.get(served, name, accept=TABLE), missing):
+            found.append(table)
+    return found
 
 
 async def _watch(

@@ -138,6 +138,50 @@ async def test_get_of_missing_objects(run: Run) -> None:
     )
 
 
+@pytest.mark.parametrize("output", [[], ["-o", "name"]], ids=["as a table", "as names"])
+async def test_get_shows_those_of_the_named_objects_that_exist(
+    cluster: LocalCluster, run: Run, output: list[str]
+) -> None:
+    await create(cluster.client, CONFIG_MAPS, {"metadata": {"name": "c"}})
+    both = await run("get", "cm", "none", "c", *output)
+    ignored = await run("get", "cm", "none", "c", "--ignore-not-found", *output)
+    nothing = await run("get", "cm", "none", "--ignore-not-found", *output)
+
+    assert (both.status, both.err) == (1, 'Error from server (NotFound): configmaps "none" not found\n')
+    assert both.out.splitlines()[-1].split()[0].removeprefix("configmap/") == "c"
+    assert (ignored.status, ignored.err) == (0, "")
+    assert ignored.out == both.out
+    assert (nothing.status, nothing.out, nothing.err) == (0, "", "")
+
+
+async def test_get_prints_a_list_for_several_names(cluster: LocalCluster, run: Run) -> None:
+    """Also if one of them exists, so that scripts get one form."""
+    await create(cluster.client, CONFIG_MAPS, {"metadata": {"name": "c"}})
+    shown = json.loads((await run("get", "cm", "none", "c", "-o", "json")).out)
+
+    assert (shown["kind"], [item["metadata"]["name"] for item in shown["items"]]) == ("List", ["c"])
+
+
+async def test_get_by_name_in_all_namespaces_is_an_error(run: Run) -> None:
+    shown = await run("get", "cm", "c", "-A", "--ignore-not-found")
+
+    assert (shown.status, shown.err) == (
+        1,
+        "error: a resource cannot be retrieved by name across all namespaces\n",
+    )
+
+
+async def test_describe_of_missing_objects(cluster: LocalCluster, run: Run) -> None:
+    await create(cluster.client, CONFIG_MAPS, {"metadata": {"name": "c"}})
+    nothing = await run("describe", "pytorchjob", "-n", "nothing")
+    both = await run("describe", "cm", "none", "c")
+
+    assert (nothing.status, nothing.out) == (0, "")
+    assert nothing.err == "No resources found in nothing namespace.\n"
+    assert (both.status, both.err) == (1, 'Error from server (NotFound): configmaps "none" not found\n')
+    assert both.out.startswith("Name:")
+
+
 async def test_describe_a_job(cluster: LocalCluster, run: Run) -> None:
     container = {"name": "pytorch", "image": "none", "command": ["true"]}
     template = {"spec": {"containers": [container]}}
