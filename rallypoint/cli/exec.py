@@ -32,7 +32,7 @@ from controller.kube.remote_command import (
 )
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, CommandError, Object, container_of
-from rallypoint.cli.terminal import write_error
+from rallypoint.cli.terminal import write_bytes, write_error
 from rallypoint.diagnosis.objects import is_pod_terminal, status_of
 
 CHUNK_BYTES = 32 * 1024
@@ -131,8 +131,7 @@ async def _receive(socket: aiohttp.ClientWebSocketResponse) -> Mapping[str, Any]
         if channel == ERROR:
             status = orjson.loads(data)
         elif channel in streams:
-            streams[channel].write(data)
-            streams[channel].flush()
+            write_bytes(data, streams[channel])
     return status
 
 

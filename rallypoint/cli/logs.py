@@ -6,7 +6,6 @@ The output of several pods is written in whole lines, that of a job's pods with 
 import argparse
 import asyncio
 import re
-import sys
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -29,7 +28,7 @@ from rallypoint.cli.cluster import (
     container_of,
 )
 from rallypoint.cli.log_follower import BAD_REQUEST, MAX_LINE_BYTES, JobLogFollower, owns_pods
-from rallypoint.cli.terminal import write_error
+from rallypoint.cli.terminal import OutputError, write_bytes, write_error
 from rallypoint.diagnosis.objects import name_of
 from rallypoint.local.apiserver.apimachinery.selectors import parse_label_selector
 from rallypoint.local.log_archive import ArchivedPod, default_container
@@ -246,7 +245,7 @@ async def _show_archived(args: argparse.Namespace, pod: ArchivedPod, *, of_job: 
     if not runs:
         return ""
     prefix = _prefix(args, pod.manifest, container, of_job=of_job)
-    write = LineWriter(prefix).add if prefix or of_job else _write
+    write = LineWriter(prefix).add if prefix or of_job else write_bytes
     since = None if not args.since else clock.now() - timedelta(seconds=args.since)
     tail = None if args.tail is None or args.tail < 0 else args.tail
     try:
@@ -255,6 +254,8 @@ async def _show_archived(args: argparse.Namespace, pod: ArchivedPod, *, of_job: 
             write_error(f"{pod.name}: the times of its lines are lost; all have that of the last one\n")
         async for chunk in log.read(Selection(tail_lines=tail, since=since, timestamps=args.timestamps)):
             write(chunk)
+    except (BrokenPipeError, OutputError):
+        raise
     except OSError as error:
         return f"{runs[-1]}: {error.strerror}"
     write(b"")
@@ -296,7 +297,7 @@ async def _show(
 ) -> None:
     container = _container_of(args, pod) if of_job else container_of(pod, args.container)
     prefix = _prefix(args, pod, container, of_job=of_job)
-    write = LineWriter(prefix).add if prefix or of_job or whole_lines else _write
+    write = LineWriter(prefix).add if prefix or of_job or whole_lines else write_bytes
     path = PODS.path(pod["metadata"]["namespace"], name_of(pod), "log")
     async with cluster.client.stream(
         path, {**query, "container": container}, accept="*/*", endless=True
@@ -345,9 +346,4 @@ class LineWriter:
             lines.append(self._rest)
             self._rest = b""
         if lines:
-            _write(b"".join(self._prefix + line + b"\n" for line in lines))
-
-
-def _write(data: bytes) -> None:
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+            write_bytes(b"".join(self._prefix + line + b"\n" for line in lines))

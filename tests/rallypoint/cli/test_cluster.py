@@ -685,6 +685,36 @@ async def test_exec_with_input(cluster: LocalCluster, run: Run, tmp_path: Path) 
     assert ended.stdout == given
 
 
+def to_full_device(command: list[str]) -> subprocess.CompletedProcess[bytes]:
+    with Path("/dev/full").open("wb") as full:
+        return subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["get", "pods"], id="get"),
+        pytest.param(["get", "pods", "-o", "yaml"], id="get -o yaml"),
+        pytest.param(["logs", "p"], id="logs"),
+        pytest.param(["logs", "-f", "-l", "x=y"], id="logs -f -l"),
+        pytest.param(["logs", "gone"], id="logs of a deleted pod"),
+        pytest.param(["exec", "p", "--", "echo", "one"], id="exec"),
+    ],
+)
+async def test_output_that_cannot_be_written_is_no_fault_of_the_server(
+    cluster: LocalCluster, run: Run, tmp_path: Path, arguments: list[str]
+) -> None:
+    await pod(cluster.client, "gone", "echo one", until="Succeeded")
+    await run("delete", "pod", "gone")
+    await pod(cluster.client, "p", "echo one; exec sleep 100", labels={"x": "y"})
+    command, *rest = arguments
+    given = [*RALLYPOINT, command, "--kubeconfig", str(tmp_path / "kubeconfig"), *rest]
+    ended = await asyncio.to_thread(to_full_device, given)
+
+    assert ended.stderr == b"error: cannot write the output: No space left on device\n"
+    assert ended.returncode == 1
+
+
 async def test_a_cluster_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}
     context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
