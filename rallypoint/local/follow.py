@@ -52,7 +52,7 @@ class Follow:
 
     def listen(self, logs: Logs) -> None:
         """Show the output of containers from now on."""
-        logs.listen(self._lines.add)
+        logs.listen(self._lines.add, self._note_loss)
 
     async def watch(self, client: Client, resources: Iterable[Resource]) -> None:
         """Apply the changes of jobs and pods until canceled."""
@@ -96,14 +96,23 @@ class Follow:
             self._screen.note(change.text, in_table=change.in_table)
         self._changed.set()
 
+    def _note_loss(self, pod: Manifest, container: str, why: str) -> None:
+        if prefix := self._prefix(pod, container):
+            self._screen.note(f"{prefix}: the log is incomplete: {why}")
+
     def _show_line(self, pod: Manifest, container: str, line: str) -> None:
+        if prefix := self._prefix(pod, container):
+            self._screen.output(prefix, line)
+
+    def _prefix(self, pod: Manifest, container: str) -> str:
+        """Return the name of a container before its output; empty if its output is not shown."""
         job = self._progress.job_of(pod)
         if job is None:
-            return
+            return ""
         spec = pod["spec"]
         init = next((entry for entry in spec.get("initContainers") or () if entry["name"] == container), None)
         if init is not None and dns_wait.of(init) is not None:
-            return  # The node's own output; the table shows that the replica waits.
+            return ""  # The node's own output; the table shows that the replica waits.
         prefix = self._progress.prefix(job, short_name(job, pod))
         alone = init is None and len(spec["containers"]) == 1
-        self._screen.output(prefix if alone else f"{prefix}/{container}", line)
+        return prefix if alone else f"{prefix}/{container}"

@@ -412,6 +412,14 @@ def test_output_is_prefixed(progress: Progress) -> None:
     assert text.getvalue() == "[master-0] hello\n[worker-0/prepare] preparing\n"
 
 
+def test_a_log_that_loses_output_is_reported(progress: Progress) -> None:
+    follow, text = text_follow(progress)
+    follow._note_loss(pod("job-master-0"), "pytorch", "No space left on device")
+    follow._note_loss(pod("x", owner="other"), "pytorch", "No space left on device")
+
+    assert text.getvalue() == "master-0: the log is incomplete: No space left on device\n"
+
+
 def test_with_several_jobs_output_is_prefixed_with_the_job() -> None:
     progress = Progress(several=True)
     progress.add("PyTorchJob", job())

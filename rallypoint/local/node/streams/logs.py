@@ -12,10 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import structlog
+
 from api.labels import JOB_NAME
 from api.pod_problems import NO_STATE, read_status, reason_and_message, unscheduled
 from rallypoint.local import private
 from rallypoint.local.log_archive import DELETED_FILE, POD_FILE, record, record_of_deleted
+
+_logger = structlog.get_logger()
 
 CHUNK_BYTES = 64 * 1024
 COARSE_SECONDS = 0.01
@@ -23,6 +27,8 @@ COARSE_SECONDS = 0.01
 
 Listener: TypeAlias = Callable[[Mapping[str, Any], str, bytes], None]
 """Called with the pod, the container and each chunk of output; the chunk is empty at the end of a run."""
+LossListener: TypeAlias = Callable[[Mapping[str, Any], str, str], None]
+"""Called with the pod, the container and the reason when the file of a run loses output, once per run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,8 @@ class Log:
         self.path = path
         self.closed = ended
         self.has_times = True
+        self.is_incomplete = False
+        """Whether a write failed, so that the file lacks output."""
         self._discarded = False
         self._grown = asyncio.Event()
         self._offsets, self._times = array("Q"), array("d")
@@ -72,10 +80,19 @@ class Log:
         """Append a chunk. What arrives after the log was closed, as that of a pod that was deleted by force, is lost.
 
         Raises:
-            OSError: the disk is full, or fails.
+            OSError: the disk is full, or fails. The chunk, or the end of it, is lost.
         """
         if self.closed:
             return
+        try:
+            self._append(data, now)
+        except OSError:
+            self.is_incomplete = True
+            raise
+        finally:
+            self._wake()
+
+    def _append(self, data: bytes, now: datetime) -> None:
         timestamp = now.timestamp()
         if not self._times or timestamp - self._times[-1] > COARSE_SECONDS:
             self._offsets.append(self._size)
@@ -85,7 +102,6 @@ class Log:
             written = self._file.write(rest)
             self._size += written
             rest = rest[written:]
-        self._wake()
 
     def close(self) -> None:
         if not self.closed:
@@ -240,10 +256,12 @@ class Logs:
         self.folder = private.folder(folder)
         self._runs: dict[tuple[str, str, str], list[Log]] = defaultdict(list)
         self._listeners: list[Listener] = []
+        self._loss_listeners: list[LossListener] = []
 
-    def listen(self, listener: Listener) -> None:
-        """Call ``listener`` with all output from now on."""
+    def listen(self, listener: Listener, on_loss: LossListener) -> None:
+        """Call ``listener`` with all output from now on, also with what the files lose, and ``on_loss`` when one begins to lose output."""
         self._listeners.append(listener)
+        self._loss_listeners.append(on_loss)
 
     def open(
         self, pod: Mapping[str, Any], container: str, attempt: int, started: datetime | None = None
@@ -267,9 +285,23 @@ class Logs:
             _write(folder / POD_FILE, record(pod))
 
     def write(self, pod: Mapping[str, Any], container: str, log: Log, data: bytes, now: datetime) -> None:
-        log.write(data, now)
+        """Append a chunk to the log of a run and call the listeners, also if the disk is full."""
+        was_incomplete = log.is_incomplete
+        try:
+            log.write(data, now)
+        except OSError as error:
+            if not was_incomplete:
+                self._report_loss(pod, container, error)
         for listener in self._listeners:
             listener(pod, container, data)
+
+    def _report_loss(self, pod: Mapping[str, Any], container: str, error: OSError) -> None:
+        why = error.strerror or str(error)
+        _logger.error(
+            "container log is incomplete", pod=pod["metadata"]["name"], container=container, error=why
+        )
+        for listener in self._loss_listeners:
+            listener(pod, container, why)
 
     def close(self, pod: Mapping[str, Any], container: str, log: Log) -> None:
         """Close the log of a run and call the listeners with an empty chunk."""

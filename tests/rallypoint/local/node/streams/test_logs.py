@@ -2,6 +2,9 @@
 
 import asyncio
 import io
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from rallypoint.local.node.streams import logs
 from rallypoint.local.node.streams.logs import Log, Logs, NoLog, Selection
@@ -74,7 +78,10 @@ async def test_follow_until_the_container_ends(tmp_path: Path) -> None:
 
 async def test_runs_of_a_container(tmp_path: Path) -> None:
     logs, heard = Logs(tmp_path), []
-    logs.listen(lambda pod, container, data: heard.append((pod["metadata"]["name"], container, data)))
+    logs.listen(
+        lambda pod, container, data: heard.append((pod["metadata"]["name"], container, data)),
+        lambda *_: None,
+    )
     for attempt in range(2):
         log = logs.open(POD, "main", attempt)
         logs.write(POD, "main", log, f"run {attempt}".encode(), NOW)
@@ -84,6 +91,33 @@ async def test_runs_of_a_container(tmp_path: Path) -> None:
     assert await text(logs.of(POD, "main", previous=True)) == "run 0"
     assert [data for _, _, data in heard] == [b"run 0", b"", b"run 1", b""]
     assert logs.path(POD, "main", 1) == tmp_path / "default_p_u" / "main" / "1.log"
+
+
+@contextmanager
+def largest_file(size_bytes: int) -> Iterator[None]:
+    """Make writes beyond this size fail, as on a full disk. Python ignores the signal."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+async def test_listeners_get_what_a_full_disk_loses_and_the_reason_once(tmp_path: Path) -> None:
+    logs, heard, losses = Logs(tmp_path), bytearray(), list[str]()
+    logs.listen(
+        lambda _, __, data: heard.extend(data), lambda _, container, why: losses.append(f"{container}: {why}")
+    )
+    log = logs.open(POD, "main", 0)
+    with capture_logs(), largest_file(12):
+        for line in (b"epoch 1\n", b"epoch 2\n", b"epoch 3\n"):
+            logs.write(POD, "main", log, line, NOW)
+        logs.close(POD, "main", log)
+
+    assert bytes(heard) == b"epoch 1\nepoch 2\nepoch 3\n"
+    assert losses == ["main: File too large"]
+    assert await text(log) == "epoch 1\nepoc"
 
 
 async def test_the_times_of_lines_outlast_the_process(log: Log) -> None:
