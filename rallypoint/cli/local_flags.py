@@ -3,15 +3,16 @@
 import argparse
 import asyncio
 import contextlib
+import errno
 import os
 import secrets
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Generator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, TextIO, get_args
 
 from typing_extensions import override
 
@@ -39,8 +40,16 @@ SETTINGS = Settings(
     clean_finished_pods=True,
 )
 """The controller's defaults, without ports and without the SSH check: local pods run no SSH servers. A failed job leaves no process behind."""
-START_ERRORS = (NoLoopback, NoAddresses, NoNamespaces, NoSuchGpu)
+
+
+class NoWorkingDirectory(Exception):
+    """The working directory, in which pods run, has been deleted."""
+
+
+START_ERRORS = (NoLoopback, NoAddresses, NoNamespaces, NoSuchGpu, NoWorkingDirectory)
 """What ``open_cluster`` raises if this machine lacks what the flags request."""
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+"""Errors of a whole file system, or of a limit on it."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -119,7 +128,15 @@ def node_config_of(args: argparse.Namespace) -> NodeConfig:
 def open_cluster(
     args: argparse.Namespace, folder: Path, server_config: ServerConfig, data: Path | None = None
 ) -> AbstractAsyncContextManager[LocalCluster]:
-    """Open the local cluster that the flags describe; ``server_config`` and ``data`` as in ``local_cluster``."""
+    """Open the local cluster that the flags describe; ``server_config`` and ``data`` as in ``local_cluster``.
+
+    Raises:
+        NoWorkingDirectory: the working directory has been deleted.
+    """
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise NoWorkingDirectory("the working directory has been deleted") from error
     return local_cluster(
         all_crds(),
         folder,
@@ -199,6 +216,36 @@ def run_folder(requested: Path | None) -> Path:
         return private.folder(Path(".rallypoint") / "runs" / name).resolve()
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111 - a user without a home directory is no error here
     return private.folder(Path(state, "rallypoint", "runs", name)).resolve()
+
+
+@contextmanager
+def controller_log(folder: Path, mode: Literal["w", "a"]) -> Generator[TextIO]:
+    """Open the controller's log. A full disk costs lines of it, and no more.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    file = private.file(folder / "controller.log").open(mode)
+    try:
+        yield file
+    finally:
+        with contextlib.suppress(OSError):  # The lines that are still in the buffer.
+            file.close()
+
+
+def os_error_of(error: Exception) -> OSError | None:
+    """Return ``error``, or the only error in its groups, if it is an OSError."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error if isinstance(error, OSError) else None
+
+
+def describe_os_error(error: OSError, folder: Path) -> str:
+    """Return the file and the reason; of a full disk, ``folder``, in which the cluster has its files, and the reason."""
+    path = error.filename2 or error.filename
+    if error.errno in _DISK_ERRORS and (path is None or Path(path).is_relative_to(folder)):
+        path = folder
+    return f"{path}: {error.strerror}" if path else error.strerror or str(error)
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

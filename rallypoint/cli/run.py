@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import os
 import re
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 import orjson
+import structlog
 from rich.console import Console
 
 from api.messages import escape_control
@@ -22,7 +24,7 @@ from controller.telemetry import logs
 from rallypoint.cli import local_flags, summary
 from rallypoint.cli.blockers import BINDINGS, NEEDED_KINDS, blockers, has_rights, missing_objects
 from rallypoint.cli.terminal import write_error
-from rallypoint.local import documents, private
+from rallypoint.local import documents
 from rallypoint.local.apiserver.apimachinery import names
 from rallypoint.local.cluster import LocalCluster, ServerConfig
 from rallypoint.local.documents import Document, Problem, Refused
@@ -30,6 +32,8 @@ from rallypoint.local.follow import Follow
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.progress import Job, Progress, Replica
 from rallypoint.local.screen import Screen, TerminalScreen, TextScreen
+
+log = structlog.get_logger()
 
 EXIT = {"Succeeded": 0, "Failed": 1, "Refused": 2, "Timeout": 124, "Interrupted": 130, "BrokenPipe": 141}
 """BrokenPipe: the reader of the output closed it before the jobs ended."""
@@ -101,25 +105,30 @@ def namespace(text: str) -> str:
 
 def execute(args: argparse.Namespace) -> int:
     """Return one of ``EXIT``; Failed also if the run cannot start."""
-    try:
-        folder = local_flags.run_folder(args.run_dir)
-        opened = private.file(folder / "controller.log").open("w")
-    except OSError as error:
-        write_error(f"rallypoint run: cannot create the log folder: {error.filename}: {error.strerror}\n")
-        return EXIT["Failed"]
-    run = Run(args, folder)
-    try:
-        with opened as log_file:
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = local_flags.run_folder(args.run_dir)
+            log_file = stack.enter_context(local_flags.controller_log(folder, "w"))
+        except OSError as error:
+            write_error(f"rallypoint run: cannot create the log folder: {error.filename}: {error.strerror}\n")
+            return EXIT["Failed"]
+        run = Run(args, folder)
+        try:
             found = documents.read(args.files, args.namespace)
             logs.configure("console", "info", log_file)
             command.log_start(local_flags.settings_of(args))
             with asyncio.Runner(loop_factory=local_flags.loop_factory()) as runner:
                 outcome = runner.run(run.execute(found, log_file))
-    except Refused as refused:
-        outcome = run.refused(refused.problems)
-    except local_flags.START_ERRORS as error:
-        write_error(f"rallypoint run: {error}\n")
-        return EXIT["Failed"]
+        except Refused as refused:
+            outcome = run.refused(refused.problems)
+        except local_flags.START_ERRORS as error:
+            outcome = run.failed(str(error))
+        except (OSError, ExceptionGroup) as error:
+            cause = local_flags.os_error_of(error)
+            if cause is None:
+                raise
+            log.exception("run failed")
+            outcome = run.failed(local_flags.describe_os_error(cause, folder))
     run.report(outcome)
     return EXIT[outcome]
 
@@ -242,6 +251,11 @@ class Run:
         self._problems = problems
         return "Refused"
 
+    def failed(self, why: str) -> str:
+        """Record why the run could not start, or could not continue."""
+        self._problems = [Problem("rallypoint run", "", "", why)]
+        return "Failed"
+
     def report(self, outcome: str) -> None:
         """Print the outcome: problems on stderr, the summary or the JSON document on stdout."""
         if self._json:
@@ -261,9 +275,10 @@ class Run:
                 ],
             }
             self._write(escape_control(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()) + "\n")
-        elif outcome == "Refused":
+            return
+        if self._problems:
             self._write(escape_control("".join(f"{problem}\n" for problem in self._problems)), sys.stderr)
-        else:
+        if outcome != "Refused" and (self._progress.jobs or not self._problems):
             paths = {
                 "logs": _display_path(self._logs),
                 "controller log": _display_path(self._folder / "controller.log"),
@@ -284,8 +299,11 @@ class Run:
 
 
 def _display_path(path: Path) -> str:
-    """Return the path relative to the working directory if it is below it."""
-    folder = Path.cwd()
+    """Return the path relative to the working directory if it is below it. The jobs may have deleted the directory."""
+    try:
+        folder = Path.cwd()
+    except FileNotFoundError:
+        return str(path)
     return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
 

@@ -86,31 +86,24 @@ def add_parser(
 
 
 def execute(args: argparse.Namespace) -> int:
+    folder = Path(args.data or args.run_dir or ".")
     try:
         folder = local_flags.run_folder(args.data or args.run_dir)
         kubeconfig = Path(args.kubeconfig_out or folder / "kubeconfig").absolute()
         _require_own_kubeconfig(kubeconfig)
-        with private.file(folder / "controller.log").open("a") as log_file:
+        with local_flags.controller_log(folder, "a") as log_file:
             logs.configure("console", "info", log_file)
             command.log_start(local_flags.settings_of(args))
             with asyncio.Runner(loop_factory=local_flags.loop_factory()) as runner:
                 runner.run(_serve(args, folder, kubeconfig, log_file))
     except (*local_flags.START_ERRORS, ForeignKubeconfig, JournalError) as error:
         return _report(str(error))
-    except OSError as error:
-        return _report(_text_of(error))
-    except ExceptionGroup as group:  # The page starts while the cluster's tasks run.
-        cause: Exception = group
-        while isinstance(cause, ExceptionGroup) and len(cause.exceptions) == 1:
-            cause = cause.exceptions[0]
-        if not isinstance(cause, OSError):
+    except (OSError, ExceptionGroup) as error:  # The page starts while the cluster's tasks run.
+        cause = local_flags.os_error_of(error)
+        if cause is None:
             raise
-        return _report(_text_of(cause))
+        return _report(local_flags.describe_os_error(cause, folder))
     return 0
-
-
-def _text_of(error: OSError) -> str:
-    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
 
 
 def _report(why: str) -> int:

@@ -1,14 +1,23 @@
 """Flags of the commands that run a local cluster: the resources of its node."""
 
 import argparse
+import errno
 from pathlib import Path
 
 import pytest
 
 from rallypoint.cli import main
-from rallypoint.cli.local_flags import add_flags, labels, node_config_of, settings_of
+from rallypoint.cli.local_flags import (
+    add_flags,
+    controller_log,
+    describe_os_error,
+    labels,
+    node_config_of,
+    settings_of,
+)
 from rallypoint.local.cluster import NodeConfig
 from rallypoint.local.node.containers.images import Image
+from rallypoint.testing.file_size import largest_file
 
 
 def parsed(*arguments: str) -> argparse.Namespace:
@@ -94,3 +103,25 @@ def test_missing_gpus_are_rejected(
 
     assert main(["up", "--gpus", "2", "--run-dir", str(tmp_path)]) == 1
     assert capsys.readouterr().err == "rallypoint up: --gpus 2: there are 0\n"
+
+
+def test_a_full_disk_costs_only_lines_of_the_log_of_the_controller(tmp_path: Path) -> None:
+    with largest_file(0), controller_log(tmp_path, "w") as log_file:
+        log_file.write("a line")
+
+    assert log_file.closed
+    assert (tmp_path / "controller.log").read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        pytest.param(OSError(errno.ENOSPC, "No space"), "/run: No space", id="a full disk"),
+        pytest.param(OSError(errno.ENOSPC, "No space", "a", None, "/run/b"), "/run: No space", id="a copy"),
+        pytest.param(OSError(errno.ENOSPC, "No space", "/tmp/a"), "/tmp/a: No space", id="another disk"),
+        pytest.param(OSError(errno.ENOENT, "None", "/run/a"), "/run/a: None", id="a file"),
+        pytest.param(OSError(errno.EADDRINUSE, "in use"), "in use", id="no file"),
+    ],
+)
+def test_an_error_names_the_file_and_a_full_disk_the_folder(error: OSError, text: str) -> None:
+    assert describe_os_error(error, Path("/run")) == text

@@ -510,6 +510,34 @@ async def test_a_run_folder_that_cannot_be_created(tmp_path: Path, below: str) -
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("before", "error"),
+    [
+        pytest.param("ulimit -f 1", "{folder}/run: File too large", id="no file can grow"),
+        pytest.param('rmdir "$PWD"', "the working directory has been deleted", id="no working directory"),
+    ],
+)
+def test_a_start_that_fails_is_one_line(tmp_path: Path, before: str, error: str) -> None:
+    file, here = write(tmp_path, job()), tmp_path / "here"
+    here.mkdir()
+    command = ["sh", "-c", f'{before}; exec "$@"', "sh", *COMMAND, "--run-dir", str(tmp_path / "run"), file]
+    done = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == f"rallypoint run: {error.format(folder=tmp_path)}"
+    assert "Traceback" not in done.stderr
+
+
+async def test_a_start_that_fails_as_json(tmp_path: Path) -> None:
+    status, out, err = await run(tmp_path, write(tmp_path, job()), "--gpus", "1000", "-o", "json")
+    document = json.loads(out)
+
+    assert (status, err) == (1, "")
+    assert (document["outcome"], document["exitStatus"], document["jobs"]) == ("Failed", 1, [])
+    (problem,) = document["problems"]
+    assert (problem["source"], problem["message"][:12]) == ("rallypoint run", "--gpus 1000:")
+
+
 def test_an_interruption_before_the_start_is_silent(tmp_path: Path) -> None:
     """While a command is imported or its files are read; here it reads a file that never ends."""
     endless = tmp_path / "endless.yaml"

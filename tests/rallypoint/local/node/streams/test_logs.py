@@ -2,9 +2,6 @@
 
 import asyncio
 import io
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +14,7 @@ from structlog.testing import capture_logs
 
 from rallypoint.local.node.streams import logs
 from rallypoint.local.node.streams.logs import Log, Logs, NoLog, Selection
+from rallypoint.testing.file_size import largest_file
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 POD: dict[str, Any] = {
@@ -91,17 +89,6 @@ async def test_runs_of_a_container(tmp_path: Path) -> None:
     assert await text(logs.of(POD, "main", previous=True)) == "run 0"
     assert [data for _, _, data in heard] == [b"run 0", b"", b"run 1", b""]
     assert logs.path(POD, "main", 1) == tmp_path / "default_p_u" / "main" / "1.log"
-
-
-@contextmanager
-def largest_file(size_bytes: int) -> Iterator[None]:
-    """Make writes beyond this size fail, as on a full disk. Python ignores the signal."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 async def test_listeners_get_what_a_full_disk_loses_and_the_reason_once(tmp_path: Path) -> None:
