@@ -157,7 +157,7 @@ class Run:
             local_flags.stop_on_signal(local, self._stop)
             try:
                 matched = await documents.match(local.client, found)
-                _require_jobs(matched)
+                _require_jobs(matched, self._args.files)
                 await documents.check(local.client, matched, self._namespace)
                 self._blockers = await self._find_blockers(local, matched)
                 if self._blockers and not self._args.wait:
@@ -316,9 +316,9 @@ def _is_job(resource: Resource) -> bool:
     return resource.group == "kubeflow.org"
 
 
-def _require_jobs(matched: Sequence[tuple[Document, Resource]]) -> None:
+def _require_jobs(matched: Sequence[tuple[Document, Resource]], files: Sequence[str]) -> None:
     """Raises:
     Refused: no document is a job.
     """
     if not any(_is_job(resource) for _, resource in matched):
-        raise Refused([Problem("rallypoint run", "", "", "no document is a job")])
+        raise Refused([Problem(", ".join(map(documents.name_of, files)), "", "", "no document is a job")])

@@ -4,6 +4,7 @@ The server validates documents. This module rejects only what cannot be sent: va
 the server does not serve, and duplicates.
 """
 
+import errno
 import math
 import re
 import sys
@@ -108,10 +109,9 @@ def read(files: Iterable[str], namespace: str = "default") -> list[Document]:
     if files.count(STDIN) > 1:
         raise Refused([Problem("standard input", "", "", "it can be read only once")])
     for file in files:
-        name = "standard input" if file == STDIN else file
+        name = name_of(file)
         try:
-            text = sys.stdin.read() if file == STDIN else Path(file).read_text()
-            parsed = [document for document in yaml.safe_load_all(text) if document is not None]
+            parsed = [document for document in yaml.safe_load_all(_text_of(file)) if document is not None]
         except (OSError, UnicodeDecodeError) as error:
             problems.append(Problem(name, "", "", getattr(error, "strerror", None) or str(error)))
         except (yaml.YAMLError, ValueError) as error:  # ValueError: month 13, or a number with 5,000 digits.
@@ -126,6 +126,21 @@ def read(files: Iterable[str], namespace: str = "default") -> list[Document]:
     if problems:
         raise Refused(problems)
     return documents
+
+
+def name_of(file: str) -> str:
+    """Return how problems name a file."""
+    return "standard input" if file == STDIN else file or "''"
+
+
+def _text_of(file: str) -> str:
+    if not file:
+        raise FileNotFoundError(errno.ENOENT, "the name of a file is empty")
+    if file != STDIN:
+        return Path(file).read_text()
+    if sys.stdin is None:
+        raise OSError(errno.EBADF, "it is closed")
+    return sys.stdin.read()
 
 
 async def match(client: Client, documents: Iterable[Document]) -> list[tuple[Document, Resource]]:
@@ -143,8 +158,11 @@ async def match(client: Client, documents: Iterable[Document]) -> list[tuple[Doc
         resource = served[document.api_version].get(document.kind)
         if resource is None:
             message = f"no kind {document.kind} in {document.api_version} is served here"
-            meant = similar(document.kind, served[document.api_version])
-            problems.append(document.problem(f'{message}; did you mean "{meant}"?' if meant else message))
+            if meant := similar(document.kind, served[document.api_version]):
+                message += f'; did you mean "{meant}"?'
+            elif version := await _find_version(client, document):
+                message += f'; did you mean apiVersion "{version}"?'
+            problems.append(document.problem(message))
         else:
             matched.append((document, resource))
     if problems:
@@ -261,6 +279,17 @@ async def _discover(client: Client, api_version: str) -> dict[str, Resource]:
     }
 
 
+async def _find_version(client: Client, document: Document) -> str:
+    """Return an apiVersion with the document's kind, if possible of its group; empty if the server serves none."""
+    listed = orjson.loads(await client.request("GET", "/apis"))
+    groups = sorted(listed["groups"], key=lambda group: group["name"] != document.group)
+    versions = [version["groupVersion"] for group in groups for version in group["versions"]]
+    for version in (*versions, "v1"):
+        if document.kind in await _discover(client, version):
+            return str(version)
+    return ""
+
+
 def _syntax_error(error: Exception) -> str:
     """Return the position and the reason of a YAML error in one line."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem and (mark := error.problem_mark):
@@ -279,7 +308,12 @@ def _find_problems(document: Document) -> list[Problem]:
     missing = [key for key in ("apiVersion", "kind") if not document.manifest.get(key)]
     if missing:
         return [document.problem("Required value", missing[0])]
-    problems = [document.problem(message, path) for path, message in _find_unencodable(document.manifest)]
+    if _is_list(document) and not isinstance(document.manifest.get("items"), list | None):
+        return [document.problem("Invalid value: must be a list", "items")]
+    if error := _version_error(document.api_version):
+        return [document.problem(f'Invalid value: "{document.api_version}": {error}', "apiVersion")]
+    found = (*_find_unencodable(document.manifest), *_find_wrong_types(document.manifest.get("metadata")))
+    problems = [document.problem(message, path) for path, message in found]
     # The server creates missing namespaces here, and would report the name of the Namespace.
     if (
         not problems
@@ -288,6 +322,59 @@ def _find_problems(document: Document) -> list[Problem]:
     ):
         problems.append(document.problem(f'Invalid value: "{namespace}": {error}', "metadata.namespace"))
     return problems
+
+
+def _version_error(api_version: str) -> str:
+    """Return why this is neither ``VERSION`` nor ``GROUP/VERSION``; empty if it is."""
+    group, separator, version = api_version.rpartition("/")
+    return (names.subdomain(group) if separator else "") or names.label(version)
+
+
+def _find_wrong_types(meta: Any) -> Iterator[tuple[str, str]]:
+    """Yield the path and an error message of each field of the metadata that the server cannot decode.
+
+    The server reports only the first one, without its name, and no other problem beside it.
+    """
+    if _json_type(meta) not in ("object", "null"):
+        yield "metadata", _wrong_type("object", meta)
+        return
+    fields: dict[str, Any] = meta or {}
+    for name in ("name", "generateName", "namespace"):
+        if _json_type(fields.get(name)) not in ("string", "null"):
+            yield f"metadata.{name}", _wrong_type("string", fields[name])
+    for name in ("labels", "annotations"):
+        values = fields.get(name)
+        if _json_type(values) not in ("object", "null"):
+            yield f"metadata.{name}", _wrong_type("object", values)
+            continue
+        for key, value in (values or {}).items():
+            if _json_type(value) not in ("string", "null"):
+                yield f"metadata.{name}[{key}]", _wrong_type("string", value)
+
+
+def _wrong_type(wanted: str, value: Any) -> str:
+    given = _json_type(value)
+    advice = "; put it in quotes" if given in ("boolean", "integer", "number") and wanted == "string" else ""
+    return f"Invalid value: must be of type {wanted}, not {given}{advice}"
+
+
+def _json_type(value: Any) -> str:
+    """Return the name of the type in JSON Schema. Dates are sent as strings."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case Mapping():
+            return "object"
+        case list():
+            return "array"
+        case _:
+            return "string"
 
 
 def _find_unencodable(value: Any, path: str = "", parents: tuple[int, ...] = ()) -> Iterator[tuple[str, str]]:
@@ -342,8 +429,14 @@ def _find_duplicates(documents: Iterable[Document], namespace: str) -> Iterator[
 
 
 def _items(document: Document) -> Iterator[Document]:
-    if isinstance(document.manifest, dict) and (document.kind, document.api_version) == ("List", "v1"):
-        for index, item in enumerate(document.manifest.get("items") or ()):
+    """Yield the items of a List; any other document, and a List whose items are no list, as it is."""
+    items = document.manifest.get("items") if _is_list(document) else None
+    if _is_list(document) and (items is None or isinstance(items, list)):
+        for index, item in enumerate(items or ()):
             yield Document(f"{document.source} (item {index + 1})", item)
     else:
         yield document
+
+
+def _is_list(document: Document) -> bool:
+    return isinstance(document.manifest, dict) and (document.kind, document.api_version) == ("List", "v1")

@@ -198,8 +198,20 @@ def bad(change: Any) -> dict[str, Any]:
             id="an unknown group",
         ),
         pytest.param(
+            [{**job(), "apiVersion": "kubeflow.org/v2"}],
+            [
+                'no kind PyTorchJob in kubeflow.org/v2 is served here; did you mean apiVersion "kubeflow.org/v1"?'
+            ],
+            id="an unknown version",
+        ),
+        pytest.param(
+            [{"apiVersion": "kubeflow.org/v1", "kind": "ConfigMap", "metadata": {"name": "x"}}],
+            ['no kind ConfigMap in kubeflow.org/v1 is served here; did you mean apiVersion "v1"?'],
+            id="a kind of another group",
+        ),
+        pytest.param(
             [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}],
-            ["no document is a job"],
+            ["job.yaml: no document is a job"],
             id="no job",
         ),
         pytest.param(

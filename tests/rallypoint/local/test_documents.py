@@ -54,6 +54,22 @@ def test_problems_of_standard_input(monkeypatch: pytest.MonkeyPatch, files: list
     assert str(raised.value).startswith(message)
 
 
+def test_a_closed_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python has none then."""
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(Refused) as raised:
+        documents.read(["-"])
+
+    assert str(raised.value) == "standard input: it is closed"
+
+
+def test_an_empty_file_name() -> None:
+    with pytest.raises(Refused) as raised:
+        documents.read([""])
+
+    assert str(raised.value) == "'': the name of a file is empty"
+
+
 def test_a_list_is_its_items(tmp_path: Path) -> None:
     file = write(
         tmp_path, "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: A}, {apiVersion: v1, kind: B}]"
@@ -87,6 +103,21 @@ def test_a_list_is_its_items(tmp_path: Path) -> None:
         pytest.param("kind: A", "apiVersion: Required value", id="no apiVersion"),
         pytest.param("apiVersion: v1\nmetadata: {name: n}", "n: kind: Required value", id="no kind"),
         pytest.param("apiVersion: v1\nkind: List\nitems: [5]", "(item 1): not an object", id="a bad item"),
+        pytest.param(
+            "apiVersion: v1\nkind: List\nitems: 3",
+            "List: items: Invalid value: must be a list",
+            id="items that are no list",
+        ),
+        pytest.param(
+            'apiVersion: "a b?c#d%"\nkind: A\nmetadata: {name: n}',
+            'A n: apiVersion: Invalid value: "a b?c#d%": a lowercase RFC 1123 label must consist of',
+            id="a bad version",
+        ),
+        pytest.param(
+            "apiVersion: ../../x\nkind: A",
+            'A: apiVersion: Invalid value: "../../x": a lowercase RFC 1123 subdomain must consist of',
+            id="a bad group",
+        ),
     ],
 )
 def test_an_invalid_document_is_rejected(tmp_path: Path, text: str, words: str) -> None:
@@ -97,6 +128,47 @@ def test_an_invalid_document_is_rejected(tmp_path: Path, text: str, words: str) 
     (problem,) = raised.value.problems
     assert str(problem).startswith(file)
     assert words in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("meta", "problems"),
+    [
+        pytest.param("a", ["metadata: Invalid value: must be of type object, not string"], id="no object"),
+        pytest.param(
+            "{name: 5, generateName: [a], namespace: true}",
+            [
+                "metadata.name: Invalid value: must be of type string, not integer; put it in quotes",
+                "metadata.generateName: Invalid value: must be of type string, not array",
+                "metadata.namespace: Invalid value: must be of type string, not boolean; put it in quotes",
+            ],
+            id="names",
+        ),
+        pytest.param(
+            "{labels: [a], annotations: {istio.io/inject: false, a: {}, b: 1.5, c: text}}",
+            [
+                "metadata.labels: Invalid value: must be of type object, not array",
+                "metadata.annotations[istio.io/inject]: Invalid value: must be of type string, not boolean; put it in quotes",
+                "metadata.annotations[a]: Invalid value: must be of type string, not object",
+                "metadata.annotations[b]: Invalid value: must be of type string, not number; put it in quotes",
+            ],
+            id="labels and annotations",
+        ),
+    ],
+)
+def test_wrong_types_in_the_metadata_are_all_reported_with_their_field(
+    tmp_path: Path, meta: str, problems: list[str]
+) -> None:
+    file = write(tmp_path, f"apiVersion: v1\nkind: A\nmetadata: {meta}")
+
+    with pytest.raises(Refused) as raised:
+        documents.read([file])
+    assert [f"{problem.field}: {problem.message}" for problem in raised.value.problems] == problems
+
+
+def test_nulls_and_dates_in_the_metadata_are_left_to_the_server(tmp_path: Path) -> None:
+    meta = "{name: null, labels: null, annotations: {day: 2026-01-01, nothing: null}}"
+
+    assert documents.read([write(tmp_path, f"apiVersion: v1\nkind: A\nmetadata: {meta}")])
 
 
 def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
