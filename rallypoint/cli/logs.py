@@ -29,7 +29,7 @@ from rallypoint.cli.cluster import (
 )
 from rallypoint.cli.log_follower import BAD_REQUEST, MAX_LINE_BYTES, JobLogFollower, owns_pods
 from rallypoint.cli.terminal import OutputError, write_bytes, write_error
-from rallypoint.diagnosis.objects import name_of
+from rallypoint.diagnosis.objects import is_finished, name_of
 from rallypoint.local.apiserver.apimachinery.selectors import parse_label_selector
 from rallypoint.local.log_archive import ArchivedPod, default_container
 from rallypoint.local.node.streams.logs import Log, Selection
@@ -155,13 +155,15 @@ async def _show_job(
     else:
         pods = sorted(await cluster.owned_pods(served, owner), key=name_of)
         gone = _deleted_pods(cluster, served, name, owner, pods)
-    has_pods_later = args.follow and owner is not None and owns_pods(served)
+    has_pods_later = args.follow and owner is not None and owns_pods(served) and not is_finished(owner)
     hint = f"'rallypoint why {served.resource.kind.lower()}/{name}' says why" if owns_pods(served) else ""
     if not (pods or gone or has_pods_later):
         raise CommandError("; ".join(filter(None, ("no pods found", hint))))
     manifests = [*(archived.manifest for archived in gone), *pods]
     if manifests and not any(_container_of_member(args, pod) for pod in manifests):
         raise CommandError(f"container {args.container} is not valid for any pod of {args.what}")
+    if has_pods_later and not manifests:
+        write_error(f"waiting for the first pod; {hint}\n")
     errors = {archived.name: await _show_archived(args, archived, of_job=True) for archived in gone}
     if args.follow and owner is not None:
         _report(errors)

@@ -18,6 +18,7 @@ from rallypoint.diagnosis.objects import (
     Object,
     deletion_requested_at,
     event_time,
+    is_pod_terminal,
     name_of,
     parse_timestamp,
     reason_and_message,
@@ -139,15 +140,20 @@ def describe_repeated_termination(container: str, count: int, end: Termination) 
 def causes_from_events(snapshot: JobSnapshot) -> list[Cause]:
     """Return a cause per pod name and exit code for deleted pods, from the events of the operator, the earliest first.
 
-    Existing pods are left out: their own status is read. The Go operators repeat the event in every reconcile, so their count says
+    Existing pods are left out: their own status is read. Times have whole seconds: an event of the second in which a pod was created is the
+    pod's if it has ended, and else its predecessor's. The Go operators repeat the event in every reconcile, so their count says
     little.
     """
-    made = {name_of(pod): parse_timestamp(pod["metadata"].get("creationTimestamp")) for pod in snapshot.pods}
+    existing = {
+        name_of(pod): (parse_timestamp(pod["metadata"].get("creationTimestamp")), is_pod_terminal(pod))
+        for pod in snapshot.pods
+    }
     found: dict[tuple[str, int], list[Object]] = {}
     for event in snapshot.events_of(snapshot.job):
         match, at = EXITED.match(str(event.get("message"))), parse_timestamp(event_time(event))
-        successor = made.get(match[1]) if match else None
-        if match and int(match[2]) and not (successor and at and at > successor):
+        created, has_ended = existing.get(match[1], (None, False)) if match else (None, False)
+        is_of_existing = bool(created and at and (at > created or (at == created and has_ended)))
+        if match and int(match[2]) and not is_of_existing:
             found.setdefault((match[1], int(match[2])), []).append(event)
     causes = []
     for (name, code), events in found.items():

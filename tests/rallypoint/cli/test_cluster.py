@@ -376,6 +376,27 @@ async def test_logs_of_a_job_without_pods_point_to_why(cluster: LocalCluster, ru
     assert shown.err == "error: no pods found; 'rallypoint why pytorchjob/j' says why\n"
 
 
+async def test_following_a_job_without_pods_says_that_it_waits(
+    cluster: LocalCluster, run: Run, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    await job_of_workers(cluster.client)
+    following = asyncio.ensure_future(run("logs", "-f", "pytorchjob/j"))
+    shown = b""
+    async with asyncio.timeout(20):
+        while not shown.endswith(b"\n"):
+            await asyncio.sleep(0.05)
+            shown += capfdbinary.readouterr().err
+    condition = {"type": "Succeeded", "status": "True", "lastTransitionTime": "2100-01-01T00:00:00Z"}
+    finished = orjson.dumps({"status": {"conditions": [condition]}})
+    await cluster.client.patch(JOBS, "default", "j", finished, subresource="status")
+    ended = await following
+    again = await run("logs", "-f", "pytorchjob/j")
+
+    assert shown == b"waiting for the first pod; 'rallypoint why pytorchjob/j' says why\n"
+    assert ended == Ended(0, "", "")
+    assert again == Ended(1, "", "error: no pods found; 'rallypoint why pytorchjob/j' says why\n")
+
+
 async def test_logs_of_deleted_pods_come_from_the_folder_of_the_local_cluster(
     cluster: LocalCluster, run: Run
 ) -> None:

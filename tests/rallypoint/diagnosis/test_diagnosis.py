@@ -616,6 +616,23 @@ def test_an_existing_pod_is_not_reported_by_its_events_as_well() -> None:
     assert len(causes_of(failed_job, pods=[failed("j-worker-0", 3, ago=20)], events=events)) == 2
 
 
+def test_a_pod_that_fails_in_the_second_of_its_creation_is_not_reported_as_deleted() -> None:
+    failed_job = job(CREATED, FAILED)
+    existing = failed("j-worker-0", 3, ago=15)
+    existing["metadata"]["creationTimestamp"] = at(15)
+
+    assert len(causes_of(failed_job, pods=[existing], events=[exited(failed_job, "j-worker-0", 3)])) == 2
+
+
+def test_a_pod_that_was_replaced_in_the_second_of_its_failure_is_reported() -> None:
+    restarting = job(CREATED, true("Restarting", since=3, reason="R", message="is restarting"))
+    running = pod("j-worker-0", "Running", containerStatuses=[container(running={"startedAt": at(15)})])
+    running["metadata"]["creationTimestamp"] = at(15)
+    found = causes_of(restarting, pods=[running, master()], events=[exited(restarting, "j-worker-0", 3)])
+
+    assert (WORKER, "ended with exit code 3, reported once; that pod no longer exists") in found
+
+
 def test_restarts_by_the_operator_are_reported() -> None:
     """The replacement pods show nothing of it."""
     restarting = job(CREATED, true("Restarting", since=3, reason="R", message="is restarting"))
