@@ -173,7 +173,7 @@ class Run:
             shown.note(local_flags.banner(local))
             for problem in self._blockers:
                 shown.note(str(problem))
-            follow = Follow(self._progress, shown)
+            follow = Follow(self._progress, shown, self._stop)
             follow.listen(local.node.logs)
             async with asyncio.TaskGroup() as tasks:
                 background = [
@@ -183,7 +183,7 @@ class Run:
                 try:
                     await self._submit(local, matched, follow)
                     async with asyncio.timeout(self._timeout):
-                        await follow.until_finished(self._stop)
+                        await follow.until_finished()
                 except Refused as refused:
                     return self.refused(refused.problems)
                 except TimeoutError:

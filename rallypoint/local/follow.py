@@ -41,11 +41,12 @@ class Lines:
 
 
 class Follow:
-    """Updates ``progress`` and shows it on ``screen``."""
+    """Updates ``progress`` and shows it on ``screen`` until ``stop``. What changes afterwards, changes because the pods are stopped."""
 
-    def __init__(self, progress: Progress, screen: Screen) -> None:
+    def __init__(self, progress: Progress, screen: Screen, stop: asyncio.Event) -> None:
         self._progress = progress
         self._screen = screen
+        self._stop = stop
         self._lines = Lines(self._show_line)
         self._changed = asyncio.Event()
         self._pods: Informer[Row] | None = None
@@ -68,13 +69,13 @@ class Follow:
         for row in self._pods.store if self._pods is not None else ():
             self._pod_changed(None, row)
 
-    async def until_finished(self, stop: asyncio.Event) -> None:
+    async def until_finished(self) -> None:
         """Wait until all jobs are finished and their pods have had time to end, or until ``stop``."""
-        while not (self._progress.finished or stop.is_set()):
+        while not (self._progress.finished or self._stop.is_set()):
             await self._next()
         loop = asyncio.get_running_loop()
         latest = loop.time() + (SETTLE_SECONDS if self._progress.succeeded else 0.0)
-        while not (self._progress.all_pods_ended or stop.is_set()) and loop.time() < latest:
+        while not (self._progress.all_pods_ended or self._stop.is_set()) and loop.time() < latest:
             await self._next()
 
     async def _next(self) -> None:
@@ -86,10 +87,12 @@ class Follow:
         self._screen.refresh()
 
     def _job_changed(self, before: Row | None, after: Row | None) -> None:
-        self._note(self._progress.update_job(before, after))
+        if not self._stop.is_set():
+            self._note(self._progress.update_job(before, after))
 
     def _pod_changed(self, before: Row | None, after: Row | None) -> None:
-        self._note(self._progress.update_pod(before, after))
+        if not self._stop.is_set():
+            self._note(self._progress.update_pod(before, after))
 
     def _note(self, changes: list[Change]) -> None:
         for change in changes:

@@ -381,6 +381,19 @@ async def test_a_second_interruption_does_not_wait(
     assert left() == []
 
 
+async def test_two_quick_interruptions_stop_a_run_as_one_does(tmp_path: Path) -> None:
+    async with started(tmp_path, write(tmp_path, job(master="echo running now; sleep 1000"))) as process:
+        await read_until(process, "PyTorchJob job: Running")
+        process.send_signal(signal.SIGINT)
+        await asyncio.sleep(0.05)  # Signals that are sent together arrive as one.
+        process.send_signal(signal.SIGINT)
+        out, _ = await process.communicate()
+
+    assert process.returncode == 130
+    assert "master-0  Stopped" in out.decode()
+    assert "first to fail" not in out.decode()
+
+
 async def until(holds: Callable[[], bool]) -> None:
     """Wait for something that another process does."""
     async with asyncio.timeout(60):

@@ -389,9 +389,9 @@ def test_a_line_without_end_comes_in_parts() -> None:
     assert len(printed) == 1
 
 
-def text_follow(progress: Progress) -> tuple[Follow, io.StringIO]:
+def text_follow(progress: Progress, stop: asyncio.Event | None = None) -> tuple[Follow, io.StringIO]:
     text = io.StringIO()
-    return Follow(progress, TextScreen(text.write)), text
+    return Follow(progress, TextScreen(text.write), stop or asyncio.Event()), text
 
 
 def test_output_is_prefixed(progress: Progress) -> None:
@@ -433,7 +433,7 @@ async def test_following_ends_when_all_jobs_have_and_their_pods_too(progress: Pr
     follow, _ = text_follow(progress)
     loop = asyncio.get_running_loop()
     follow._pod_changed(None, row(pod("job-worker-0")))
-    following = asyncio.create_task(follow.until_finished(asyncio.Event()))
+    following = asyncio.create_task(follow.until_finished())
     await asyncio.sleep(60)
     assert not following.done()
     follow._job_changed(None, row(job(("Succeeded", "True"))))
@@ -449,19 +449,32 @@ async def test_running_pods_delay_the_end_only_briefly(progress: Progress) -> No
     follow, _ = text_follow(progress)
     follow._pod_changed(None, row(pod("job-worker-0")))
     follow._job_changed(None, row(job(("Succeeded", "True"))))
-    await follow.until_finished(asyncio.Event())
+    await follow.until_finished()
 
     assert asyncio.get_running_loop().time() == pytest.approx(SETTLE_SECONDS, abs=0.5)
 
 
 async def test_following_ends_when_it_is_stopped(progress: Progress) -> None:
-    follow, _ = text_follow(progress)
     stop = asyncio.Event()
-    following = asyncio.create_task(follow.until_finished(stop))
+    follow, _ = text_follow(progress, stop)
+    following = asyncio.create_task(follow.until_finished())
     await asyncio.sleep(10)
     stop.set()
     await following
 
+    assert not progress.finished
+
+
+def test_what_stopping_does_to_jobs_and_pods_is_no_result(progress: Progress) -> None:
+    stop = asyncio.Event()
+    follow, text = text_follow(progress, stop)
+    running = row(pod("job-worker-0"))
+    follow._pod_changed(None, running)
+    stop.set()
+    follow._pod_changed(running, row(pod("job-worker-0", "Failed", **ended(143))))
+    follow._job_changed(None, row(job(("Failed", "True"))))
+
+    assert text.getvalue() == "worker-0: Running\n"
     assert not progress.finished
 
 
