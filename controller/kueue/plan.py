@@ -25,6 +25,7 @@ LONGEST_MESSAGE: Final = 32 * 1024
 """The API server refuses longer messages of conditions."""
 FAILED_TO_START: Final = "FailedToStart"
 """The reason of a Workload that finished because its job contradicts what was admitted."""
+_STARTING: Final = "WaitForStart"
 _RECOVERING: Final = "WaitForRecovery"
 _REQUEUED_AT_ONCE: Final = frozenset({"Preempted", "NodeFailures"})
 """Reasons of evictions after which Kueue may admit the Workload again at once; for the others it decides itself when."""
@@ -245,8 +246,9 @@ def release(workload: Workload, now: datetime) -> Object:
         ran = int((now - parse_time(admitted["lastTransitionTime"])).total_seconds())
         past = status.get("accumulatedPastExecutionTimeSeconds") or 0
         change["accumulatedPastExecutionTimeSeconds"] = past + max(ran, 0)
-    if _condition(status, workloads.PODS_READY).get("status") == "True":
-        fields = "False", "WaitForStart", "Not all pods are ready or succeeded"
+    if _condition(status, workloads.PODS_READY).get("reason", _STARTING) != _STARTING:
+        # Also of pods that were recovering: from the time of that condition on, Kueue counts its timeout for a recovery.
+        fields = "False", _STARTING, "Not all pods are ready or succeeded"
         change |= _with_condition(status | change, workloads.PODS_READY, *fields, now)
     # The pods that had succeeded are gone, too, and run again.
     return change | {"admission": None, "reclaimablePods": []}

@@ -402,3 +402,46 @@ def test_a_malformed_job_is_reported() -> None:
         _ = job.pod_sets
 
     assert job.row.uid == UID
+
+
+def test_a_workload_that_was_recovering_starts_anew_when_it_is_admitted_again() -> None:
+    """Kueue 0.19, workload_controller.go, admittedNotReadyWorkload: its recoveryTimeout counts from a WaitForRecovery on."""
+    job = queued_job()
+    at = "2026-01-01T11:00:00Z"
+    recovering = {
+        "type": "PodsReady",
+        "status": "False",
+        "reason": "WaitForRecovery",
+        "message": "",
+        "lastTransitionTime": at,
+    }
+    evicted = {
+        "type": "Evicted",
+        "status": "True",
+        "reason": "Preempted",
+        "message": "",
+        "lastTransitionTime": at,
+    }
+    workload = workload_of(job, "QuotaReserved", "Admitted", recovering, evicted)
+
+    status = plan.release(workload, NOON)
+
+    (ready,) = (own for own in status["conditions"] if own["type"] == "PodsReady")
+    assert (ready["status"], ready["reason"]) == ("False", "WaitForStart")
+
+
+@pytest.mark.parametrize("conditions", [(), ("PodsReady",)])
+def test_other_workloads_are_released_as_before(conditions: tuple[str, ...]) -> None:
+    evicted = {
+        "type": "Evicted",
+        "status": "True",
+        "reason": "Preempted",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T11:00:00Z",
+    }
+    workload = workload_of(queued_job(), "QuotaReserved", "Admitted", evicted, *conditions)
+
+    status = plan.release(workload, NOON)
+
+    found = [(own["status"], own["reason"]) for own in status["conditions"] if own["type"] == "PodsReady"]
+    assert found == [("False", "WaitForStart")] * len(conditions)
