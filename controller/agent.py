@@ -39,6 +39,8 @@ DECISION_SECONDS = 5.0
 RESTART_SECONDS = 300.0
 """How long a restart may take, its pause apart, before the containers end and the operator decides."""
 LONGEST_MESSAGE = 1000
+LONGEST_REPORT = 2000
+"""In bytes. The kubelet keeps 4 KiB of a termination message, and less in pods with more than three containers."""
 FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OSError, asyncio.TimeoutError)
@@ -197,7 +199,8 @@ class Agent:
         if number == signal.SIGTERM:
             self._is_terminating = True
         if self._child:
-            self._child.send_signal(number)
+            # Not ``Popen.send_signal``, which would collect a command that has ended, so that ``_reap`` never sees its end.
+            os.kill(self._child.pid, number)
         elif number == signal.SIGTERM:
             self.finish(TERMINATED)
 
@@ -261,7 +264,7 @@ class Agent:
         path = Path(self.settings["log"])
         try:
             report["message"] = path.read_text(errors="replace")[-LONGEST_MESSAGE:]
-            path.write_text(json.dumps({"rallypoint": report}))
+            path.write_text(report_text(report))
             self.state["code"] = self._code
             self.save_state()
         except OSError as error:
@@ -423,6 +426,16 @@ def read_state(settings: "dict[str, Any]") -> "tuple[bool, dict[str, Any]]":
     except FileNotFoundError:
         given = {"attempt": settings["attempt"], "counted": settings["counted"]}
         return False, dict(given, row=0, began=time.time())
+
+
+def report_text(report: "dict[str, Any]") -> str:
+    """Return a report as a termination message, with as much of the end of its own message as fits."""
+    text = json.dumps({"rallypoint": report})
+    while len(text) > LONGEST_REPORT and report["message"]:
+        # JSON escapes have at most twelve characters.
+        report["message"] = report["message"][1 + (len(text) - LONGEST_REPORT) // 12 :]
+        text = json.dumps({"rallypoint": report})
+    return text
 
 
 def action_for(ranges: "list[tuple[int, int, str]]", code: int) -> str:

@@ -3,6 +3,7 @@
 import ast
 import asyncio
 import json
+import os
 import shutil
 import signal
 import socket
@@ -17,7 +18,8 @@ import pytest
 
 from api.job import JobStatus
 from api.meta import PODS
-from api.restart_report import EXIT_CODE
+from api.restart_report import EXIT_CODE, report_in
+from controller.agent import RESTART_EXIT_CODE, Agent
 from controller.domain import Present
 from controller.kind import Options
 from controller.kinds.pytorch import PYTORCH
@@ -319,3 +321,57 @@ async def test_an_agent_that_lost_its_connection_takes_part_in_the_next_restart(
 
 def test_the_agent_is_python_3_6() -> None:
     ast.parse(AGENT.read_text(), feature_version=(3, 6))
+
+
+def agent_settings(folder: Path, **fields: Any) -> dict[str, Any]:
+    return {
+        "name": "train-worker-0",
+        "first": False,
+        "host": "127.0.0.1",
+        "port": 9,
+        "token": "uid",
+        "members": 2,
+        "attempt": 0,
+        "counted": 0,
+        "max": None,
+        "codes": [[1, 255, "counted"]],
+        "pauses": [1],
+        "reset": 600.0,
+        "jitter": 0.0,
+        "grace": 1,
+        "state": str(folder / "state.json"),
+        "log": str(folder / "termination-log"),
+        **fields,
+    }
+
+
+async def test_a_signal_that_meets_the_end_of_the_command_does_not_lose_its_exit_code(tmp_path: Path) -> None:
+    agent = Agent(agent_settings(tmp_path), "127.0.0.1", ["sh", "-c", "exit 7"], asyncio.get_running_loop())
+    agent._start()
+    child = agent._child
+    assert child is not None
+    # It has ended, and SIGCHLD waits in the loop.
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222 - it takes milliseconds
+
+    agent._forward(signal.SIGTERM)
+    agent._reap()
+
+    async with asyncio.timeout(1):
+        assert await agent.result == 7
+
+
+@pytest.mark.parametrize("text", ["显存不足" * 300, "█" * 1000, "\x1b[31m" * 250, '"\\' * 500, "a" * 1000])
+async def test_a_report_fits_into_a_termination_message(tmp_path: Path, text: str) -> None:
+    agent = Agent(agent_settings(tmp_path), "127.0.0.1", ["true"], asyncio.get_running_loop())
+    log = tmp_path / "termination-log"
+    log.write_text(text)
+
+    agent._report({"attempt": 0, "exitCode": 7, "counted": 1, "pauseSeconds": 1})
+
+    # Source: kubelet, pkg/kubelet/container, MaxContainerTerminationMessageLength; it reads the end of the file.
+    kept = log.read_bytes()[-4096:].decode(errors="replace")
+    report = report_in(RESTART_EXIT_CODE, kept)
+    assert report is not None
+    assert report.exit_code == 7
+    assert text.endswith(report.message)
+    assert report.message

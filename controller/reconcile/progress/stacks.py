@@ -62,12 +62,14 @@ for folder in /proc/[0-9]*; do
       command -v py-spy > /dev/null && timeout 5 py-spy dump --nonblocking --pid "$pid" 2>/dev/null && continue ;;
   esac
   [ -n "$signal" ] || continue
+  tr '\0' '\n' 2>/dev/null < "$folder/environ" | grep -q '^RALLYPOINT_AGENT=' && continue
   mask=$((0x0${caught#????????}))
   [ $((mask >> (signal - 1) & 1)) = 1 ] && kill -"$signal" "$pid" && echo signaled
 done
 """
 """Prints the processes of this container: its mount namespace tells them from those of others, and in local mode a variable. A process that
-does not handle the signal would end by it, so the script reads which signals it catches. It prints no command lines: they may contain secrets.
+does not handle the signal would end by it, so the script reads which signals it catches. The agent of a restart in place handles them only to
+pass them on to its command, so it gets none. The script prints no command lines: they may contain secrets.
 """
 
 
