@@ -18,6 +18,11 @@ from controller.kube.client import Client
 
 PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 """In order of preference. The first one can signal the end of standard input."""
+_WITHOUT_INPUT: Final = ("v4.channel.k8s.io",)
+"""API servers accept a connection of the other protocol before they have reached the container.
+
+Source: Kubernetes 1.30, apiserver/pkg/util/proxy/streamtranslator.go, ServeHTTP.
+"""
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 """The first byte of each message."""
 
@@ -87,20 +92,21 @@ async def run(
     timeout_seconds: float,
     most_bytes: int,
 ) -> Output | None:
-    """Run a command without input, and return its end; None if it has not ended in time, the connection included. Output beyond ``most_bytes`` is discarded.
+    """Run a command without input, and return its end; None if it has not ended in time. Output beyond ``most_bytes`` is discarded.
 
-    A command that does not end is left behind: the API has no means to end it.
+    The connection counts towards the time. A command that does not end is left behind: the API has no means to end it.
 
     Raises:
         CommandError: the command was not run.
         ApiError: the server refused the request.
-        aiohttp.ClientError, TimeoutError, OSError: there was no connection to the container.
+        aiohttp.ClientError, TimeoutError, OSError: there was no connection to the container, in time.
     """
     path = exec_path(namespace, pod, container, command)
     stdout, status = bytearray(), dict[str, Any]()
-    limit = asyncio.timeout(timeout_seconds)
+    limit, is_connected = asyncio.timeout(timeout_seconds), False
     try:
-        async with limit, client.socket(path, PROTOCOLS) as socket:
+        async with limit, client.socket(path, _WITHOUT_INPUT) as socket:
+            is_connected = True
             async for message in socket:
                 channel, data = split_message(message)
                 if channel == STDOUT:
@@ -108,7 +114,7 @@ async def run(
                 elif channel == ERROR:
                     status = orjson.loads(data)
     except TimeoutError:
-        if limit.expired():
+        if limit.expired() and is_connected:
             return None
         raise
     except orjson.JSONDecodeError as error:

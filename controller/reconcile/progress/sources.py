@@ -77,6 +77,8 @@ class Pattern:
         self._search = compiled(pattern).search
         self._stamps: dict[str, str] = {}
         """The timestamp of the last line that was read, by the pod's UID."""
+        self._unseen: set[str] = set()
+        """The UIDs of pods with lines that no read has seen, or not yet: one of them may match."""
 
     async def read(self, namespace: str, pod: RunningPod) -> Reading:
         before = self._stamps.get(pod.uid, "")
@@ -85,15 +87,25 @@ class Pattern:
         since = _seconds(before) if before else 0.0
         found = Reading("")
         stamp = before
-        for line in answer.splitlines():
+        lines = answer.splitlines()
+        if is_cut := len(answer) >= MOST_BYTES:
+            lines = lines[:-1] or lines
+        for line in lines:
             time, _, text = line.partition(b" ")
             stamp = time.decode(errors="replace")
             # The server rounds sinceTime to seconds.
             if stamp != before and _seconds(stamp) >= since and self._search(text):
                 found = Reading(stamp, _seconds(stamp))
-        if len(answer) >= MOST_BYTES and not found.token:
-            raise Unread(f"the last {MOST_LINES} lines have more than {MOST_BYTES} bytes")
         self._stamps[pod.uid] = stamp
+        if found.token:
+            self._unseen.discard(pod.uid)
+            return found
+        if is_cut or (before and len(lines) >= MOST_LINES and _stamp_of(lines[0]) > since):
+            self._unseen.add(pod.uid)
+            raise Unread(f"between two reads are more than {MOST_LINES} lines or {MOST_BYTES} bytes")
+        if pod.uid in self._unseen:  # what was not seen may have been progress: the silence begins after it
+            self._unseen.discard(pod.uid)
+            return Reading(before, since)
         return found
 
 
@@ -170,6 +182,11 @@ async def log_of(
         level=PriorityLevel.EVENT,
         group=namespace,
     )
+
+
+def _stamp_of(line: bytes) -> float:
+    """Return the time of a line in seconds since 1970."""
+    return _seconds(line.partition(b" ")[0].decode(errors="replace"))
 
 
 def _seconds(stamp: str) -> float:

@@ -1,7 +1,8 @@
 """What one read of a pod's log or annotation shows."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import orjson
@@ -13,6 +14,7 @@ from controller.kube.remote_command import CommandError
 from controller.policy.hangs import Reading, RunningPod
 from controller.reconcile.progress.sources import (
     MOST_BYTES,
+    MOST_LINES,
     Annotation,
     Command,
     LastLine,
@@ -80,7 +82,7 @@ async def test_text_of_the_kubelet_is_no_line() -> None:
         await source.read("ml", POD)
 
 
-def pattern(client: Answers, text: str = r"step \d+") -> Pattern:
+def pattern(client: "Answers | Log", text: str = r"step \d+") -> Pattern:
     return Pattern(cast(Client, client), LogProgress(pattern=text), text)
 
 
@@ -204,3 +206,65 @@ def test_the_job_names_its_source(fields: Mapping[str, Any], expected: type) -> 
     source = source_for(cast(Client, Answers()), Progress.model_validate(fields), asyncio.Semaphore(1))
 
     assert isinstance(source, expected)
+
+
+class Unreachable:
+    """A client whose API server never finishes the handshake: it dials a kubelet that does not answer."""
+
+    @asynccontextmanager
+    async def socket(self, path: str, protocols: object) -> AsyncIterator[None]:
+        await asyncio.Event().wait()
+        yield
+
+
+async def test_a_container_that_cannot_be_reached_is_not_silent() -> None:
+    source = Command(
+        cast(Client, Unreachable()), ExecProgress(command=["cat", "/tmp/step"]), asyncio.Semaphore(1)
+    )
+
+    with pytest.raises(TimeoutError):
+        await source.read("ml", POD)
+
+
+class Log:
+    """A client of one pod that logs a number of lines between two reads, of which a few match."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+
+    def write(self, count: int, *, step_after: int = -1) -> None:
+        for number in range(count):
+            at = len(self.lines)
+            stamp = f"2026-01-01T{12 + at // 36000}:{at // 600 % 60:02}:{at // 10 % 60:02}.{at % 10}00000000Z"
+            self.lines.append(f"{stamp} {'step 1' if number == step_after else 'GET /healthz'}\n".encode())
+
+    async def request(self, method: str, path: str, *, params: Mapping[str, str], **_: Any) -> bytes:
+        since = params["sinceTime"][:19].encode()  # the server rounds to seconds
+        tail = self.lines[-int(params["tailLines"]) :]
+        return b"".join(line for line in tail if line[:19] >= since)[: int(params["limitBytes"])]
+
+
+async def test_lines_between_two_reads_that_no_read_has_seen_are_not_taken_for_silence() -> None:
+    log = Log()
+    source = pattern(log)
+    log.write(10)
+    assert (await source.read("ml", POD)).token == ""
+
+    log.write(MOST_LINES + 1000, step_after=500)
+    with pytest.raises(Unread):
+        await source.read("ml", POD)
+
+    # What was not seen may have been progress; from then on silence counts again, also if the log stops.
+    first, second = await source.read("ml", POD), await source.read("ml", POD)
+    assert first.token
+    assert second.token in {"", first.token}
+
+
+async def test_a_long_read_without_a_gap_shows_silence() -> None:
+    log = Log()
+    source = pattern(log)
+    log.write(MOST_LINES)
+    await source.read("ml", POD)
+
+    log.write(MOST_LINES - 1)
+    assert (await source.read("ml", POD)).token == ""
