@@ -8,7 +8,7 @@ from functools import partial
 from controller.kube.errors import NotFound
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, CommandError, ServedResource, is_gone
-from rallypoint.cli.terminal import write, write_error
+from rallypoint.cli.terminal import write
 from rallypoint.local import documents
 from rallypoint.local.documents import Refused
 
@@ -79,8 +79,7 @@ async def _delete(args: argparse.Namespace, cluster: Cluster) -> int:
             deleted.append((target, await target.delete(grace)))
         except NotFound as error:
             if not args.ignore_not_found:
-                status = 1
-                write_error(f"Error from server (NotFound): {error.message}\n")
+                status = clusters.report_missing([error])
     if not deleted and status == 0 and not args.ignore_not_found:
         write("No resources found\n")
     for target, uid in deleted:

@@ -23,7 +23,7 @@ from controller.runtime import clock
 from controller.telemetry import logs
 from rallypoint.cli import local_flags, summary
 from rallypoint.cli.blockers import BINDINGS, NEEDED_KINDS, blockers, has_rights, missing_objects
-from rallypoint.cli.terminal import write_error
+from rallypoint.cli.terminal import OutputError, write_error
 from rallypoint.local import documents
 from rallypoint.local.apiserver.apimachinery import names
 from rallypoint.local.cluster import LocalCluster, ServerConfig
@@ -128,8 +128,13 @@ def execute(args: argparse.Namespace) -> int:
             if cause is None:
                 raise
             log.exception("run failed")
-            outcome = run.failed(local_flags.describe_os_error(cause, folder))
-    run.report(outcome)
+            is_output = isinstance(cause, OutputError)
+            outcome = run.failed(str(cause) if is_output else local_flags.describe_os_error(cause, folder))
+    try:
+        run.report(outcome)
+    except OutputError as error:
+        write_error(f"rallypoint run: {error}\n")
+        return EXIT["Failed"]
     return EXIT[outcome]
 
 
@@ -246,6 +251,9 @@ class Run:
             os.dup2(os.open(os.devnull, os.O_WRONLY), chosen.fileno())
             self._broken_pipe = True
             self._stop.set()
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), chosen.fileno())
+            raise OutputError(f"cannot write the output: {error.strerror or error}") from error
 
     def refused(self, problems: Sequence[Problem]) -> str:
         self._problems = problems

@@ -39,10 +39,10 @@ YAML_TYPES = {bytes: "binary value", set: "set", tuple: "pair"}
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One reason why a document is rejected."""
+    """One reason why a document is rejected, or why the command failed."""
 
     source: str
-    """The file, with the number of the document if the file has several."""
+    """The file, with the number of the document if the file has several; or the command."""
     about: str
     """Kind and name; empty if the document has none."""
     field: str

@@ -41,7 +41,7 @@ class Lines:
 
 
 class Follow:
-    """Updates ``progress`` and shows it on ``screen`` until ``stop``. What changes afterwards, changes because the pods are stopped."""
+    """Updates ``progress`` and shows it on ``screen`` until ``stop``. Later changes are those of the stop itself, and are ignored."""
 
     def __init__(self, progress: Progress, screen: Screen, stop: asyncio.Event) -> None:
         self._progress = progress

@@ -611,3 +611,14 @@ async def test_an_image_flag_has_a_name_and_a_folder(tmp_path: Path, written: st
 
     assert status == 2
     assert "argument --image" in err
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_output_that_cannot_be_written_is_reported_as_that(tmp_path: Path, output: str) -> None:
+    arguments = (*COMMAND, "--run-dir", str(tmp_path / "run"), "-o", output, write(tmp_path, job()))
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.run(arguments, cwd=ROOT, stdout=full, stderr=PIPE, text=True, check=False)
+
+    assert process.returncode == 1
+    assert "rallypoint run: cannot write the output: No space left on device" in process.stderr
+    assert "Traceback" not in process.stderr
