@@ -199,7 +199,7 @@ class Agent:
         if number == signal.SIGTERM:
             self._is_terminating = True
         if self._child:
-            # Not ``Popen.send_signal``, which would collect a command that has ended, so that ``_reap`` never sees its end.
+            # Not ``Popen.send_signal``: it would collect a command that has ended, and ``_reap`` would never learn of its end.
             os.kill(self._child.pid, number)
         elif number == signal.SIGTERM:
             self.finish(TERMINATED)

@@ -18,8 +18,8 @@ from controller.kube.client import Client
 
 PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 """In order of preference. The first one can signal the end of standard input."""
-_WITHOUT_INPUT: Final = ("v4.channel.k8s.io",)
-"""API servers accept a connection of the other protocol before they have reached the container.
+_PROTOCOLS_WITHOUT_INPUT: Final = ("v4.channel.k8s.io",)
+"""API servers accept a connection with v5 before they have reached the container.
 
 Source: Kubernetes 1.30, apiserver/pkg/util/proxy/streamtranslator.go, ServeHTTP.
 """
@@ -105,7 +105,7 @@ async def run(
     stdout, status = bytearray(), dict[str, Any]()
     limit, is_connected = asyncio.timeout(timeout_seconds), False
     try:
-        async with limit, client.socket(path, _WITHOUT_INPUT) as socket:
+        async with limit, client.socket(path, _PROTOCOLS_WITHOUT_INPUT) as socket:
             is_connected = True
             async for message in socket:
                 channel, data = split_message(message)

@@ -25,7 +25,7 @@ from controller.kind import Options
 from controller.kinds.pytorch import PYTORCH
 from controller.policy import recovery
 from controller.policy.in_place import Agents
-from rallypoint.testing.agents import AGENT, ContainerProcess
+from rallypoint.testing.agents import AGENT, ContainerProcess, agent_settings
 from tests.support.builders import UID, pytorch_job
 
 pytestmark = pytest.mark.looptime(False)
@@ -321,28 +321,6 @@ async def test_an_agent_that_lost_its_connection_takes_part_in_the_next_restart(
 
 def test_the_agent_is_python_3_6() -> None:
     ast.parse(AGENT.read_text(), feature_version=(3, 6))
-
-
-def agent_settings(folder: Path, **fields: Any) -> dict[str, Any]:
-    return {
-        "name": "train-worker-0",
-        "first": False,
-        "host": "127.0.0.1",
-        "port": 9,
-        "token": "uid",
-        "members": 2,
-        "attempt": 0,
-        "counted": 0,
-        "max": None,
-        "codes": [[1, 255, "counted"]],
-        "pauses": [1],
-        "reset": 600.0,
-        "jitter": 0.0,
-        "grace": 1,
-        "state": str(folder / "state.json"),
-        "log": str(folder / "termination-log"),
-        **fields,
-    }
 
 
 async def test_a_signal_that_meets_the_end_of_the_command_does_not_lose_its_exit_code(tmp_path: Path) -> None:

@@ -77,8 +77,8 @@ class Pattern:
         self._search = compiled(pattern).search
         self._stamps: dict[str, str] = {}
         """The timestamp of the last line that was read, by the pod's UID."""
-        self._unseen: set[str] = set()
-        """The UIDs of pods with lines that no read has seen, or not yet: one of them may match."""
+        self._incomplete: set[str] = set()
+        """UIDs of pods whose last read missed lines, of which one may match."""
 
     async def read(self, namespace: str, pod: RunningPod) -> Reading:
         before = self._stamps.get(pod.uid, "")
@@ -98,13 +98,16 @@ class Pattern:
                 found = Reading(stamp, _seconds(stamp))
         self._stamps[pod.uid] = stamp
         if found.token:
-            self._unseen.discard(pod.uid)
+            self._incomplete.discard(pod.uid)
             return found
+        # A cut answer that ends with the line of the last read shows that the log has not grown.
+        is_cut = is_cut and stamp != before
         if is_cut or (before and len(lines) >= MOST_LINES and _stamp_of(lines[0]) > since):
-            self._unseen.add(pod.uid)
-            raise Unread(f"between two reads are more than {MOST_LINES} lines or {MOST_BYTES} bytes")
-        if pod.uid in self._unseen:  # what was not seen may have been progress: the silence begins after it
-            self._unseen.discard(pod.uid)
+            self._incomplete.add(pod.uid)
+            raise Unread(f"more than {MOST_LINES} lines or {MOST_BYTES} bytes were written between two reads")
+        if pod.uid in self._incomplete:
+            # A line that was missed may have been progress: silence counts from the last line that was read.
+            self._incomplete.discard(pod.uid)
             return Reading(before, since)
         return found
 
