@@ -86,15 +86,15 @@ def _waits(status: JobStatus, now: datetime, replicas: Sequence[Replica]) -> lis
     """Return the replicas that wait to run, and for how many seconds they have."""
     began = recovery.began(status) or now
     can_be_lost = status.assembled_time is not None
-    made = [replica.pod.created_at for replica in replicas if replica.pod and replica.pod.created_at]
-    # Missing pods count from the first pod of the attempt: before it, the whole gang may have waited in a queue.
-    due = max(began, min(made, default=began))
+    created = [replica.pod.created_at for replica in replicas if replica.pod and replica.pod.created_at]
+    # A missing pod counts from the creation of the attempt's first pod: before that, the whole gang may have waited in a queue.
+    missing_since = max(began, min(created, default=began))
     return [
         (replica, (now - max(since, began)).total_seconds())
         for replica in replicas
         if replica.is_waiting
         and replica.is_due
-        and (since := (replica.pod.created_at if replica.pod else None if can_be_lost else due))
+        and (since := (replica.pod.created_at if replica.pod else None if can_be_lost else missing_since))
     ]
 
 

@@ -212,6 +212,7 @@ def failure_of(role: Role, pod: Pod) -> PodFailure | None:
     exits = tuple(sorted((end for end in pod.exits if end.code), key=_by_time))
     deleted = "" if pod.phase == "Failed" or pod.reason == NODE_LOST else DELETED
     unhealthy = UNHEALTHY_DEVICE if pod.unhealthy_devices else ""
+    own = "" if pod.reason == DELETED else pod.reason  # a disruption says more than that it was deleted
     return PodFailure(
         role=role.name,
         pod=pod.name,
@@ -219,26 +220,26 @@ def failure_of(role: Role, pod: Pod) -> PodFailure | None:
         reasons=frozenset(filter(None, (pod.reason, pod.disruption, deleted, unhealthy))),
         conditions=frozenset(pod.conditions),
         exits=exits,
-        reason=pod.reason or pod.disruption or deleted,
+        reason=own or pod.disruption or pod.reason or deleted,
         message=pod.message or device_message(pod),
         uid=pod.uid,
         since=pod.lost_since,
     )
 
 
-def leaving(before: Collection[str], pods: Iterable[Pod]) -> frozenset[str]:
+def deleted_before_end(before: Collection[str], pods: Iterable[Pod]) -> frozenset[str]:
     """Return the UIDs of the terminating pods that had not ended when their deletion was observed; ``before`` are those known so far."""
     return frozenset(pod.uid for pod in pods if pod.deleting and (not pod.is_finished or pod.uid in before))
 
 
-def with_deletions(snapshot: Snapshot, leaving: Collection[str]) -> Snapshot:
+def with_deletions(snapshot: Snapshot, uids: Collection[str]) -> Snapshot:
     """Return the snapshot in which these pods have the reason ``DELETED``, also when their containers have ended since and they have failed.
 
     The kubelet reports the phase Failed of a deleted pod before the pod is gone.
     """
     pods = tuple(
         msgspec.structs.replace(pod, reason=DELETED)
-        if pod.phase == "Failed" and not pod.reason and pod.uid in leaving
+        if pod.phase == "Failed" and not pod.reason and pod.uid in uids
         else pod
         for pod in snapshot.pods
     )
@@ -298,7 +299,7 @@ def reactions(pods: Iterable[Pod], matches: Iterable[Match]) -> dict[Pod, Reacti
 
 
 def adjusted(
-    role: Role, counts: Counts, pods: Iterable[Pod], matches: Sequence[Match]
+    role: Role, counts: Counts, pods: Collection[Pod], matches: Sequence[Match]
 ) -> tuple[Role, Counts]:
     """Return the role and its counts for the completion rule of the kind. ``pods`` and ``matches`` are those of the role.
 
@@ -313,13 +314,14 @@ def adjusted(
         role = replace(role, restart_policy=RestartPolicy.EXIT_CODE)
     failures = [matched.failure for matched in matches if matched.action is FailureAction.IGNORE]
     gone = sum(not failure.uid for failure in failures)
-    leaving = sum(not failure.reasons.isdisjoint(_COME_BACK) for failure in failures) - gone
+    come_back = sum(not failure.reasons.isdisjoint(_COME_BACK) for failure in failures) - gone
     failed = len(failures) - gone
-    return replace(role, replicas=role.replicas - (failed - leaving)), replace(
+    running = {pod.uid for pod in pods if pod.phase == "Running"}
+    return replace(role, replicas=role.replicas - (failed - come_back)), replace(
         counts,
         failed=counts.failed - failed,
         vanished=counts.vanished - gone,
-        leaving=max(counts.leaving - leaving, 0),
+        leaving=counts.leaving - sum(failure.uid in running for failure in failures),
     )
 
 

@@ -1,6 +1,6 @@
-"""Pods that the operator deletes before they end, because a role was scaled down or a pod is replaced.
+"""Pods that the operator deletes because their role was scaled down, or to replace them before they end.
 
-What they do while they terminate is no failure, also if a role is scaled up again meanwhile.
+What they do while they terminate is no failure, also if the role is scaled up again meanwhile.
 
 Differs: training-operator counts them as failed. See docs/decisions/0008-pods-and-replicas.md.
 """
@@ -17,31 +17,34 @@ from controller.domain import Deletion, Role, Snapshot
 
 
 def removed(
-    roles: Mapping[str, Role], status: JobStatus | None, pods: Iterable[Pod], deletions: Iterable[Deletion]
+    roles: Mapping[str, Role], status: JobStatus | None, pods: Collection[Pod], deletions: Iterable[Deletion]
 ) -> frozenset[str]:
     """Return the UIDs of the deleted pods whose end is no failure, for ``without_results``.
 
-    These are pods beyond the replicas of their role or of a role that the spec no longer has, and pods of the current attempt that have not
-    ended. ``status`` is the planned one.
+    These are surplus pods, and pods of the current attempt that have not ended. The failure of a pod whose deletion is forced, because it
+    was lost with its node, has been recorded before. ``status`` is the planned one.
     """
-    deleted = {deletion.uid for deletion in deletions if deletion.resource == PODS}
-    sizes = {role.label: role.replicas for role in roles.values()}
-    attempt = status.pods_attempt if status else 0
-    return frozenset(
-        pod.uid
-        for pod in pods
-        if pod.uid in deleted
-        and (pod.index >= sizes.get(pod.role, 0) or (not pod.is_finished and pod.attempt >= attempt))
+    deleted = frozenset(
+        deletion.uid for deletion in deletions if deletion.resource == PODS and not deletion.is_forced
     )
+    attempt = status.pods_attempt if status else 0
+    replaced = (pod for pod in pods if not pod.is_finished and pod.attempt >= attempt)
+    return deleted & (surplus(roles, pods) | {pod.uid for pod in replaced})
 
 
-def without_results(snapshot: Snapshot, removed: Collection[str]) -> Snapshot:
+def surplus(roles: Mapping[str, Role], pods: Iterable[Pod]) -> frozenset[str]:
+    """Return the UIDs of the pods beyond the replicas of their role, or of a role that the spec no longer has."""
+    sizes = {role.label: role.replicas for role in roles.values()}
+    return frozenset(pod.uid for pod in pods if pod.index >= sizes.get(pod.role, 0))
+
+
+def without_results(snapshot: Snapshot, uids: Collection[str]) -> Snapshot:
     """Return the snapshot in which the terminating ones of these pods have neither run nor ended: they only keep their names."""
     pods = tuple(
         msgspec.structs.replace(
             pod, phase="Pending", exits=(), ready=False, troubles=(), unhealthy_devices=""
         )
-        if pod.deleting and pod.uid in removed
+        if pod.deleting and pod.uid in uids
         else pod
         for pod in snapshot.pods
     )

@@ -91,7 +91,7 @@ class JobMetrics:
                 history.since, history.reached = observed.since, (*history.reached, phase)
             if observed.has_ended:
                 history.reached = PHASES
-            kept = [pod for pod in pods if pod.uid not in loaded.memory.removed_pods]
+            kept = [pod for pod in pods if pod.uid not in loaded.memory.surplus_pods]
             for reason, count in history.count_restarts(kept, batch_pods, observed.sizes):
                 self._totals.count_restarts(row.namespace, framework, reason, count)
             history.last_basis = basis

@@ -96,8 +96,11 @@ class JobMemory:
     troubles_since: Mapping[TroubleKey, datetime] = field(default_factory=dict[TroubleKey, datetime])
     """Since when pods have had troubles, for failure rules that name reasons. If it is lost, their time begins again."""
     removed_pods: frozenset[str] = frozenset()
-    """UIDs of pods that the operator deleted before they had ended. If it is lost, those that still terminate count as deleted by somebody."""
-    leaving_pods: frozenset[str] = frozenset()
+    """UIDs of pods that the operator deletes and whose end is no failure. If it is lost, those that still terminate count as deleted by
+    somebody."""
+    surplus_pods: frozenset[str] = frozenset()
+    """Those of them that were beyond the replicas of their role. If it is lost, they count as restarts once others have their names."""
+    pods_deleted_before_end: frozenset[str] = frozenset()
     """UIDs of terminating pods that had not ended when their deletion was observed. If it is lost, those that have ended since count as failed
     by themselves."""
     failures: Mapping[str, Failure] = field(default_factory=dict[str, Failure])
@@ -172,10 +175,10 @@ class JobMemories:
         if memory is None or pod is None:
             return
         if after is None:
-            if memory.history is not None and pod.uid not in memory.removed_pods:
+            if memory.history is not None and pod.uid not in memory.surplus_pods:
                 memory.history.record_lost_pod(pod)
         elif pod.deleting and not pod.is_finished:
-            memory.leaving_pods |= {pod.uid}
+            memory.pods_deleted_before_end |= {pod.uid}
 
     def _get(self, uid: str) -> JobMemory:
         memory = self._by_uid.get(uid)

@@ -424,10 +424,15 @@ class _Planner:
         losing = any(count.failed for count in observed.counts.values())
         failed = [pod for pods in observed.replace.values() for pod in pods]
         held = replacement.described(self.snapshot.failures, failed, self.builder.now)
+        is_replacing = conditions.is_true(self.builder.status, ConditionType.RESTARTING) and any(
+            pod.deleting for pods in observed.filled.values() for pod in pods.values()
+        )
         if verdict.restarting and (losing or not verdict.running):
             self.builder.restarting(next(iter(replaced.values()), verdict.restarting), held)
-        elif verdict.running and not in_place.is_restarting(
-            self.builder.status, self.snapshot.pods, self.builder.now
+        elif (
+            verdict.running
+            and not is_replacing
+            and not in_place.is_restarting(self.builder.status, self.snapshot.pods, self.builder.now)
         ):
             self.builder.running(verdict.running)
             self.builder.update(recovery.recovered(self.builder.status, self.builder.now))

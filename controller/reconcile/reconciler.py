@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 
 from api import conditions
+from api.children import Pod
 from api.job import ConditionType
 from api.meta import Resource
 from api.nodes import NodeDomain, NodeInterest, NodeState
@@ -57,6 +58,8 @@ class _Decision:
     """A plan for a loaded job."""
 
     loaded: LoadedJob
+    pods: tuple[Pod, ...]
+    """The pods of the job that it was made from."""
     parent: Parent
     plan: Plan
     creates: bool
@@ -165,6 +168,7 @@ class Reconciler:
             return ReconcileResult(0)
         for probe in decision.plan.probes:
             self._probe(key, probe)
+        self._remember_removed_pods(decision)
         children, due = await self._apply(decision)
         return await self._result(decision, children, due)
 
@@ -175,11 +179,14 @@ class Reconciler:
             warnings = self._kind.warnings(job, self._sources.of(row.uid, row.namespace))
             self._events.record(loaded.parent(), warnings)
         snapshot = observe(self._sources, loaded.kind, Key(row.namespace, row.name), row.uid)
-        if memory.leaving_pods or loaded.is_first:
-            memory.leaving_pods = recovery.leaving(memory.leaving_pods, snapshot.pods)
-            snapshot = recovery.with_deletions(snapshot, memory.leaving_pods)
+        if memory.pods_deleted_before_end or loaded.is_first:
+            deleted = recovery.deleted_before_end(memory.pods_deleted_before_end, snapshot.pods)
+            memory.pods_deleted_before_end = deleted
+            snapshot = recovery.with_deletions(snapshot, deleted)
         if memory.removed_pods:
-            memory.removed_pods &= {pod.uid for pod in snapshot.pods}
+            existing = {pod.uid for pod in snapshot.pods}
+            memory.removed_pods &= existing
+            memory.surplus_pods &= existing
             snapshot = removal.without_results(snapshot, memory.removed_pods)
         if job.spec.policy.suspend:
             memory.failures = {}
@@ -256,18 +263,25 @@ class Reconciler:
         plan = planning.decide(loaded.kind, job, snapshot, self._now(), options, loaded.malformed)
         if Count.FAILED in plan.counts and not plan.failure_reason:
             plan = replace(plan, failure_reason=failure_reason(snapshot.batch_pods or snapshot.pods))
-        # The pods of a suspended job count as active until they are gone.
-        if plan.delete and not conditions.is_true(plan.status, ConditionType.SUSPENDED):
-            roles = loaded.kind.roles(loaded.kind.normal(job))
-            removed = removal.removed(roles, plan.status, snapshot.pods, plan.delete)
-            loaded.memory.removed_pods |= removed
         parent = loaded.parent(_pods(snapshot))
         creates = any(child.write_mode is WriteMode.CREATE for child in plan.create)
         rewrites = self._applier.restores(parent, plan.create)
         groups = (snapshot.group,) if snapshot.group else ()
         children = sum(map(len, (snapshot.pods, snapshot.services, snapshot.batch_jobs, groups)))
         has_lost = rewrites or children < loaded.memory.complete_children
-        return _Decision(loaded, parent, plan, creates, creates or rewrites, children, has_lost)
+        return _Decision(
+            loaded, snapshot.pods, parent, plan, creates, creates or rewrites, children, has_lost
+        )
+
+    def _remember_removed_pods(self, decision: _Decision) -> None:
+        """Remember the pods that the plan deletes and whose end is no failure. Those of a suspended job count as active until they are gone."""
+        plan, loaded = decision.plan, decision.loaded
+        if not plan.delete or conditions.is_true(plan.status, ConditionType.SUSPENDED):
+            return
+        memory, roles = loaded.memory, loaded.kind.roles(loaded.kind.normal(loaded.job))
+        removed = removal.removed(roles, plan.status, decision.pods, plan.delete)
+        memory.removed_pods |= removed
+        memory.surplus_pods |= removal.surplus(roles, decision.pods) & removed
 
     async def _is_outdated(self, decision: _Decision) -> bool:
         """Return whether the caches lack the job's deletion or children of it; then the plan must be made again.

@@ -112,6 +112,6 @@ async def _sign(target: ProbeTarget, port: int) -> _Sign:
                     await writer.wait_closed()
     except (ConnectionError, asyncio.IncompleteReadError):
         return _Sign.REFUSED
-    except (OSError, TimeoutError, OverflowError):  # the last for a number that is no port
+    except (OSError, TimeoutError):
         return _Sign.SILENCE
     return _Sign.GREETING if said == target.greeting else _Sign.REFUSED

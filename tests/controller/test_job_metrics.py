@@ -426,6 +426,23 @@ async def test_a_pod_that_scaling_down_removed_is_no_restart(clock: Any) -> None
         assert (await scrape(answer)).restarts == {}
 
 
+async def test_a_pod_that_a_rule_replaces_before_it_has_run_is_a_restart(clock: Any) -> None:
+    rule = {"action": "RestartPod", "onReasons": ["ImagePullBackOff"], "forSeconds": 0}
+    async with controller(clock) as (harness, answer):
+        await harness.submit(workers=1, runPolicy={"failurePolicy": {"rules": [rule]}})
+        await harness.settle()
+        await harness.bind("train-worker-0", "node-0")
+        waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no"}}
+        container = {"name": "pytorch", "ready": False, "restartCount": 0, "state": waiting}
+        status = {"phase": "Pending", "containerStatuses": [container]}
+        await harness.change(PODS, "train-worker-0", {"status": status}, "status")
+        await harness.settle(5)
+        await harness.delete(PODS, "train-worker-0", grace_period_seconds=0)
+        await harness.settle(5)
+
+        assert (await scrape(answer)).restarts == {"other": 1}
+
+
 async def test_a_restart_of_the_whole_job_is_counted_by_its_action(clock: Any) -> None:
     rules = [{"action": "RestartJobAndIgnoreMaxRestarts"}]
     async with controller(clock) as (harness, answer):

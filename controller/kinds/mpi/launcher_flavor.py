@@ -9,7 +9,7 @@ Source: mpi-operator 0.8, pkg/controller/mpi_job_controller.go, syncHandler.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from typing_extensions import override
 
@@ -72,8 +72,7 @@ class LauncherFlavor(LauncherFlavorSpec):
         if job.spec.policy.suspend or stopping:
             return sync.suspend(is_valid=not problems)
         if problems and conditions.is_true(builder.status, ConditionType.SUSPENDED):
-            # It resumes once its spec is valid.
-            _record_problems(problems, builder)
+            _record_problems(problems, builder, _STAYS_SUSPENDED)
             return builder.plan()
         if builder.resumed():
             # Write the status before creating pods: a reconcile that reads the old status would delete them as left over from before.
@@ -107,8 +106,12 @@ class LauncherFlavor(LauncherFlavorSpec):
         return builder.plan()
 
 
-def _record_problems(problems: Sequence[Problem], builder: MPIStatusBuilder) -> None:
-    text = f"{_validation_message(problems)}; {CONTINUES}"
+_STAYS_SUSPENDED: Final = "the job stays suspended until its spec is valid"
+
+
+def _record_problems(problems: Sequence[Problem], builder: MPIStatusBuilder, effect: str = CONTINUES) -> None:
+    """Record the problems of a job that has started, and what becomes of it."""
+    text = f"{_validation_message(problems)}; {effect}"
     builder.record_event(Severity.WARNING, EventReason.VALIDATION_ERROR, text, once=text)
 
 

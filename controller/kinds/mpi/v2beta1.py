@@ -35,8 +35,8 @@ from controller.kinds.mpi.status_builder import warning_event
 from controller.kinds.mpi.variables import HOSTFILE, INTEL, MPICH, OPEN_MPI, implementation
 
 _SEPARATORS = {OPEN_MPI: " slots=", INTEL: ":", MPICH: ":"}
-SSH_PORTS: Final = (22, 2222)
 HIGHEST_PORT: Final = 65535
+SSH_PORTS: Final = (22, 2222)
 """The port for root, and the port of images for other users."""
 QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
 """Annotation: the queue of a job whose scheduling policy names none, for Volcano."""

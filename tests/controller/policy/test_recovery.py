@@ -9,7 +9,7 @@ import pytest
 from api.children import Exit, Pod
 from api.failure_policy import Attempt, FailureAction, FailurePolicy
 from api.job import JobStatus, RunPolicy
-from controller.domain import Role
+from controller.domain import Counts, Role
 from controller.policy import recovery
 from tests.support.builders import NOON, pod
 
@@ -312,3 +312,23 @@ def test_a_back_off_limit_beside_the_policy_is_a_problem() -> None:
     (problem,) = recovery.problems(given, {"Worker": WORKER})
 
     assert problem.field == "spec.runPolicy.backoffLimit"
+
+
+def test_the_disruption_of_a_deleted_pod_says_more_than_its_deletion() -> None:
+    preempted = pod("worker", 0, "Failed", reason=recovery.DELETED, disruption="PreemptionByScheduler")
+
+    found = failure(preempted)
+
+    assert found.reason == "PreemptionByScheduler"
+    assert found.reasons == {recovery.DELETED, "PreemptionByScheduler"}
+
+
+def test_an_ignored_pod_that_has_ended_is_none_of_those_that_terminate_while_they_run() -> None:
+    running = pod("worker", 0, "Running", deleting=True)
+    ended = pod("worker", 1, "Failed", deleting=True, reason=recovery.DELETED)
+    ignored = recovery.match(policy({"action": "Ignore"}), failure(ended))
+    assert ignored
+
+    _, counts = recovery.adjusted(WORKER, Counts(failed=2, leaving=1), [running, ended], [ignored])
+
+    assert (counts.failed, counts.leaving) == (1, 1)

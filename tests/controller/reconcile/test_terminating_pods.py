@@ -134,7 +134,7 @@ async def test_a_rule_about_deleted_pods_holds_until_the_pod_is_gone(
         await check_only_one_pod_is_replaced(harness, before)
 
 
-async def test_a_new_process_takes_a_pod_that_terminates_for_deleted() -> None:
+async def test_a_new_process_counts_a_terminating_pod_as_deleted() -> None:
     rule = {"action": "RestartPod", "onReasons": ["Deleted"]}
     async with start_harness() as harness:
         async with running_controller(harness):

@@ -750,7 +750,7 @@ async def test_an_annotation_that_only_a_status_conflict_reveals_takes_effect() 
         assert "pi-launcher" in await it.harness.names(BATCH_JOBS)
 
 
-async def test_a_port_that_cannot_exist_is_not_probed() -> None:
+async def test_a_port_that_cannot_exist_does_not_end_the_operator() -> None:
     """The API server accepts it in a template, and no pod with it: the template has changed since the pods were created."""
     async with start_harness(crds=(RESOURCE,)) as harness, running_controller(harness, SETTINGS) as operator:
         play = Play(harness)
