@@ -90,8 +90,8 @@ class SchedulingPolicy(Wire):
     min_resources: dict[str, int | str] | None = None
     """Resources that must be free before the pods start, by resource name. Defaults to what the first ``minAvailable`` pods request."""
     priority_class: str | None = None
-    """Priority class of the job's PodGroup in Volcano and Kubernetes. The coscheduling plugin ignores it. If unset, the PodGroup has none; MPIJobs of
-    v2beta1, and all kinds in Kubernetes, use that of the first pod template that names one.
+    """Priority class of the job's PodGroup in Volcano and Kubernetes. Under the coscheduling plugin, pods whose template names no class get it.
+    YuniKorn ignores it. If unset, the PodGroup has none; MPIJobs of v2beta1, and all kinds in Kubernetes, use that of the first pod template that names one.
     """
     schedule_timeout_seconds: int | None = None
     """Seconds that the pods wait in the coscheduling plugin for the others. Volcano ignores it. If unset, the plugin's own timeout applies."""

@@ -27,7 +27,7 @@ OF_KINDS = {
 """Values of labels that follow from the kinds that are served."""
 
 QUERIES = {
-    "Which jobs fail?": (
+    "How many jobs failed in the last hour?": (
         "sum by (job_namespace, framework) ((training_operator_jobs_failed_total unless training_operator_jobs_failed_total offset 1h)"
         " or increase(training_operator_jobs_failed_total[1h]))"
     ),
@@ -59,10 +59,10 @@ QUERIES = {
     "How long does a reconcile take?": (
         "histogram_quantile(0.99, sum by (controller, le) (rate(controller_runtime_reconcile_time_seconds_bucket[5m])))"
     ),
-    "How long does a job wait in the queue?": (
+    "How long do jobs wait in the operator's work queue?": (
         "histogram_quantile(0.99, sum by (name, le) (rate(workqueue_queue_duration_seconds_bucket[5m])))"
     ),
-    "How many jobs wait in the queue?": "sum by (name) (workqueue_depth)",
+    "How many jobs wait in the operator's work queue?": "sum by (name) (workqueue_depth)",
     "Are there enough workers?": (
         "sum by (controller) (controller_runtime_active_workers)"
         " / sum by (controller) (controller_runtime_max_concurrent_reconciles)"
@@ -74,8 +74,8 @@ QUERIES = {
     "How long does the API server take to answer?": (
         "histogram_quantile(0.99, sum by (verb, le) (rate(rest_client_request_duration_seconds_bucket[5m])))"
     ),
-    "Which requests wait for it?": "sum by (level) (rallypoint_request_limiter_waiting)",
-    "Does it slow us down? `--kube-api-in-flight` is its maximum, 16 by default": "min(rallypoint_request_limiter_width)",
+    "Which requests wait in the operator's request limiter?": "sum by (level) (rallypoint_request_limiter_waiting)",
+    "Has the operator reduced its concurrent requests? The maximum is `--kube-api-in-flight`, 16 by default": "min(rallypoint_request_limiter_width)",
     "How many replicas lead? 1 is right; 2, or 0 for long, is wrong": "sum by (name) (leader_election_master_status)",
     "Do watches deliver? Below 90 is normal": "max by (resource) (rallypoint_watch_silence_seconds)",
     "Do watches lose events? Above 0 they do": "increase(rallypoint_watch_repairs_total[1h]) > 0",

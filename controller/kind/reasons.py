@@ -69,7 +69,7 @@ class EventReason(StrEnum):
     WORKLOAD_BLOCKED = "WorkloadBlocked"
     """Warning, with ``--kueue``: no Workload can be created for the job, or the job contradicts what was admitted."""
     LEFT_TO_ANOTHER = "LeftToAnother"  # after the kind
-    """Normal: ``runPolicy.managedBy`` names a controller that is neither this operator nor MultiKueue."""
+    """Normal, for MPIJobs: ``runPolicy.managedBy`` names a controller that is neither this operator nor MultiKueue."""
     EXITED_WITH_CODE = "ExitedWithCode"
     """Normal: the main container of a pod exited with a code other than 0."""
     FAILURE_IGNORED = "FailureIgnored"

@@ -51,6 +51,7 @@ Events that report a change of a condition have the reason of the condition, see
 KIND = "<Kind>"
 PREFIXES = {
     EventReason.LEFT_TO_ANOTHER: KIND,
+    EventReason.PROGRESS_UNKNOWN: KIND,
     EventReason.POD_TEMPLATE_RESTART_POLICY: KindDefaults.settings_word,
     EventReason.POD_TEMPLATE_SCHEDULER_NAME: KindDefaults.settings_word,
 }

@@ -58,7 +58,7 @@ LABELS: Mapping[str, tuple[str, str]] = {
     ),
     labels.JOB_NAME: (
         "the name of the job",
-        "Pods and Services. `kubectl get pods -l training.kubeflow.org/job-name=NAME` lists the pods of a job.",
+        "Pods, Services and ConfigMaps. `kubectl get pods -l training.kubeflow.org/job-name=NAME` lists the pods of a job.",
     ),
     labels.REPLICA_TYPE: ("the role in lower case", "Pods and Services."),
     labels.REPLICA_INDEX: (

@@ -107,7 +107,7 @@ FAILURES = Family(
         Label(
             "reason",
             FAILURE_REASONS,
-            "as of restarts; `deadline`: `activeDeadlineSeconds`; `invalid`: the operator or the API server refused the job or a pod of it; `pending_timeout`: `pendingTimeoutSeconds`",
+            "as of restarts; `deadline`: `activeDeadlineSeconds`; `invalid`: the operator or the API server refused the job or a pod of it; `pending_timeout`: `pendingTimeoutSeconds`. A hang has no reason of its own: it counts as the last failure of a container of the job, else as `other`",
         ),
     ),
 )
