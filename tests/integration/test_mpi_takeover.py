@@ -273,7 +273,7 @@ async def test_jobs_survive_a_rollback_and_another_takeover(
     assert straight.code == 422
     assert "spec.versions" in straight.text
 
-    swap, *others = commands("Back to mpi-operator's definition")[1:]
+    swap, *others = commands("Back to mpi-operator's CRD")[1:]
     before = await cluster.storage_hash()
     await shell(control_plane, swap, cluster)
 

@@ -166,7 +166,7 @@ def test_uninstalling_leaves_only_the_namespace_and_the_jobs(plane: ControlPlane
     assert plane.has("/api/v1/namespaces/rallypoint-system")
     assert plane.has(jobs.path("old"))
 
-    run_all(plane, *commands("Delete the jobs and their definitions", UNINSTALL))
+    run_all(plane, *commands("Delete the jobs and their CRDs", UNINSTALL))
 
     left = run(plane, "kubectl get crd -o name").split()
     assert [name for name in left if name.endswith(".kubeflow.org")] == [
