@@ -590,7 +590,7 @@ async def test_delete_by_file_uses_the_namespace_of_the_document(
         pytest.param("{apiVersion: v1, kind: Pod}", "Pod: metadata.name: Required value", id="no metadata"),
         pytest.param(
             "{apiVersion: v1, kind: Pod, metadata: a}",
-            "Pod: metadata.name: Required value",
+            "Pod: metadata: Invalid value: must be of type object, not string",
             id="metadata is no object",
         ),
         pytest.param(
