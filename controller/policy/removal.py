@@ -17,11 +17,11 @@ from controller.domain import Deletion, Role, Snapshot
 
 
 def removed(
-    roles: Mapping[str, Role], status: JobStatus | None, pods: Collection[Pod], deletions: Iterable[Deletion]
+    surplus_pods: frozenset[str], status: JobStatus | None, pods: Iterable[Pod], deletions: Iterable[Deletion]
 ) -> frozenset[str]:
     """Return the UIDs of the deleted pods whose end is no failure, for ``without_results``.
 
-    These are surplus pods, and pods of the current attempt that have not ended. The failure of a pod whose deletion is forced, because it
+    These are ``surplus_pods``, and pods of the current attempt that have not ended. The failure of a pod whose deletion is forced, because it
     was lost with its node, has been recorded before. ``status`` is the planned one.
     """
     deleted = frozenset(
@@ -29,7 +29,7 @@ def removed(
     )
     attempt = status.pods_attempt if status else 0
     replaced = (pod for pod in pods if not pod.is_finished and pod.attempt >= attempt)
-    return deleted & (surplus(roles, pods) | {pod.uid for pod in replaced})
+    return deleted & (surplus_pods | {pod.uid for pod in replaced})
 
 
 def surplus(roles: Mapping[str, Role], pods: Iterable[Pod]) -> frozenset[str]:

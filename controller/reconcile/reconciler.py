@@ -279,9 +279,10 @@ class Reconciler:
         if not plan.delete or conditions.is_true(plan.status, ConditionType.SUSPENDED):
             return
         memory, roles = loaded.memory, loaded.kind.roles(loaded.kind.normal(loaded.job))
-        removed = removal.removed(roles, plan.status, decision.pods, plan.delete)
+        surplus = removal.surplus(roles, decision.pods)
+        removed = removal.removed(surplus, plan.status, decision.pods, plan.delete)
         memory.removed_pods |= removed
-        memory.surplus_pods |= removal.surplus(roles, decision.pods) & removed
+        memory.surplus_pods |= surplus & removed
 
     async def _is_outdated(self, decision: _Decision) -> bool:
         """Return whether the caches lack the job's deletion or children of it; then the plan must be made again.

@@ -22,7 +22,7 @@ from controller.kinds import ALL
 from controller.kube.client import JSON, Client
 from controller.kube.connect import SERVICE_ACCOUNT, Connection, NotConfigured, from_kubeconfig, in_cluster
 from controller.kube.errors import ApiError, NotFound, unreachable
-from rallypoint.cli.terminal import OutputError, write_error
+from rallypoint.cli.terminal import OutputError, discard_output, write_error
 from rallypoint.diagnosis.objects import owners_of
 from rallypoint.local.log_archive import EXTENSION, LogArchive, default_container, folder_of_kubeconfig
 
@@ -227,18 +227,13 @@ def execute(args: argparse.Namespace, operation: Operation, *, failure: int = 1,
     except ApiError as error:
         return _report(f"Error from server ({error.reason or error.code}): {error.message}", failure)
     except BrokenPipeError:
-        _discard_output()
+        discard_output(sys.stdout)
         return EXIT_BROKEN_PIPE
     except OutputError as error:
-        _discard_output()
+        discard_output(sys.stdout)
         return _report(f"error: {error}", failure)
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         return _report(f"error: the server does not answer: {unreachable(error)}", failure)
-
-
-def _discard_output() -> None:
-    """Discard what is still to be flushed to standard output, which cannot be written."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _report(text: str, status: int) -> int:

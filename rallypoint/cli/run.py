@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import contextlib
-import os
 import re
 import sys
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from controller.runtime import clock
 from controller.telemetry import logs
 from rallypoint.cli import local_flags, summary
 from rallypoint.cli.blockers import BINDINGS, NEEDED_KINDS, blockers, has_rights, missing_objects
-from rallypoint.cli.terminal import OutputError, write_error
+from rallypoint.cli.terminal import OutputError, discard_output, output_errors, write_error
 from rallypoint.local import documents
 from rallypoint.local.apiserver.apimachinery import names
 from rallypoint.local.cluster import LocalCluster, ServerConfig
@@ -245,15 +244,16 @@ class Run:
         """Write and flush to ``stream``, by default stdout. If the reader has closed it, stop the run."""
         chosen = sys.stdout if stream is None else stream
         try:
-            chosen.write(text)
-            chosen.flush()
+            with output_errors():
+                chosen.write(text)
+                chosen.flush()
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), chosen.fileno())
+            discard_output(chosen)
             self._broken_pipe = True
             self._stop.set()
-        except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), chosen.fileno())
-            raise OutputError(f"cannot write the output: {error.strerror or error}") from error
+        except OutputError:
+            discard_output(chosen)
+            raise
 
     def refused(self, problems: Sequence[Problem]) -> str:
         self._problems = problems

@@ -6,6 +6,7 @@ Source: kubectl 1.34, cli-runtime/pkg/printers/terminal.go, EscapeTerminal. Diff
 """
 
 import contextlib
+import os
 import sys
 from collections.abc import Generator
 from typing import BinaryIO, TextIO
@@ -35,22 +36,28 @@ def write_error(text: str) -> None:
 def write_bytes(data: bytes, stream: BinaryIO | None = None) -> None:
     """Write to ``stream``, by default standard output, unchanged; raise as ``write`` does."""
     chosen = sys.stdout.buffer if stream is None else stream
-    with _output_errors():
+    with output_errors():
         chosen.write(data)
         chosen.flush()
 
 
 def _write(text: str, stream: TextIO) -> None:
-    with _output_errors():
+    with output_errors():
         stream.write(escape_control(text))
         stream.flush()
 
 
 @contextlib.contextmanager
-def _output_errors() -> Generator[None]:
+def output_errors() -> Generator[None]:
+    """Raise what writing to an output raises as ``write`` does."""
     try:
         yield
     except BrokenPipeError:
         raise
     except OSError as error:
         raise OutputError(f"cannot write the output: {error.strerror or error}") from error
+
+
+def discard_output(stream: TextIO) -> None:
+    """Discard what is still to be flushed to a stream that cannot be written, and all that follows."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

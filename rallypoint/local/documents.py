@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from api.meta import Resource
 from controller.kube.client import Client
 from controller.kube.errors import ApiError, NotFound
 from rallypoint.local.apiserver.apimachinery import names
+from rallypoint.local.apiserver.schema.validation import json_type
 from rallypoint.local.field_names import Schema, similar, suggestion
 from rallypoint.local.manifest import Manifest
 
@@ -359,22 +361,8 @@ def _wrong_type(wanted: str, value: Any) -> str:
 
 
 def _json_type(value: Any) -> str:
-    """Return the name of the type in JSON Schema. Dates are sent as strings."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "number"
-        case Mapping():
-            return "object"
-        case list():
-            return "array"
-        case _:
-            return "string"
+    """Return the JSON type that is sent. Dates are sent as strings; types that cannot be sent are reported elsewhere."""
+    return "string" if isinstance(value, (date, *YAML_TYPES)) else json_type(value)
 
 
 def _find_unencodable(value: Any, path: str = "", parents: tuple[int, ...] = ()) -> Iterator[tuple[str, str]]:

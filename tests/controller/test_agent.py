@@ -25,7 +25,8 @@ from controller.kind import Options
 from controller.kinds.pytorch import PYTORCH
 from controller.policy import recovery
 from controller.policy.in_place import Agents
-from rallypoint.testing.agents import AGENT, ContainerProcess, agent_settings
+from rallypoint.testing.agents import AGENT, ContainerProcess
+from tests.support.agents import agent_settings
 from tests.support.builders import UID, pytorch_job
 
 pytestmark = pytest.mark.looptime(False)

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from api.job import replica_field
+from api.labels import LAST_APPLIED
 from api.meta import Resource
 from api.v1.pytorchjob import RESOURCE
 from controller.crds import all_crds
@@ -25,7 +26,7 @@ from controller.kube.errors import ApiError, Conflict, Invalid
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.requests import Refused
 from tests.support.kubectl import run
-from tests.support.last_applied import NAME, annotations_bytes, last_applied
+from tests.support.last_applied import annotations_bytes, last_applied
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "parity" / "golden"
@@ -96,7 +97,7 @@ def test_kubectl_remembers_a_definition_as_its_size_is_measured(control_plane: C
 
         annotations = json.loads(made)["metadata"]["annotations"]
         definition = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
-        assert annotations[NAME] == last_applied(definition)
+        assert annotations[LAST_APPLIED] == last_applied(definition)
         size = sum(len(name.encode()) + len(text.encode()) for name, text in annotations.items())
         assert size == annotations_bytes(definition)
 

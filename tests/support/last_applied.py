@@ -3,7 +3,8 @@
 import json
 from typing import Any
 
-NAME = "kubectl.kubernetes.io/last-applied-configuration"
+from api.labels import LAST_APPLIED
+
 MOST_BYTES = 256 * 1024
 """The API server's limit for all annotations of an object together. Source: apimachinery, pkg/api/validation/objectmeta.go, TotalAnnotationSizeLimitB."""
 
@@ -21,5 +22,5 @@ def last_applied(body: dict[str, Any]) -> str:
 
 def annotations_bytes(body: dict[str, Any]) -> int:
     """Return the size of all annotations of an object that client-side ``kubectl apply`` has created."""
-    annotations = {**body["metadata"].get("annotations", {}), NAME: last_applied(body)}
+    annotations = {**body["metadata"].get("annotations", {}), LAST_APPLIED: last_applied(body)}
     return sum(len(name.encode()) + len(text.encode()) for name, text in annotations.items())

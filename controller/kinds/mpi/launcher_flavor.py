@@ -26,6 +26,8 @@ from controller.kinds.mpi.names import LAUNCHER, WORKER, worker_index
 from controller.kinds.mpi.status_builder import MPIStatusBuilder
 from controller.policy import attempts, in_place, pending, recovery, validation
 
+_STAYS_SUSPENDED: Final = "the job stays suspended until its spec is valid"
+
 
 @dataclass(frozen=True, kw_only=True)
 class LauncherFlavor(LauncherFlavorSpec):
@@ -104,9 +106,6 @@ class LauncherFlavor(LauncherFlavorSpec):
         builder = MPIStatusBuilder(self, job, now)
         builder.invalid(_validation_message([problem]))
         return builder.plan()
-
-
-_STAYS_SUSPENDED: Final = "the job stays suspended until its spec is valid"
 
 
 def _record_problems(problems: Sequence[Problem], builder: MPIStatusBuilder, effect: str = CONTINUES) -> None:

@@ -17,7 +17,7 @@ from rallypoint.cli.local_flags import (
 )
 from rallypoint.local.cluster import NodeConfig
 from rallypoint.local.node.containers.images import Image
-from rallypoint.testing.file_size import largest_file
+from tests.support.file_size import largest_file
 
 
 def parsed(*arguments: str) -> argparse.Namespace:

@@ -17,7 +17,8 @@ from controller.kube import errors
 from controller.kube.client import Client
 from controller.policy.hangs import ObservedJob, RunningPod
 from controller.reconcile.progress.stacks import ALL_SECONDS, MOST_PODS, SCRIPT, StackCollector
-from rallypoint.testing.agents import AGENT, agent_settings
+from rallypoint.testing.agents import AGENT
+from tests.support.agents import agent_settings
 from tests.support.builders import NOON
 from tests.support.containers import Containers
 

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from rallypoint.local.node.streams import logs
 from rallypoint.local.node.streams.logs import Log, Logs, NoLog, Selection
-from rallypoint.testing.file_size import largest_file
+from tests.support.file_size import largest_file
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 POD: dict[str, Any] = {
